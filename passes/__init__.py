@@ -65,6 +65,7 @@ WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     SeparateRows,
     StaticShapes,
     Placement,
+    Partition,
     ShardTables,
     GatherRows,
     Infeed,

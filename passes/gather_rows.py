@@ -1,15 +1,17 @@
-"""The true rows of all cores leave the device through the outfeed and meet on the host."""
+"""What the host reads of a step without training leaves the device through the outfeed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tpugraph.analysis import HOST_DEVICE, shapes
-from tpugraph.analysis.step import DeviceEnds, Outfed, Queues, Results
+from tpugraph.analysis.placements import REPLICATE
+from tpugraph.analysis.step import DeviceEnds, Outfed, Partitioned, Queues, Results
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.tpu.gathered_rows import GatheredRows
-from tpugraph.tpu.host_epilogue import ALL_ROWS
+from tpugraph.tpu.host_epilogue import ALL_ROWS, TIMES
 from tpugraph.tpu.outfeed_nodes import receive, send
+from tpugraph.tpu.outfeeding import HostSide
 from tpugraph.tpu.pipeline import Pass
 
 _RESOURCE = attrs.dtype("resource")
@@ -19,8 +21,8 @@ _RESOURCE = attrs.dtype("resource")
 class GatherRows(Pass):
     """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the number of true rows first.
 
-    On the host the padding of each core is cut off, and the rows of all cores stand one after the other, as in the
-    global batch. In a step without rows, behind the end of the data, nothing is computed with them.
+    On the host the values of all cores are combined by their placements, and the padding is cut off: what is left is that of
+    the plain batch. In a step without rows, behind the end of the data, nothing is computed with them.
     """
 
     num_replicas: int = 8
@@ -28,47 +30,46 @@ class GatherRows(Pass):
     requires = ("placed", "rows_separate")
     ensures = ("fed_to_outfeed",)
     reads = (DeviceEnds,)
+    reads_if_given = (Partitioned,)
     gives = (Outfed, Queues, Results)
 
     def run(self, graph: Graph) -> None:
-        found = graph.result(DeviceEnds)
-        ends = [graph[name] for name in found.nodes]
-        enqueue = send(graph, [end.out() for end in ends], vector=("shape", "vector"))
-        sent = enqueue.inputs
-        beside = [graph[name] for name in found.beside]
-        nodes = receive(graph, sent, self.num_replicas)
-        arriving = [[node.out(index) for node in nodes] for index in range(len(sent))]
-        arriving += _arriving_beside(graph, [end.out() for end in beside], self.num_replicas)
-        host = GatheredRows(graph, arriving)
-        for index, end in enumerate([*ends, *beside]):
-            for use in end.uses():
-                if use.node.op == ALL_ROWS:
-                    graph.replace_uses(use.node.out(), host.gathered(index, use.node))
-                    graph.remove(use.node)
+        found, leaving = graph.result(DeviceEnds), (graph.kept(Partitioned) or Partitioned()).leaving
+        marks = [n for n in graph.of_type(ALL_ROWS) if n.has_attr(TIMES)]
+        beside = [n for n in marks if n.inputs[0].node.name in found.beside]
+        through = [n for n in marks if n not in beside]  # the number of rows first
+        enqueue = send(graph, [n.inputs[0] for n in through], vector=("shape", "vector"))
+        cores = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
+        host = GatheredRows(graph, cores.dequeues[0].out(0))
+        names, made = {}, {through[0]: host.total}
+        for index, mark in enumerate(through[1:], 1):
+            tensor = mark.inputs[0]
+            value, how = cores.combined(index, tensor, leaving.get(str(tensor), REPLICATE))
+            made[mark], names[tensor.node.origin or tensor.node.name] = host.plain(value, mark.attr(TIMES)), how
+        arriving = _arriving_beside(graph, [n.inputs[0] for n in beside])
+        made |= {mark: host.plain(tensor, 0) for mark, tensor in zip(beside, arriving, strict=True)}
+        for mark, tensor in made.items():
+            graph.replace_uses(mark.out(), tensor)
+            graph.remove(mark)
         host.guard_writes()
-        size = sum(shapes.byte_size(t) or 0 for t in sent)
-        names = {end.origin or end.name: "rows of all cores" for end in ends[1:]}
+        size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, names, size * self.num_replicas))
 
 
-def _arriving_beside(graph: Graph, ends: list[Tensor], cores: int) -> list[list[Tensor]]:
-    """What the host in front of the device hands to the host behind it, by a queue per core; the infeed fills them."""
+def _arriving_beside(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
+    """What the host in front of the device hands to the host behind it, by a queue; the infeed fills it."""
     if not ends:
         return []
-    kinds, outputs = [t.dtype for t in ends], [(t.dtype, t.shape) for t in ends]
-    nodes, queues = [], []
-    for core in range(cores):
-        name = f"tpugraph/beside/queue/{core}"
-        queue = graph.add(
-            "FIFOQueueV2",
-            name,
-            attrs={"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""},
-            device=HOST_DEVICE,
-            outputs=[(_RESOURCE, ())],
-        )
-        kept = {"component_types": kinds, "timeout_ms": -1}
-        nodes.append(graph.add("QueueDequeueV2", f"tpugraph/beside/dequeue/{core}", [queue.out()], attrs=kept,
-                               device=HOST_DEVICE, outputs=outputs))  # fmt: skip
-        queues.append(queue.name)
-    graph.keep(Queues(tuple(queues)))
-    return [[node.out(index) for node in nodes] for index in range(len(ends))]
+    kinds = [t.dtype for t in ends]
+    name = "tpugraph/beside/queue"
+    queue = graph.add(
+        "FIFOQueueV2",
+        name,
+        attrs={"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""},
+        device=HOST_DEVICE,
+        outputs=[(_RESOURCE, ())],
+    )
+    taken = graph.add("QueueDequeueV2", "tpugraph/beside/dequeue", [queue.out()], device=HOST_DEVICE,
+                      attrs={"component_types": kinds, "timeout_ms": -1}, outputs=[(t.dtype, t.shape) for t in ends])  # fmt: skip
+    graph.keep(Queues((queue.name,)))
+    return [taken.out(index) for index in range(len(ends))]

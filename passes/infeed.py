@@ -52,10 +52,11 @@ class Infeed(Pass):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
         enqueues = self._split(graph, sent, waits) if self._splits(graph) else self._copy(graph, sent, waits)
-        graph.keep(Enqueues(tuple(node.name for node in enqueues)))
+        graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_hand_over(graph)])))
 
     def _splits(self, graph: Graph) -> bool:
-        return self.batch_mode == "global" and self.num_replicas > 1 and not graph.roles.replica
+        whole = self.batch_mode == "global" or graph.kept(DeviceEnds) is not None
+        return whole and self.num_replicas > 1 and not graph.roles.replica
 
     def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
         return graph.add(
@@ -86,11 +87,9 @@ class Infeed(Pass):
     def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
         kinds = _kinds(sent)
-        ends = graph.kept(DeviceEnds)
-        beside = [graph[name].out() for name in ends.beside] if ends is not None else []
-        body = _per_step(graph, [*(t.node for t in [*sent, *beside]), *waits])
+        body = _per_step(graph, [*(t.node for t in sent), *waits])
         takes = [node for node in body if node.op in ops.INPUTS]
-        enqueues = [self._enqueue(graph, 0, sent, kinds, waits), *_hand_over(graph, 0, beside)]
+        enqueues = [self._enqueue(graph, 0, sent, kinds, waits)]
         before = takes
         for core in range(1, self.num_replicas):
             copies = graph.clone_subgraph(body, lambda name, core=core: f"{name}/core_{core}")  # type: ignore[misc]
@@ -99,7 +98,6 @@ class Infeed(Pass):
             before = [copies[take] for take in takes]
             inputs = [copies[t.node].out(t.port) if t.node in copies else t for t in sent]
             enqueues.append(self._enqueue(graph, core, inputs, kinds, [copies.get(w, w) for w in waits]))
-            enqueues += _hand_over(graph, core, [copies[t.node].out(t.port) for t in beside])
         return enqueues
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
@@ -130,13 +128,14 @@ def _remove_unread_padding(graph: Graph) -> None:
         graph.remove(node)
 
 
-def _hand_over(graph: Graph, core: int, beside: list[Tensor]) -> list[Node]:
-    """What goes from host to host beside a core's batch."""
-    if not beside:
+def _hand_over(graph: Graph) -> list[Node]:
+    """What goes from host to host beside the batch."""
+    queues, ends = graph.kept(Queues), graph.kept(DeviceEnds)
+    if queues is None or ends is None:
         return []
-    queue = graph[graph.result(Queues).names[core]].out()
+    beside = [graph[name].out() for name in ends.beside]
     kept = {"Tcomponents": [t.dtype for t in beside], "timeout_ms": -1}
-    return [graph.add("QueueEnqueueV2", f"tpugraph/beside/enqueue/{core}", [queue, *beside], attrs=kept,
+    return [graph.add("QueueEnqueueV2", "tpugraph/beside/enqueue", [graph[queues.names[0]].out(), *beside], attrs=kept,
                       device=HOST_DEVICE, outputs=[])]  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
 from tpugraph.analysis.placements import SUM, Placement, Shard
-from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned
+from tpugraph.analysis.step import ClosedShapes, Literals, PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.rewrite.partition import Rewriting
-from tpugraph.spmd.analysis import analyse, batch_of, fed
+from tpugraph.spmd.analysis import analyse, batch_of, fed, refuse_uneven
 from tpugraph.spmd.demands import Demands
-from tpugraph.support.errors import ShapeError, UsageError
+from tpugraph.spmd.placing import Placing
+from tpugraph.support.errors import UsageError
 from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
@@ -40,7 +41,7 @@ class Partition(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("gradients_reduced", "uniform_writes")
-    reads_if_given = (ClosedShapes, Literals)
+    reads_if_given = (ClosedShapes, Literals, PaddedBatches)
     gives = (Partitioned,)
 
     def placements(self, graph: Graph, seeds: Mapping[Tensor, Placement] | None = None) -> Demands:
@@ -53,38 +54,29 @@ class Partition(Pass):
             if getattr(self, name) not in choices:
                 raise UsageError(f"'{getattr(self, name)}' is no {name.replace('_', ' ')}",
                                  fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
-        loss, rows, cores = graph.tensor(graph.roles.loss.name), batch_of(graph), self.num_replicas
+        roles, rows, cores = graph.roles, batch_of(graph), self.num_replicas
+        loss = graph.tensor(roles.loss.name) if roles.mode == "train" else None
         if cores == 1:
-            graph.keep(Partitioned(1, rows, str(loss), "whole", "one core has the whole batch"))
+            graph.keep(Partitioned(1, rows, str(loss or ""), "whole", "one core has the whole batch"))
             return
-        _refuse_uneven(graph, rows, cores)
+        refuse_uneven(graph, rows, cores)
         seeds = {_split(graph, t, p, cores): p for t, p in fed(graph, cores).items()}
         demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()
-        share, leaving = step.share_of_loss(loss), step.leaving()
-        _forget_shapes(graph, seeds)
+        share, leaving = "" if loss is None else str(step.share_of_loss(loss)), step.leaving()
+        _tell_local_shapes(graph, seeds)
         shapes.infer(graph)
-        verdict = demands.placing.verdicts.get(loss.node)
-        how = _kind(step.placing.made(loss), () if verdict is None else verdict.averaged)
-        graph.keep(Partitioned(cores, None if rows is None else rows // cores, str(share), how, "the plain step at its own batch",
+        how = None if loss is None else _kind(demands.placing, loss)
+        graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, how, "the plain step at its own batch",
                                step.notes(), {str(t): p for t, p in leaving.items()}, step.conversions.made,
                                step.conversions.gathered, step.conversions.combined))  # fmt: skip
 
 
-def _kind(placement: Placement | None, averaged: tuple[int, ...]) -> str:
-    return "mean" if averaged else "sum" if placement == SUM else "whole"
-
-
-def _refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
-    if rows is None or rows % cores == 0:
-        return
-    low = rows // cores * cores
-    batches = " or ".join(str(size) for size in (low, low + cores) if size)
-    fits = ", ".join(str(n) for n in range(min(rows, cores), 0, -1) if rows % n == 0)
-    raise ShapeError(f"a batch of {rows} rows cannot be split over {cores} cores", node=None, origin=graph.source,
-                     fix=f"--num_replicas={fits.split(', ')[0]} (cores that divide {rows}: {fits}), "
-                         f"or a batch of {batches} rows")  # fmt: skip
+def _kind(placing: Placing, loss: Tensor) -> str:
+    verdict = placing.verdicts.get(loss.node)
+    averaged = verdict is not None and verdict.averaged
+    return "mean" if averaged else "sum" if placing.made(loss) == SUM else "whole"
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
@@ -107,9 +99,9 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
     return same.out()
 
 
-def _forget_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Hints of shapes that are no longer those of the nodes."""
+def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
+    """Shapes that were told are those of the cores from now on."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:
-            graph.set_attr(node, "_output_shapes", None)
+            graph.set_attr(node, "_output_shapes", [attrs.encode(shape) for _, shape in node.outputs or ()])

@@ -1,11 +1,11 @@
-"""What keeps the rows of a batch apart goes to the device; what mixes them reads the true rows of all cores."""
+"""What keeps the rows of a batch apart goes to the device; what mixes them reads the plain batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from tpugraph import ops
-from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches, SecondTrace
+from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches
 from tpugraph.ir import Graph
 from tpugraph.tpu.divided_step import DividedStep
 from tpugraph.tpu.host_epilogue import HostTail
@@ -14,17 +14,16 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class SeparateRows(Pass):
-    """What mixes the rows of a batch reads the true rows of all cores; all before it keeps the rows apart.
+    """The host writes metrics behind the device, on exactly the plain batch.
 
-    Metrics and mean losses see exactly the global batch without its padding. As few bytes as possible cross per step:
-    what a core can compute row by row, it does.
+    Where batches are padded, what mixes their rows runs there too, and all before it keeps the rows apart. As few bytes as
+    possible leave the device in each step.
     """
 
     requires = ("shapes_known", "resource_variables")
     ensures = ("rows_separate",)
     breaks = ("shapes_known",)
     reads = (PaddedBatches,)
-    reads_if_given = (SecondTrace,)
     gives = (DeviceEnds, HostModels)
 
     def run(self, graph: Graph) -> None:
@@ -32,10 +31,7 @@ class SeparateRows(Pass):
         _name_predictions(graph)
         step = DividedStep(graph)
         step.refuse_in_the_middle()
-        cut = step.cut()
-        tail = HostTail(graph, step.cone, step.tail, step.placed, cut)
-        tail.refuse()
-        tail.build()
+        HostTail(graph, step).build()
         graph.keep(HostModels(tuple(step.note_products())))
 
 

@@ -8,7 +8,6 @@ import pytest
 from models import by_hand
 from tpugraph import analysis, testing
 from tpugraph.analysis import (
-    batch_constants,
     batched_input,
     element_numbers,
     known_sizes,
@@ -41,7 +40,6 @@ from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
 from tpugraph.analysis.sizes import ROWS, Poly, Unknown, add, divide, follows_batch, known, through, times
-from tpugraph.analysis.step import SecondTrace
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.node import Use
@@ -249,19 +247,6 @@ def test_the_dataset_behind_a_batch_and_its_rows() -> None:
     graph.remove(graph["maker"])
     with pytest.raises(ConversionError, match="'iterator' is an iterator of 0 datasets of the graph, not of one"):
         batched_input.dataset_of(graph, graph["take"])
-
-
-def test_constants_of_a_trace_with_twice_the_rows_tell_which_hold_the_batch() -> None:
-    graph = testing.parse("""
-        n = Const() {dtype: int32, value: int32[]4} : int32[]
-        k = Const() {dtype: int32, value: int32[]4} : int32[]
-        m = Const() {dtype: float32, value: float32[4,1][[0.0],[0.0],[0.0],[0.0]]} : float32[4,1]
-        """)
-    graph.keep(SecondTrace({"n": np.asarray(8, np.int32), "k": None, "m": np.zeros((8, 1), np.float32)}))
-    found = batch_constants.told(graph, 4, graph)
-    assert [follows_batch(size or 0) for size in found.elements[graph["n"].out()]] == [True]
-    assert found.same == {"k"}
-    assert [follows_batch(size) for size in found.dims[graph["m"].out()]] == [True, False]
 
 
 # ------------------------------------------------------------------ placements, with reasons

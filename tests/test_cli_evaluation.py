@@ -21,7 +21,7 @@ IRIS = CORPUS / "iris_dnn" / "model.ckpt-0.meta"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with eval.pb, predict.pb and a checkpoint of the model's first values."""
-    for name, build in (("eval", evaluation(8, count=77)), ("predict", prediction(8, 77))):
+    for name, build in (("eval", evaluation(32, count=77)), ("predict", prediction(32, 77))):
         graph_def = graphdef.to_graph_def(trace(build))
         (tmp_path / f"{name}.pb").write_bytes(graphdef.serialize(graph_def))
     with tf.Graph().as_default(), tf1.Session() as session:
@@ -48,7 +48,7 @@ def test_a_loss_of_batches_that_drop_the_remainder_runs_on_the_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def build() -> None:
-        features, labels, _ = take(data(64), 16, drop_remainder=True)
+        features, labels, _ = take(data(64), 32, drop_remainder=True)
         tf1.metrics.mean(tf1.losses.sparse_softmax_cross_entropy(labels, features @ variable("w", (4, 3))), name="mean")
 
     path = tmp_path / "eval.pb"
@@ -107,7 +107,7 @@ def test_flags_that_do_not_go_together(
 def model_dir(folder: Path, tmp_path: Path) -> Path:
     """A model_dir as Estimator leaves it: checkpoints, and the graph of its evaluations in event files below it alone."""
     (folder / "predict.pb").unlink()
-    plain = trace(evaluation(8, count=77))
+    plain = trace(evaluation(32, count=77))
     (folder / "eval.pb").unlink()
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graphdef.to_graph_def(plain), name="")
@@ -145,7 +145,7 @@ def test_the_folder_of_evaluations_and_the_event_file_are_models(
     assert (
         cli.main(["run", str(path), "--mode=eval", "--num_replicas=2", f"--checkpoint={model_dir}", "--steps=1"]) == 0
     )
-    assert "evaluated 16 examples" in capsys.readouterr().out
+    assert "evaluated 32 examples" in capsys.readouterr().out
 
 
 def test_an_event_file_that_was_cut_off_is_read_as_far_as_it_goes(model_dir: Path) -> None:
@@ -240,4 +240,4 @@ def test_an_input_without_an_end_asks_for_steps(capsys: pytest.CaptureFixture[st
     assert "the input of the graph repeats without an end" in said
     assert "--steps=N evaluates so many global batches" in said
     assert cli.main([*command, "--steps=2"]) == 0
-    assert "evaluated 512 examples in 2 steps" in capsys.readouterr().out
+    assert "evaluated 64 examples in 2 steps" in capsys.readouterr().out

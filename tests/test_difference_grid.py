@@ -80,7 +80,9 @@ def test_the_page_colours_orders_and_filters(
     assert f"wrote {place}" in capsys.readouterr().out
     page = Page(pages, place)
     assert page.page.locator("section .grid").count() == 2
-    assert page.text("#verdict").startswith("2 cores, 3 steps, with the plain graph: DIFFERS, 'dense/kernel' by 1.0e-01")
+    assert page.text("#verdict").startswith(
+        "2 cores, 3 steps, with the plain graph: DIFFERS, 'dense/kernel' by 1.0e-01"
+    )
     first = page.page.locator("section").first
     assert "passed first after step 2" in first.inner_text()
     name, _, *cells = first.locator("tr").nth(2).inner_text().split()

@@ -44,7 +44,7 @@ def predict(graph: Graph, *, queues: bool = False, **options: Any) -> list[dict[
 
 
 def test_1026_examples_on_8_cores_count_once_each() -> None:
-    found = evaluate(trace(evaluation(64, count=1026)), num_replicas=8)
+    found = evaluate(trace(evaluation(512, count=1026)), num_replicas=8)
     _, labels, weights = data(1026)
     chance = chances(1026)
     guess = chance > 0.5
@@ -61,7 +61,7 @@ def test_1026_examples_on_8_cores_count_once_each() -> None:
 )
 def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
     plain = plain_metrics(trace(evaluation(rows * cores, count=count)))
-    found = evaluate(trace(evaluation(rows, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop)
+    found = evaluate(trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop)
     assert found.examples == count
     assert found.keys() == plain.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
     for name, value in plain.items():
@@ -71,7 +71,7 @@ def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: in
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65])
 def test_few_examples(count: int) -> None:
     plain = plain_metrics(trace(evaluation(64, count=count)))
-    found = evaluate(trace(evaluation(8, count=count)), num_replicas=8)
+    found = evaluate(trace(evaluation(64, count=count)), num_replicas=8)
     assert found.examples == count
     assert {name: pytest.approx(value, rel=1e-6, abs=1e-9) for name, value in plain.items()} == dict(found)
 
@@ -81,7 +81,7 @@ def test_metrics_that_check_their_weights_need_no_optimizer_of_graphs(queues: bo
     """What the checks of weights' shapes choose from stands outside the loop, and one of the two has no value."""
     config = tf1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    made = convert(trace(evaluation(8, count=77)), mode="eval", num_replicas=2)
+    made = convert(trace(evaluation(16, count=77)), mode="eval", num_replicas=2)
     with TPUSession(made, queues=queues, config=config) as session:
         found = session.evaluate()
     plain = plain_metrics(trace(evaluation(16, count=77)))
@@ -90,7 +90,7 @@ def test_metrics_that_check_their_weights_need_no_optimizer_of_graphs(queues: bo
 
 
 def test_evaluating_twice_starts_anew_and_steps_can_be_limited() -> None:
-    graph = trace(evaluation(8, count=77))
+    graph = trace(evaluation(16, count=77))
     with TPUSession(convert(graph, mode="eval", num_replicas=2, iterations_per_loop=3)) as session:
         first, second, part = session.evaluate(), session.evaluate(), session.evaluate(steps=4)
         assert session.mode == "eval"
@@ -99,16 +99,22 @@ def test_evaluating_twice_starts_anew_and_steps_can_be_limited() -> None:
     assert part["chance"] != first["chance"]
 
 
-def test_a_dataset_that_drops_its_last_batch_counts_every_example() -> None:
-    """Traced with a fixed number of rows: sizes that the graph holds as constants follow the true number."""
-    program = convert(trace(evaluation(16, count=77, drop_remainder=True)), mode="eval", num_replicas=2)
-    assert any("last partial batch is kept" in note for note in program.report["notes"])
-    plain = plain_metrics(trace(evaluation(32, count=77)))
-    with TPUSession(program) as session:
-        found = session.evaluate()
-    assert found.examples == 77
+def test_a_dataset_that_drops_its_last_batch_evaluates_full_ones() -> None:
+    """Traced with a fixed number of rows: it is partitioned as in training, and every constant means what it meant."""
+    plain = plain_metrics(trace(evaluation(32, count=77, drop_remainder=True)))
+    found = evaluate(trace(evaluation(32, count=77, drop_remainder=True)), num_replicas=2)
+    assert (found.examples, found.steps) == (64, 2)
     for name, value in plain.items():
         assert found[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_a_batch_that_the_cores_do_not_divide() -> None:
+    """An open batch is padded; one with static rows is refused."""
+    found = evaluate(trace(evaluation(10, count=77)), num_replicas=4)
+    assert found.examples == 77
+    assert {name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()} == dict(found)
+    testing.assert_raises_block(convert, trace(evaluation(10, drop_remainder=True)), mode="eval", num_replicas=4, kind=ShapeError,
+                                words=["10 rows cannot be split over 4 cores", "--num_replicas=2"], max_length=400)  # fmt: skip
 
 
 LOSSES: dict[str, Callable[[Any, Any], Any]] = {
@@ -122,31 +128,19 @@ LOSSES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losses_of_a_fixed_number_of_rows_follow_the_true_one(loss: str) -> None:
-    """What ``tf.losses`` divides by, guarded against zero, is a count of elements, although 16 and 48 are constants."""
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_losses_divide_by_the_rows_of_the_plain_batch(loss: str, *, drop_remainder: bool) -> None:
+    """What ``tf.losses`` divides by, guarded against zero, is a count of elements, a constant where the batch has a fixed size."""
 
-    def build(rows: int, *, drop_remainder: bool) -> Callable[[], None]:
-        def inner() -> None:
-            features, labels, _ = take(data(77), rows, drop_remainder=drop_remainder)
-            logits = features @ variable("w", (4, 3))
-            tf1.metrics.mean(LOSSES[loss](labels, logits), name="loss")
-            tf1.metrics.accuracy(labels, tf.argmax(logits, 1), name="accuracy")
-
-        return inner
-
-    found = evaluate(trace(build(16, drop_remainder=True)), num_replicas=2)
-    assert found.examples == 77
-    assert dict(found) == pytest.approx(plain_metrics(trace(build(32, drop_remainder=False))), rel=1e-6)
-
-
-def test_a_constant_that_may_be_the_number_of_rows_is_named() -> None:
     def build() -> None:
-        features, labels, _ = take(data(64), 16, drop_remainder=True)
-        error = tf.cast(labels, tf.float32) - probabilities(features)
-        tf1.metrics.mean(tf.reduce_sum(tf.abs(error)) / tf.constant(16.0, name="divisor"), name="mean")
+        features, labels, _ = take(data(77), 32, drop_remainder=drop_remainder)
+        logits = features @ variable("w", (4, 3))
+        tf1.metrics.mean(LOSSES[loss](labels, logits), name="loss")
+        tf1.metrics.accuracy(labels, tf.argmax(logits, 1), name="accuracy")
 
-    testing.assert_raises_block(convert, trace(build), mode="eval", kind=ShapeError, max_length=500,
-                                words=["divisor", "16.0", "not certain", "without drop_remainder"])  # fmt: skip
+    found = evaluate(trace(build), num_replicas=2)
+    assert found.examples == (64 if drop_remainder else 77)
+    assert dict(found) == pytest.approx(plain_metrics(trace(build)), rel=1e-6)
 
 
 def test_what_mixes_rows_runs_on_the_host_on_the_global_batch() -> None:
@@ -164,14 +158,14 @@ def test_what_mixes_rows_runs_on_the_host_on_the_global_batch() -> None:
         return inner
 
     plain = plain_metrics(trace(build(32)))
-    found = evaluate(trace(build(8)), num_replicas=4)
+    found = evaluate(trace(build(32)), num_replicas=4)
     for name, value in plain.items():
         assert found[name] == pytest.approx(value, rel=1e-6), name
 
 
 def test_named_metrics_and_loss() -> None:
     named = {"acc": ("accuracy/value", "accuracy/update_op")}
-    found = evaluate(trace(evaluation(8)), num_replicas=2, metrics=named, loss="log_loss/value")
+    found = evaluate(trace(evaluation(16)), num_replicas=2, metrics=named, loss="log_loss/value")
     plain = plain_metrics(trace(evaluation(16)))
     assert found.keys() == {"acc", "loss"}
     assert found["acc"] == pytest.approx(plain["accuracy"], rel=1e-6)
@@ -195,7 +189,7 @@ def test_a_recurrent_net_stays_on_the_device(*, functional: bool) -> None:
 
         return inner
 
-    program = convert(trace(build(8), functional=functional), mode="eval", num_replicas=4)
+    program = convert(trace(build(32), functional=functional), mode="eval", num_replicas=4)
     assert not program.report["notes"]
     with TPUSession(program) as session:
         assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build(32)))["mean"], rel=1e-6)
@@ -226,7 +220,7 @@ def test_a_metric_that_writes_in_a_branch() -> None:
 @pytest.mark.parametrize("queues", [False, True])
 @pytest.mark.parametrize("count", [1, 7, 64, 65])
 def test_as_many_predictions_as_examples_in_order(count: int, queues: bool) -> None:
-    rows = predict(trace(prediction(8, count)), queues=queues, num_replicas=8, iterations_per_loop=2)
+    rows = predict(trace(prediction(64, count)), queues=queues, num_replicas=8, iterations_per_loop=2)
     chance = chances(count)
     assert len(rows) == count
     np.testing.assert_allclose([row["both"] for row in rows], np.stack([chance, 1 - chance], 1), atol=1e-6)
@@ -339,7 +333,6 @@ def host_op_in_the_middle() -> None:
         (value_of_a_batch, {"metrics": {"x": ("no/value", "Cast")}}, RolesError, ["'no/value'", "accuracy/value"]),
         (value_of_a_batch, {"mode": "predict", "predictions": {"w": "w"}}, RolesError, ["'w'", "does not depend on the input"]),
         (host_op_in_the_middle, {}, ConversionError, ["AsString", "in the middle of the step"]),
-        (value_of_a_batch, {"batch_mode": "global"}, UsageError, ["--batch_mode=global", "--mode=eval"]),
         (value_of_a_batch, {"mode": "test"}, UsageError, ["'test'", "train, eval or predict"]),
         (value_of_a_batch, {"predictions": {"x": "y"}}, UsageError, ["--predictions", "--mode=predict"]),
     ],

@@ -31,7 +31,9 @@ def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
     assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
     honest = TPUSession.values
-    monkeypatch.setattr(TPUSession, "values", lambda *asked: {name: value + 1 for name, value in honest(*asked).items()})
+    monkeypatch.setattr(
+        TPUSession, "values", lambda *asked: {name: value + 1 for name, value in honest(*asked).items()}
+    )
     assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from host_values import value_of
 
 from models import by_hand
 from tpugraph import testing
-from tpugraph.analysis.step import DeviceEnds, Outfed, Queues, Results
+from tpugraph.analysis.placements import SUM, Placement, Shard
+from tpugraph.analysis.step import DeviceEnds, Outfed, Partitioned, Queues, Results
 from tpugraph.ir import Graph
 from tpugraph.passes.gather_rows import GatherRows
 from tpugraph.support.errors import InvariantError
@@ -34,62 +35,68 @@ STEP = f"""
     score = Test() {{{DEVICE} : float32[2,3]
     loss = Test() : float32[]
     train = NoOp() ^loss ^add
-    n = PlaceholderWithDefault(count) {{dtype: int32, shape: [], {TIMES}: 1}} : int32[]
+    n = PlaceholderWithDefault(count) {{dtype: int32, shape: [], {TIMES}: 0}} : int32[]
     rows = PlaceholderWithDefault(score) {{dtype: float32, shape: [?,3], {TIMES}: 1}} : float32[?,3]
     seen = VarHandleOp() {{dtype: int32, shape: [], container: "", shared_name: "seen"}} : resource[]
     add = AssignAddVariableOp(seen, n) {{dtype: int32}}
     read = Test(rows)
     """
 SCORES = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+ROWS = {"score": Shard(0)}
 
 
-def gathered(
-    text: str = STEP, *, cores: int = 2, ends: Sequence[str] = ("count", "score"), beside: Sequence[str] = ()
-) -> Graph:
+def gathered(text: str = STEP, *, cores: int = 2, leaving: Mapping[str, Placement] = ROWS, beside: Sequence[str] = ()) -> Graph:
     """A graph behind the pass."""
     graph = testing.parse(text)
-    graph.keep(DeviceEnds(tuple(ends), tuple(beside)))
+    graph.keep(DeviceEnds(("count", "score"), tuple(beside)))
+    graph.keep(Partitioned(cores, leaving=leaving))
     testing.run_pass(GatherRows(num_replicas=cores), graph, roles=by_hand)
     return graph
 
 
-@pytest.mark.parametrize("counts", [(2, 2), (2, 1), (2, 0), (0, 1)])
-def test_the_padding_of_each_core_is_cut_off(counts: tuple[int, int]) -> None:
+def sent(count: int, scores: Sequence[Any] = SCORES) -> list[list[Any]]:
+    """What the cores send: each of them the number of true rows of all."""
+    return [[np.int32([count])] * len(scores), list(scores)]
+
+
+@pytest.mark.parametrize("count", [4, 3, 2, 1])
+def test_the_padding_of_all_cores_is_cut_off(count: int) -> None:
     graph = gathered()
-    sent = [[np.int32([n]) for n in counts], list(SCORES)]
-    expected = np.concatenate([SCORES[0][: counts[0]], SCORES[1][: counts[1]]])
-    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent), expected)
-    assert value_of(graph["add"].inputs[1], sent) == sum(counts)
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent(count)), SCORES.reshape(4, 3)[:count])
+    assert value_of(graph["add"].inputs[1], sent(count)) == count
 
 
 def test_without_a_row_nothing_is_computed_and_nothing_written() -> None:
     graph = gathered()
-    sent: list[list[Any]] = [[np.int32([0]), np.int32([0])], list(SCORES)]
-    assert value_of(graph["read"].inputs[0], sent) is None
-    assert value_of(graph["add"].inputs[1], sent) is None
+    assert value_of(graph["read"].inputs[0], sent(0)) is None
+    assert value_of(graph["add"].inputs[1], sent(0)) is None
     assert graph["tpugraph/rows/pivot"] in graph["add"].controls
-    assert value_of(graph.tensor(graph.result(Results)["some"]), sent) is np.False_
-    assert value_of(graph.tensor(graph.result(Results)["rows"]), sent) == 0
+    assert value_of(graph.tensor(graph.result(Results)["some"]), sent(0)) is np.False_
+    assert value_of(graph.tensor(graph.result(Results)["rows"]), sent(0)) == 0
 
 
 def test_several_elements_of_a_row_are_cut_off_together() -> None:
     """What is reshaped to two elements a row has twice as many."""
     graph = gathered(STEP.replace(f"shape: [?,3], {TIMES}: 1", f"shape: [?,3], {TIMES}: 2"))
-    sent = [[np.int32([1]), np.int32([0])], list(SCORES)]
-    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent), SCORES[0])
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent(1)), SCORES[0])
 
 
 def test_vectors_are_cut_off_too() -> None:
     text = STEP.replace(f"{DEVICE} : float32[2,3]", f"{DEVICE} : float32[2]").replace("[?,3]", "[?]")
-    sent = [[np.int32([1]), np.int32([2])], [SCORES[0][0, :2], SCORES[1][0, :2]]]
-    np.testing.assert_array_equal(value_of(gathered(text)["read"].inputs[0], sent), [0, 6, 7])
+    scores = [SCORES[0][0, :2], SCORES[1][0, :2]]
+    np.testing.assert_array_equal(value_of(gathered(text)["read"].inputs[0], sent(3, scores)), [0, 1, 6])
+
+
+@pytest.mark.parametrize(("leaving", "expected"), [({}, SCORES[0]), ({"score": SUM}, SCORES.sum(0))])
+def test_what_has_no_rows_is_that_of_the_first_core_or_of_all(leaving: Mapping[str, Placement], expected: Any) -> None:
+    text = STEP.replace(f"shape: [?,3], {TIMES}: 1", f"shape: [2,3], {TIMES}: 0")
+    np.testing.assert_array_equal(value_of(gathered(text, leaving=leaving)["read"].inputs[0], sent(1)), expected)
 
 
 def test_one_core_has_nothing_to_put_together() -> None:
     graph = gathered(cores=1)
-    assert not graph.of_type("AddN")
-    assert [node.name for node in graph.of_type("ConcatV2")] == ["tpugraph/rows/core_0/size"]
-    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], [[np.int32([1])], [SCORES[0]]]), SCORES[0][:1])
+    assert not graph.of_type("ConcatV2")
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent(1, SCORES[:1])), SCORES[0][:1])
 
 
 def test_what_the_host_reads_beside_the_rows_keeps_its_readers() -> None:
@@ -109,25 +116,24 @@ def test_the_report_says_what_leaves_and_how_much() -> None:
 
 
 BESIDE = f"""{STEP}
-    words = Test() : string[2]
-    all_words = PlaceholderWithDefault(words) {{dtype: string, shape: [?], {TIMES}: 1}} : string[?]
+    words = Test() : string[?]
+    all_words = PlaceholderWithDefault(words) {{dtype: string, shape: [?], {TIMES}: 0}} : string[?]
     print = Test(all_words)
     """
 
 
-def test_what_goes_from_host_to_host_waits_in_a_queue_for_each_core() -> None:
+def test_what_goes_from_host_to_host_waits_in_a_queue() -> None:
     graph = gathered(BESIDE, cores=3, beside=["words"])
-    names = tuple(f"tpugraph/beside/queue/{core}" for core in range(3))
-    assert graph.result(Queues).names == names
-    assert [graph[name].attr("shared_name") for name in names] == list(names)
-    taken = [graph[f"tpugraph/beside/dequeue/{core}"] for core in range(3)]
-    assert [node.inputs[0].node.name for node in taken] == list(names)
-    assert all(node.device.endswith("CPU:0") for node in taken)
+    (name,) = graph.result(Queues).names
+    assert graph[name].attr("shared_name") == name
+    taken = graph["tpugraph/beside/dequeue"]
+    assert taken.inputs[0].node.name == name
+    assert taken.device.endswith("CPU:0")
     assert "string" not in {t.dtype.name for t in graph["tpugraph/outfeed/enqueue"].inputs}
-    assert set(graph.ancestors([graph["print"]])) >= set(taken)
+    assert taken in graph.ancestors([graph["print"]])
 
 
-def test_without_such_values_there_are_no_queues() -> None:
+def test_without_such_values_there_is_no_queue() -> None:
     graph = gathered()
     assert graph.kept(Queues) is None
     assert not graph.of_type("FIFOQueueV2", "QueueDequeueV2")

@@ -18,7 +18,7 @@ from tpugraph.support.errors import ConversionError, ShapeError
 
 
 def test_golden_step() -> None:
-    graph = check(PadBatches(), "step")
+    graph = check(PadBatches(num_replicas=2), "step")
     assert graph.result(PaddedBatches).rows == 2
     assert graph["score"].inputs[0].shape == (2, 3)
     assert graph["make"].inputs[0].node.op == "ConcatenateDataset"

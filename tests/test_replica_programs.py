@@ -120,8 +120,14 @@ def contrastive(gathers: bool) -> Any:
     return model_fn
 
 
-def test_replicas_gather_their_rows(tmp_path: Path) -> None:
-    found = trained(tmp_path / "replicas", contrastive(True))
+@pytest.mark.parametrize("batch_norm", ["per_core", "global"])
+def test_replicas_gather_their_rows(tmp_path: Path, batch_norm: str) -> None:
+    """The only replica, where one program is asked for, has them all."""
+    config = tpugraph.RunConfig(
+        tpugraph.TPUConfig(4, CORES, batch_norm=batch_norm), save_summary_steps=1, tf_random_seed=7
+    )
+    found = tpugraph.TPUEstimator(contrastive(True), str(tmp_path / "replicas"), config, train_batch_size=ROWS)
+    found.train(input_fn, max_steps=4)
     wanted = trained(tmp_path / "plain", contrastive(False))
     assert_close(found.get_variable_value("w"), wanted.get_variable_value("w"), 1e-5)
     losses = [np.asarray(list(losses_in(tmp_path / name).values())) for name in ("replicas", "plain")]

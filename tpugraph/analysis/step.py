@@ -22,17 +22,6 @@ class InProcess:
 
 
 @dataclass(frozen=True)
-class SecondTrace:
-    """The program was traced once more, with twice as many rows.
-
-    Attributes:
-        constants: of each constant, by name, its value there; None where it is the same.
-    """
-
-    constants: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class EveryStep:
     """Of each step, not of a loop's last one alone, the host keeps what some summaries read, stacked.
 
@@ -149,22 +138,26 @@ class PaddedBatches:
     """Batches of evaluation and prediction have been padded.
 
     Attributes:
-        rows: rows of one core's batch.
+        rows: rows of the padded batch of all cores.
+        plain_rows: rows of a full batch of the plain graph.
         count: the node that counts the true ones.
-        baked: whether the plain graph was traced with that number of rows.
+        whole: whether the plain graph has that number of rows in its shapes, so that it drops the last partial batch.
         tensors: the tensors of the padded batch.
+        numbers: numbers made of padded text, zero where it is padding.
         sparse: indices, values and shape of the sparse ones.
+        plain: by tensor of the padded batch, or made of its padding, what the plain graph reads.
         endless: whether the dataset repeats for ever.
-        notes: for the report.
     """
 
     rows: int
+    plain_rows: int
     count: str
-    baked: bool
+    whole: bool
     tensors: tuple[str, ...]
+    numbers: tuple[str, ...]
     sparse: tuple[tuple[str, str, str], ...]
+    plain: Mapping[str, str]
     endless: bool
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -173,7 +166,7 @@ class DeviceEnds:
 
     Attributes:
         nodes: what the device computes of its rows, their number first.
-        beside: what goes from host to host past the device.
+        beside: the parts of the plain batch that go from host to host past the device.
     """
 
     nodes: tuple[str, ...]
@@ -265,7 +258,7 @@ class Outfed:
 
 @dataclass(frozen=True)
 class Queues:
-    """The queues of what goes past the device, from host to host, one for each core."""
+    """The queues of what goes past the device, from host to host."""
 
     names: tuple[str, ...]
 

@@ -32,7 +32,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def lines(found: TensorComparison) -> list[str]:
     """What was found, readable."""
-    told = [f"compared    {counted(len(found.compared), 'tensor')} on {counted(found.cores, 'core')}: {', '.join(found.engines)}"]
+    told = [
+        f"compared    {counted(len(found.compared), 'tensor')} on {counted(found.cores, 'core')}: {', '.join(found.engines)}"
+    ]
     told += [f"note        {note}" for note in found.notes]
     if found.first is None:
         return [*told, f"no tensor differs by more than {found.tolerance:g}"]

@@ -52,7 +52,9 @@ def _lines(comparison: Comparison, tolerance: float, width: int) -> list[str]:
         ("", [f"step {step}" for step in steps]),
         ("loss", [_cell(comparison.losses[step - 1], tolerance) for step in steps]),
     ]
-    rows += [(names[name], [_cell(comparison.variables[name][step - 1], tolerance) for step in steps]) for name in shown]
+    rows += [
+        (names[name], [_cell(comparison.variables[name][step - 1], tolerance) for step in steps]) for name in shown
+    ]
     lines = [
         comparison.what,
         *(name.ljust(label) + "".join(cell.rjust(_CELL) for cell in cells) for name, cells in rows),

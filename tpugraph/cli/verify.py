@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import grids, programs
@@ -16,7 +15,7 @@ from tpugraph.ir import graphdef
 from tpugraph.support import terminal
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Comparison, plain_cell
+from tpugraph.testing.comparison import Comparison
 from tpugraph.testing.verification import Verification, plan, verify
 
 
@@ -48,15 +47,12 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if grid is None and not found.ok:
         console.say("--grid=text shows each variable by step, --grid=page.html does as a page; `tpugraph compare` names the "
                     "first tensor that differs, `tpugraph reduce` finds the smallest graph")  # fmt: skip
-    result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "notes": found.notes,
-              "comparisons": [_told(c, found.tolerance) for c in found.comparisons], "recorded_batches": found.recorded}  # fmt: skip
+    comparisons = [
+        comparison.as_dict() | {"ok": comparison.within(found.tolerance)} for comparison in found.comparisons
+    ]
+    result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "comparisons": comparisons,
+              "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
-
-
-def _told(comparison: Comparison, tolerance: float) -> dict[str, Any]:
-    """A comparison as JSON."""
-    most = {"loss": plain_cell(comparison.loss), "variable": comparison.variable, "difference": plain_cell(comparison.difference)}
-    return comparison.as_dict() | most | {"steps": comparison.steps, "ok": comparison.within(tolerance)}
 
 
 def _check_grid(grid: str | None) -> None:

@@ -121,9 +121,6 @@ class ConvertOptions:
             )
         if self.mode not in PIPELINES:
             raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
-        if self.mode != "train" and self.batch_mode != "per_replica":
-            raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
-                             fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
         if self.mode != "train" and self.step_order != race_order.READS_FIRST:
             raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
                              fix="leave it out: it is for steps of training")  # fmt: skip
@@ -230,7 +227,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
 def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:
     """The passes that the options ask for, with their parameters, for a program that is one replica of several or for any other."""
     values = asdict(options)
-    known = AT_GLOBAL_BATCH if options.batch_mode == "global" else PIPELINES[options.mode]
+    known = AT_GLOBAL_BATCH if (options.mode, options.batch_mode) == ("train", "global") else PIPELINES[options.mode]
     known = OF_REPLICAS if replica else known
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
@@ -246,7 +243,8 @@ def _report(
     found, device = graph.roles, cluster_nodes(graph)
     cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
     cores = options.num_replicas
-    per_core = 1 if options.batch_mode == "global" and not found.replica else cores
+    split = options.batch_mode == "global" or options.mode != "train"
+    per_core = 1 if split and not found.replica else cores
     naive = cut.naive_bytes
     return {
         "source": Path(graph.source).name if graph.source else "",
@@ -288,7 +286,7 @@ def _report(
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas
     partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
-    rows = partitioned.rows or (padded.rows if padded is not None else None)
+    rows = partitioned.rows if padded is None else padded.rows // cores
     if rows is None:
         return {"per_core": None, "global": None, "line": counted(cores, "core")}
     return {

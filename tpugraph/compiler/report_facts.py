@@ -89,7 +89,6 @@ def notes_of(graph: Graph, odd: list[str]) -> list[str]:
     closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
     padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
     notes = [*closed.batches, *odd, *step_order(graph)["said"], *partitioned.notes]
-    notes += padded.notes if padded is not None else ()
     if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")
     notes += models.notes[:5]

@@ -94,7 +94,8 @@ def _for_cores(request: Request, dataset: Any) -> Any:
         return dataset
     if request.mode != ModeKeys.TRAIN:
         _check_shapes(dataset)
-        shares = inputs.every_row(dataset, plan, fixed=request.fixed_rows)
+        fixed = request.fixed_rows
+        shares = inputs.every_row(dataset, plan, fixed=fixed, drop=fixed and request.mode == ModeKeys.EVAL)
     elif request.input_mode == InputPipelineConfig.BROADCAST and not request.whole:
         shares = inputs.same_for_all(dataset, plan)
     else:

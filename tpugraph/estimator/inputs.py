@@ -106,21 +106,23 @@ def same_for_all(dataset: Any, plan: Batches) -> Any:
     return whole.flat_map(lambda *e: tf.data.Dataset.from_tensors(e if len(e) > 1 else e[0]).repeat(plan.cores))
 
 
-def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
-    """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller, and so may be its batches.
+def every_row(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) -> Any:
+    """A Dataset of the rows in whole batches, in order: the last one may be smaller, and so may be its batches.
 
     Args:
         dataset: its elements are batches of the host.
         plan: the sizes.
-        fixed: whether the number of rows stands in the shapes, also in that of the last one.
+        fixed: whether the number of rows stands in the shapes, also in that of a smaller one.
+        drop: whether a smaller one is dropped.
 
     Raises:
         ArgumentError: larger batches.
     """
     _check_rows(dataset.element_spec, plan.host, smaller=True)
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
-    shares = dataset.rebatch(plan.core) if dense else dataset.unbatch().batch(plan.core)
-    return _closed(shares, plan.core) if fixed else shares
+    apart = dataset.rebatch if dense else dataset.unbatch().batch
+    batches = apart(plan.whole, drop_remainder=drop)
+    return _closed(batches, plan.whole) if fixed else batches
 
 
 def is_endless(dataset: Any) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.compiling import compile_beside
-from tpugraph.estimator.double_batch_trace import at_twice_the_rows
 from tpugraph.estimator.held_rows import may_hold
 from tpugraph.estimator.host_call import HostCall, by_batch
 from tpugraph.estimator.host_session import HostSession
@@ -165,6 +164,7 @@ class Models:
         Returns:
             None where the model or its input cannot be converted; a line says why.
         """
+        request = replace(request, whole=True)
         fed = trace_input(request)
         known = self._cores.get(request.mode)
         if known is None or known.key != (fed.fingerprint, keys):
@@ -218,7 +218,7 @@ def _trace(request: Request, fed: Fed) -> Traced:
     """The model on batches of an open number of rows; of a fixed one where it asks for the number or fails without.
 
     With an open number no constant of the graph can hold it, so that a partial batch is right whatever the model does.
-    With a fixed one a second trace, of twice as many rows, tells which constants hold it.
+    With a fixed one the partial batch is dropped; of a prediction it is padded.
     """
     failure = None
     try:
@@ -229,11 +229,10 @@ def _trace(request: Request, fed: Fed) -> Traced:
         if not (traced.asked_rows and _may_hold(traced, fed)):
             return traced
     fixed = replace(request, fixed_rows=True)
-    traced = trace_model(fixed, trace_input(fixed))
-    if failure is not None:
-        say(f"note: model_fn needs a batch with a fixed number of rows ({failure})")
-    traced.at_twice = at_twice_the_rows(fixed, traced)
-    return traced
+    why = f" ({failure})" if failure is not None else ""
+    partial = "is left out" if request.mode == ModeKeys.EVAL else "is padded"
+    say(f"note: model_fn needs a batch with a fixed number of rows{why}: the last one {partial} where it is smaller")
+    return trace_model(fixed, trace_input(fixed))
 
 
 def _may_hold(traced: Traced, fed: Fed) -> bool:
@@ -245,7 +244,7 @@ def _may_hold(traced: Traced, fed: Fed) -> bool:
     seen = set(stack)
     while stack:
         op = stack.pop()
-        if may_hold(op, traced.plan.core or 0):
+        if may_hold(op, traced.plan.whole or 0):
             return True
         before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
         found = {producer for producer in before - seen if producer.name not in fed.ops}

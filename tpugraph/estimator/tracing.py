@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
+from tpugraph.analysis.step import EveryStep, InProcess
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
 from tpugraph.estimator.embedding_lookups import with_lookups
 from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
@@ -92,7 +92,6 @@ class Traced:
         every_step: the names of the summaries by which these tensors leave the cores in training.
         collected: of an evaluation by tag the names of the tensors by which they do.
         has_tables: whether the model has tables of an EmbeddingConfigSpec.
-        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
     graph: Any
@@ -107,7 +106,6 @@ class Traced:
     every_step: tuple[str, ...] = ()
     collected: dict[str, str] = field(default_factory=dict)
     has_tables: bool = False
-    at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
     def loss(self) -> str:
@@ -137,7 +135,6 @@ class Traced:
         for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
         graph.keep(InProcess())
-        graph.keep(SecondTrace(self.at_twice))
         graph.keep(EveryStep(self.every_step))
         return graph
 
@@ -212,8 +209,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
-    reads = request.replicas if trains else max(plan.cores, 1)
-    return Traced(fed.graph, spec, scaffold, plan, reads, source, asked_rows=asked,
+    return Traced(fed.graph, spec, scaffold, plan, request.replicas, source, asked_rows=asked,
                   host_call=host_call, every_step=tuple(every_step), collected=collected,
                   has_tables=embeddings is not None)  # fmt: skip
 

@@ -8,9 +8,12 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.values import partial_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
+
+_NUMBERS = frozenset({"int32", "int64", "float32", "float64"})
 
 
 def fold(graph: Graph) -> dict[str, str]:
@@ -37,6 +40,31 @@ def fold(graph: Graph) -> dict[str, str]:
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
     return shape_of
+
+
+def fold_numbers(graph: Graph) -> None:
+    """Replace numbers by constants that the known dimensions of open shapes decide, as the width of a batch of any length."""
+    inside = analysis.conditional(graph)
+    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
+    stack = graph.of_type(*ops.SHAPES)
+    seen = dict.fromkeys(stack)
+    for node in stack:  # grows while it is walked
+        for reader in dict.fromkeys(use.node for use in node.uses()):
+            if reader in seen or reader in inside or len(reader.outputs or ()) != 1 or reader.out().dtype.name not in _NUMBERS:
+                continue
+            seen[reader] = None
+            value = partial_value(reader.out())
+            if value is None:
+                continue
+            if np.isnan(value).any():
+                stack.append(reader)
+                continue
+            kind = reader.out().dtype
+            graph.replace_uses(reader.out(), _beside(graph, reader).constant(value.astype(kind.name), kind, name="folded"))
+    kept = set() if graph.roles is None else graph.roles.kept
+    for node in reversed(seen):
+        if not node.consumers() and node.name not in kept:
+            graph.remove(node)
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -18,7 +18,6 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Placement, Replicate, Shard
-from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.spmd import factors
@@ -131,25 +130,25 @@ class Following:
             return tensor.shape
         return tuple(size if size is None or axis not in follow else int(size * scale) for axis, size in enumerate(tensor.shape))
 
-    def value_in_twin(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
-        """What shape arithmetic makes of a batch :data:`PROBE` times as large."""
-        return known_value(self.in_twin(tensor))
-
     def in_twin(self, tensor: Tensor) -> Tensor:
         """The same tensor of the twin."""
         return self.twin[tensor.node.name].out(tensor.port)
 
-    def force(self, tensor: Tensor, axis: int) -> bool:
-        """Let a dimension of a tensor follow; returns whether that is new."""
+    def extent(self) -> tuple[int, ...]:
+        """How much follows; it grows as long as something new is found."""
+        held = sum(len(c.axes) if c.exponents is None else int(np.count_nonzero(c.exponents)) for c in self.changes.values())
+        return held, sum(map(len, self.forced)), len(self.lists)
+
+    def force(self, tensor: Tensor, axis: int) -> None:
+        """Let a dimension of a tensor follow."""
         if axis in self.axes.get(tensor, ()):
-            return False
+            return
         place = next((i for i, layer in enumerate(self.layers) if tensor not in self.forced[i]
                       and not isinstance(layer.made(tensor), Shard)), len(self.forced))  # fmt: skip
         if place == len(self.forced):
             self.forced.append({})
         self.forced[place][tensor] = Shard(axis)
         self.axes.setdefault(tensor, set()).add(axis)
-        return True
 
     # ------------------------------------------------------------------ constants
 
@@ -214,14 +213,14 @@ class Following:
             data = node.inputs if node.op in ops.MERGE else node.inputs[:1]
             return all(self._lift(operand, axis, why, seen) for operand in data)
         if node.op in ops.RANGES:
-            return self.follow_size(node.inputs[1], 0, why) and (self.force(tensor, 0) or True)
+            return self._forced(tensor, 0, self.follow_size(node.inputs[1], 0, why))
         if node.op in ops.RESHAPES:
             return self._lift_reshaped(node, axis, why, seen)
         if node.op in ops.TILES | ops.BROADCASTS | ops.FILLS | ops.DRAWS:
             return self._lift_repeated(node, axis, why, seen)
         rows = ops.record(node.op).rows_operand
         if rows is not None and axis == 0:
-            return self.follow_size(node.inputs[rows], 0, why) and (self.force(tensor, 0) or True)
+            return self._forced(tensor, 0, self.follow_size(node.inputs[rows], 0, why))
         signature = factors.signature(node) if node.inputs and node.op not in ops.CONTENTS else None
         letters = None if signature is None else signature.outputs[tensor.port]
         if signature is None or letters is None or letters[axis] == factors.WHOLE:
@@ -240,14 +239,20 @@ class Following:
                 return self._lift(node.inputs[0], place, why, seen) and (
                     node.op in ops.TILES or self.follow_size(node.inputs[told], axis, why)
                 )
-        return self.follow_size(node.inputs[told], axis, why) and (self.force(node.out(), axis) or True)
+        return self._forced(node.out(), axis, self.follow_size(node.inputs[told], axis, why))
 
     def _lift_reshaped(self, node: Node, axis: int, why: str, seen: set[Tensor]) -> bool:
         before, after = node.inputs[0].shape, node.out().shape
         if before is None or after is None or None in (*before, *after):
             return False
         rows = reshaped(after, axis, before)
-        return rows is not None and self._lift(node.inputs[0], rows, why, seen) and (self.force(node.out(), axis) or True)
+        return self._forced(node.out(), axis, rows is not None and self._lift(node.inputs[0], rows, why, seen))
+
+    def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
+        """Let a dimension follow where it is known what more rows hold."""
+        if known:
+            self.force(tensor, axis)
+        return known
 
     # ------------------------------------------------------------------ rounds
 
@@ -266,11 +271,10 @@ class Following:
                 for index, want in verdict.wants.items()
                 if isinstance(want, Replicate) and isinstance(layer.read(node.inputs[index]), Shard)}  # fmt: skip
 
-    def ask_shape_functions(self) -> bool:
-        """Follow the dimensions that TensorFlow's shape functions find; returns whether there were new ones."""
+    def ask_shape_functions(self) -> None:
+        """Follow the dimensions that TensorFlow's shape functions find."""
         gathering = self._gathering()
         asked = [n for n in self.order if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))]
-        found = False
         for node, outputs in _inferred(self.twin, [self.twin[node.name] for node in asked]).items():
             plain = self.graph[node.name]
             for port, shape in enumerate(outputs):
@@ -279,8 +283,7 @@ class Following:
                     continue
                 for axis, (before, after) in enumerate(zip(old, shape, strict=True)):
                     if before and after and after != before and after % (before * PROBE) == 0:
-                        found |= self.force(plain.out(port), axis)
-        return found
+                        self.force(plain.out(port), axis)
 
     def _gathering(self) -> dict[Node, None]:
         """The nodes that take all rows together, reshapes to sizes that stay what they are apart."""

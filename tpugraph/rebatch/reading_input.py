@@ -101,7 +101,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
     else:
         raise ShapeError(f"'{take.node.name}' ({take.node.op}) takes its rows from what is no dataset that can be batched anew",
                          node=take.node, origin=graph.source,
-                         fix="batch the dataset by a constant, dataset.batch(64), or trace the graph with the batch that you want")  # fmt: skip
+                         fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     for node in (*take.chain, take.node):
         graph.set_attr(node, "_output_shapes", None)
         if node.has_attr("output_shapes"):

@@ -22,34 +22,33 @@ Counts = dict[int, int]
 """Numbers of elements, with the number of dimensions among them that follow the batch."""
 
 
-def read(following: Following) -> bool:
-    """Let the constants follow that a reading finds; returns whether there were new ones."""
-    return any([reading(following) for reading in READINGS])
+def read(following: Following) -> None:
+    """Let the constants follow that a reading finds."""
+    for reading in READINGS:
+        reading(following)
 
 
 # --------------------------------------------------------------------------- numbers that divide
 
 
-def divided_sums(f: Following) -> bool:
+def divided_sums(f: Following) -> None:
     """A number that divides a sum over rows by as many elements as were summed is the number of these."""
-    return _divided(f, _summed, "divides a sum over rows by as many elements as were summed")
+    _divided(f, _summed, "divides a sum over rows by as many elements as were summed")
 
 
-def divided_gradients(f: Following) -> bool:
+def divided_gradients(f: Following) -> None:
     """A number that divides what is repeated for all rows by as many elements is the factor of a mean's gradient."""
-    return _divided(f, _repeated, "the factor of a mean's gradient: what it divides is repeated as often")
+    _divided(f, _repeated, "the factor of a mean's gradient: what it divides is repeated as often")
 
 
-def _divided(f: Following, count: Callable[[Following, Tensor], tuple[Counts, list[Tensor]]], why: str) -> bool:
-    found = False
+def _divided(f: Following, count: Callable[[Following, Tensor], tuple[Counts, list[Tensor]]], why: str) -> None:
     for node in f.order:
         if node.op not in _DIVIDED | _SCALED or len(node.inputs) != 2:
             continue
         for part in (0, 1) if node.op in _SCALED else (0,):
             counts, summed = count(f, node.inputs[part])
             if counts:
-                found |= _count_in(f, node.inputs[1 - part], counts, summed, why, divides=node.op in _DIVIDED)
-    return found
+                _count_in(f, node.inputs[1 - part], counts, summed, why, divides=node.op in _DIVIDED)
 
 
 def _summed(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
@@ -110,19 +109,19 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     return {math.prod(follow): len(follow), times: len(follow)}, []
 
 
-def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> bool:
+def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> None:
     """Let the number of elements follow that a divisor, or a factor, is made of."""
-    found, counted, seen, stack = False, False, {tensor}, [(tensor, divides)]
+    counted, seen, stack = False, {tensor}, [(tensor, divides)]
     made = made_of_values(f.graph)
     while stack:
         tensor, divides = stack.pop()
         node = tensor.node
         if node.op in ops.CONSTANTS:
             if not (counted and any(use.node in made for use in node.uses())):
-                found |= _is_count(f, node, counts, why, divides=divides)
+                _is_count(f, node, counts, why, divides=divides)
             continue
         if node.op in ops.SUMS and node.inputs[0].node not in made:
-            found |= _ones(f, node.inputs[0], summed, why)
+            _ones(f, node.inputs[0], summed, why)
             counted, new = True, [(node.inputs[0], divides)]
         elif node.op in _DIVIDED and not divides and node.inputs[0].node.op in ops.CONSTANTS:
             new = [(node.inputs[1], True)]
@@ -134,43 +133,59 @@ def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor]
             continue
         stack += [item for item in new if item[0] not in seen]
         seen.update(t for t, _ in new)
-    return found
 
 
-def _is_count(f: Following, node: Node, counts: Counts, why: str, *, divides: bool) -> bool:
+def _is_count(f: Following, node: Node, counts: Counts, why: str, *, divides: bool) -> None:
     value = constant(node)
     if node in f.changes or value.dtype.kind not in "iuf" or value.size != 1 or not value.item():
-        return False
+        return
     number = float(value.item()) if divides else 1.0 / float(value.item())
     power = next((p for count, p in counts.items() if count > 1 and math.isclose(number, count, rel_tol=1e-6)), 0)
-    return bool(power) and f.change(node, why, power=power if divides else -power)
+    if power:
+        f.change(node, why, power=power if divides else -power)
 
 
-def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> bool:
+def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> None:
     """Ones that are summed beside the rows, one for each: they count them."""
     like = next((t for t in summed if t.shape == tensor.shape), None)
-    missing = [axis for axis in sorted(f.axes.get(like, ())) if axis not in f.axes.get(tensor, ())] if like is not None else []
-    return bool(missing) and all([f.lift(tensor, axis, f"{why}: it makes ones that are counted") for axis in missing])
+    for axis in sorted(f.axes.get(like, ())) if like is not None else ():
+        f.lift(tensor, axis, f"{why}: it makes ones that are counted")
+
+
+def counters(f: Following) -> None:
+    """A number that is counted up in a variable divides another, to which as many elements are added: the count of a metric."""
+    added = {_variable(n.inputs[0]): n.inputs[1] for n in f.order if n.op in _ADDS}
+    for node in f.order:
+        if node.op in _DIVIDED:
+            total, count = (added.get(_variable(tensor)) for tensor in node.inputs[:2])
+            counts, summed = ({}, []) if total is None or count is None else _summed(f, total)
+            if count is not None and counts:
+                _count_in(f, count, counts, summed, "counts in a variable the elements that are summed in another", divides=True)
+
+
+_ADDS = frozenset({"AssignAdd", "AssignAddVariableOp"})
+
+
+def _variable(tensor: Tensor) -> Node:
+    while tensor.node.inputs and tensor.node.op in ops.READS | ops.IDENTITIES | ops.CASTS | ops.ELEMENTWISE | _ADDS:
+        tensor = tensor.node.inputs[0]
+    return tensor.node
 
 
 # --------------------------------------------------------------------------- shapes
 
 
-def whole_shapes(f: Following) -> bool:
+def whole_shapes(f: Following) -> None:
     """A vector that is the whole shape of a tensor with rows is that shape: beside the rows of a sparse tensor, or in arithmetic."""
-    known = len(f.changes)
-    variables = {shape for n in f.graph.of_type(*ops.VARIABLES) for shape in (n.attr("shape", None), *(s for _, s in n.outputs or ()))}
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.order:
-        shape = factors.vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) == 1 else None
-        if shape is not None and node not in f.changes and len(shape) > 1:
-            if any(_in_arithmetic(f, use.node, use.index, alone=tuple(shape) not in variables) for use in node.uses()):
-                _follow_shape(f, node.out(), shapes.get(tuple(shape), ()))
+        shape = factors.vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) < 2 else None
+        if shape and any(_in_arithmetic(f, use.node, use.index, len(shape)) for use in node.uses()):
+            _follow_shape(f, node.out(), shapes.get(tuple(shape), ()) if node.out().shape else (0,))
         if ops.record(node.op).family == "sparse" and any(_has_rows(f, t) for t in node.inputs):
             for tensor in node.inputs:
                 if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) == 1 and not _has_rows(f, tensor):
                     _follow_shape(f, tensor, shapes.get(tuple(factors.vector(tensor) or ()), ()))
-    return known != len(f.changes)
 
 
 def _follow_shape(f: Following, tensor: Tensor, axes: Iterable[int]) -> None:
@@ -182,34 +197,35 @@ def _has_rows(f: Following, tensor: Tensor) -> bool:
     return bool(f.axes.get(tensor)) or isinstance(f.layers[0].read(tensor), Entries)
 
 
-def _in_arithmetic(f: Following, node: Node, index: int, *, alone: bool) -> bool:
-    """Whether a vector is read as a shape by arithmetic with shapes: beside one that follows, or no variable has that shape."""
+def _in_arithmetic(f: Following, node: Node, index: int, rank: int) -> bool:
+    """Whether a vector is read as a shape by arithmetic with shapes: picked from, put together, or beside one that follows."""
     if node.op in ops.CASTS | ops.IDENTITIES:
-        return any(_in_arithmetic(f, use.node, use.index, alone=alone) for use in node.uses())
-    if node.op in ops.BROADCAST_AXES | ops.ELEMENTWISE and len(node.inputs) == 2:
-        other = node.inputs[1 - index]
-        return factors.vector(other) != factors.vector(f.in_twin(other))
-    return alone and node.op in ops.SLICES | ops.CONCATS and index in ops.record(node.op).data_operands(len(node.inputs))
+        return any(_in_arithmetic(f, use.node, use.index, rank) for use in node.uses())
+    if node.op in ops.BROADCAST_AXES | _EQUAL:
+        plain, other = factors.vector(node.inputs[1 - index]), factors.vector(f.in_twin(node.inputs[1 - index]))
+        return plain != other and (node.op in ops.BROADCAST_AXES or plain == factors.vector(node.inputs[index]))
+    pieces = ops.SLICES | ops.CONCATS if rank > 1 else ops.SLICES
+    return bool(node.inputs[index].shape) and node.op in pieces and index in ops.record(node.op).data_operands(len(node.inputs))
 
 
-def reshapes_back(f: Following) -> bool:
+_EQUAL = ops.computing(np.equal, np.not_equal)
+
+
+def reshapes_back(f: Following) -> None:
     """A reshape of rows that were regrouped to the whole shape of a tensor with rows goes back to it."""
-    found = False
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.gathers():
         shape = node.out().shape
         if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
             for axis in axes:
-                found |= f.force(node.out(), axis)
-    return found
+                f.force(node.out(), axis)
 
 
 # --------------------------------------------------------------------------- loops
 
 
-def loop_limits(f: Following) -> bool:
+def loop_limits(f: Following) -> None:
     """A loop that takes rows one by one and ends at their number makes an iteration for each, and so many elements of lists."""
-    known = len(f.changes), len(f.lists)
     frames, taken = analysis.frames(f.graph), set()
     for node in f.gathers():
         if node.op in _UNSTACKS:
@@ -231,9 +247,8 @@ def loop_limits(f: Following) -> bool:
             f.follow_size(node.inputs[length], 0, "the length of a list with an element for each row")
         if node.op in _INDEXED and _key(f, node) in f.lists:
             f.lift(node.inputs[1], 0, "the places of a list with an element for each row")
-        found = node.op in _STACKS and _key(f, node) in f.lists and f.force(node.out(), 0)
-        known = (-1, 0) if found else known
-    return known != (len(f.changes), len(f.lists))
+        if node.op in _STACKS and _key(f, node) in f.lists:
+            f.force(node.out(), 0)
 
 
 _UNSTACKS = frozenset({"TensorArrayScatterV3", "TensorListFromTensor"})
@@ -261,5 +276,5 @@ def _limits(cond: Node) -> Iterator[Node]:
             stack += [t.node for t in node.inputs]
 
 
-READINGS = (divided_sums, divided_gradients, whole_shapes, reshapes_back, loop_limits)
+READINGS = (divided_sums, divided_gradients, counters, whole_shapes, reshapes_back, loop_limits)
 """The readings, in the order in which they are made."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.constant_values import constant
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.rebatch.following import Following, step_nodes
-from tpugraph.rebatch.readings import read
 from tpugraph.rebatch.reading_input import Take, resize, takes_of
+from tpugraph.rebatch.readings import read
 from tpugraph.rebatch.sizes import missing_sizes
 from tpugraph.spmd import factors
 from tpugraph.spmd.analysis import commonest
@@ -127,7 +128,7 @@ def _checked(graph: Graph, names: Iterable[str]) -> list[str]:
     for name in names:
         node = graph.get(name.partition(":")[0])
         if node is None or node.op not in ops.CONSTANTS:
-            near = near_nodes(graph, name.partition(":")[0])
+            near = near_nodes(name.partition(":")[0], [n.name for n in graph.of_type(*ops.CONSTANTS)])
             raise UsageError(f"'{name}' is no constant of the graph", fix=f"did you mean {near[0]}?" if near else
                              "`tpugraph inspect MODEL` lists the nodes")  # fmt: skip
         found.append(node.name)
@@ -141,11 +142,14 @@ def _follow(following: Following, batch_constants: Iterable[str]) -> None:
         _follow_named(following, name)
     for _ in range(_ROUNDS):
         following.propagate()
-        lifted = [following.lift(tensor, axis, f"'{node.name}' ({node.op}) reads it by rows")
-                  for node, tensor, axis in list(following.wanted())]  # fmt: skip
-        if any(lifted):
-            continue
-        if not following.ask_shape_functions() and not read(following):
+        before = following.extent()
+        for node, tensor, axis in list(following.wanted()):
+            following.lift(tensor, axis, f"'{node.name}' ({node.op}) reads it by rows")
+        if following.extent() == before:
+            following.ask_shape_functions()
+        if following.extent() == before:
+            read(following)
+        if following.extent() == before:
             return
     raise ShapeError("what follows the batch does not settle", origin=following.graph.source, fix=_TRACE)
 
@@ -176,8 +180,8 @@ def _refuse_unread(f: Following) -> None:
     """Refuse what takes rows in a way that no reading tells."""
     for node, tensor, axis in f.wanted():
         size = (tensor.shape or ())[axis]
-        raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows and is not made of the "
-                         "input: what it holds for another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
+        raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
+                         "another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
     for node in f.gathers():
         if node.op in ops.CONTENTS and not f.lists:
             raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how "
@@ -194,8 +198,8 @@ def _numbers_beside(f: Following, node: Node) -> Node | None:
     """A constant that says which rows a node takes, or how many."""
     record, count = ops.record(node.op), len(node.inputs)
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
-    if node.op in ops.STRIDED_SLICES and _picks(f, node):
-        return None
+    if node.op in ops.STRIDED_SLICES:
+        told = set() if _picks(f, node) else {1, 2}
     for index in sorted(told - {record.axis_operand(count)}):
         found = node.inputs[index].node
         if found.op in ops.CONSTANTS and constant(found).dtype.kind in "iu" and found.name not in f.literals:
@@ -204,10 +208,11 @@ def _numbers_beside(f: Following, node: Node) -> Node | None:
 
 
 def _picks(f: Following, node: Node) -> bool:
-    """Whether a slice takes one row, from the front or the end."""
-    follow = f.axes.get(node.inputs[0], set())
-    for axis, target, _ in factors.sliced_places(node, factors.rank(node.inputs[0])) or ():
-        if axis in follow and target is not None and (node.out().shape or ())[target] != 1:
+    """Whether a slice takes the first row or the last."""
+    follow, begin = f.axes.get(node.inputs[0], set()), factors.integers(node.inputs[1])
+    for axis, target, place in factors.sliced_places(node, factors.rank(node.inputs[0])) or ():
+        alone = target is None or (node.out().shape or ())[target] == 1
+        if axis in follow and place is not None and not (alone and begin is not None and begin[place] in (0, -1)):
             return False
     return True
 
@@ -253,7 +258,7 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
     return said
 
 
-def _is_cut(old: np.ndarray, exponents: np.ndarray, scale: Fraction) -> bool:  # type: ignore[type-arg]
+def _is_cut(old: np.ndarray[Any, Any], exponents: np.ndarray[Any, Any], scale: Fraction) -> bool:
     return any((int(v) * scale ** int(e)).denominator != 1 for v, e in zip(old.ravel(), exponents.ravel(), strict=True))
 
 
@@ -269,7 +274,8 @@ def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
 
 def _left(f: Following, rows: int) -> tuple[str, ...]:
     """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows."""
-    numbers = (rows, rows**2, 1 / rows, math.log(rows))
+    made = (rows, rows**2, rows - 1, rows * (rows - 1))
+    numbers = (*made, *(1 / number for number in made), math.log(rows))
     found = []
     for node in f.order:
         if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
@@ -285,4 +291,4 @@ def _left(f: Following, rows: int) -> tuple[str, ...]:
 def _computes(node: Node) -> bool:
     if node.op in ops.IDENTITIES | ops.CASTS | ops.ENTER:
         return any(_computes(use.node) for use in node.uses())
-    return node.op in ops.ELEMENTWISE
+    return node.op in ops.ELEMENTWISE or node.op in ops.WRITES

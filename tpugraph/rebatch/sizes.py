@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
@@ -14,6 +15,8 @@ from tpugraph.rewrite.local_sizes import LocalSizes
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ShapeError
+
+_TRACE = "trace the graph with the batch that you want"
 
 
 class ScaledSizes(LocalSizes):
@@ -35,8 +38,15 @@ class ScaledSizes(LocalSizes):
                 self._tell_elements(node)
 
     def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
-        if self.placing.read(node.inputs[index]) != Entries("shape"):
-            self._follow(node, node.inputs[index], made.axis)
+        operand = node.inputs[index]
+        if self.placing.read(operand) == Entries("shape"):
+            return
+        told = factors.integers(operand) or []
+        groups = [p for p, size in enumerate(told) if size == -1 and p < made.axis and shape and shape[p] == 1]
+        if node.op in ops.RESHAPES and groups and operand.node not in self.following.changes:
+            raise ShapeError(f"'{node.name}' ({node.op}) puts rows into groups {told}: whether there are more groups or larger "
+                             "ones with another batch is not known", node=node, origin=self.graph.source, fix=_TRACE)  # fmt: skip
+        self._follow(node, operand, made.axis)
 
     def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
         old = factors.integers(node.inputs[index]) or []
@@ -63,7 +73,7 @@ class ScaledSizes(LocalSizes):
             value = factors.integers(operand)
             raise ShapeError(f"'{node.name}' ({node.op}) is told its rows by '{operand.node.name}', where no constant is found that "
                              f"holds them{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
-                             fix="trace the graph with the batch that you want")  # fmt: skip
+                             fix=_TRACE)  # fmt: skip
 
 
 def missing_sizes(following: Following) -> None:

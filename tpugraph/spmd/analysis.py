@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import REPLICATE, Placement, Shard
+from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Placing
+from tpugraph.support.errors import ShapeError
 
 _ = _rules
 
@@ -46,9 +48,9 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     something is split decides where it lives, not what it means.
     """
     crossing = fed_tensors(graph)
-    takes = [n for n in graph.of_type(*ops.INPUTS) if n not in analysis.cluster_nodes(graph)]
-    rows = batch_of(graph)
-    elements = {t: Shard(0) for n in takes for t in map(n.out, range(len(n.outputs or ()))) if rows and _rows(t) == rows}
+    rows, read = batch_of(graph), _elements(graph)
+    takes = list(dict.fromkeys(t.node for t in read))
+    elements = {t: Shard(0) for t in read if rows and _rows(t) == rows}
     made = graph.ancestors([t.node for t in crossing], data_only=True)
     behind = graph.descendants(takes, data_only=True)
     between = {n: None for n in made if n in behind and n not in takes}
@@ -70,8 +72,33 @@ def fed_tensors(graph: Graph) -> list[Tensor]:
 
 def batch_of(graph: Graph) -> int | None:
     """The rows that a step reads: the commonest leading dimension of the elements of the input; of several, the largest."""
+    return commonest(map(_rows, _elements(graph)))
+
+
+def refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
+    """Refuse a batch that the cores do not divide.
+
+    Raises:
+        ShapeError: it names numbers near by that fit.
+    """
+    if rows is None or rows % cores == 0:
+        return
+    low = rows // cores * cores
+    batches = " or ".join(str(size) for size in (low, low + cores) if size)
+    fits = ", ".join(str(n) for n in range(min(rows, cores), 0, -1) if rows % n == 0)
+    raise ShapeError(f"a batch of {rows} rows cannot be split over {cores} cores", node=None, origin=graph.source,
+                     fix=f"--num_replicas={fits.split(', ')[0]} (cores that divide {rows}: {fits}), "
+                         f"or a batch of {batches} rows")  # fmt: skip
+
+
+def _elements(graph: Graph) -> list[Tensor]:
+    """The parts of the batch that a step reads; of evaluation and prediction the padded ones."""
+    padded = graph.kept(PaddedBatches)
+    if padded is not None:
+        names = [*padded.tensors, *(name for parts in padded.sparse for name in parts)]
+        return [graph.tensor(name) for name in names if name.partition(":")[0] in graph]
     takes = [n for n in graph.of_type(*ops.INPUTS) if not analysis.in_cluster(n)]
-    return commonest(_rows(n.out(port)) for n in takes for port in range(len(n.outputs or ())))
+    return [n.out(port) for n in takes for port in range(len(n.outputs or ()))]
 
 
 def commonest(sizes: Iterable[int | None]) -> int | None:

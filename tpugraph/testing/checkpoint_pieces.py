@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +13,6 @@ from tpugraph.roles.findings import Roles
 
 Values = dict[str, np.ndarray[Any, Any]]
 """Variables by their name in the graph."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Weights to start from.
-
-    Attributes:
-        values: the values by variable.
-        path: the prefix of a checkpoint that holds them.
-    """
-
-    values: Values
-    path: Path
 
 
 def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
@@ -77,11 +62,3 @@ def _piece(value: Any, piece: str) -> Any:
         return value
     parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
     return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]
-
-
-def write_pieces(path: str | os.PathLike[str], values: Values, pieces: Mapping[str, tuple[str, str]]) -> None:
-    """A checkpoint of values by variable, each under the key and the slice that ``pieces`` has for it."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        session.run(tf.raw_ops.SaveV2(prefix=str(path), tensor_names=[pieces[name][0] for name in values],
-                                      shape_and_slices=[pieces[name][1] for name in values],
-                                      tensors=list(values.values())))  # fmt: skip

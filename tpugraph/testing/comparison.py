@@ -111,7 +111,9 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts and lists (JSON)."""
         rows = {name: [plain_cell(cell) for cell in self.variables[name]] for name in self.ordered}
-        return {"what": self.what, "losses": [plain_cell(cell) for cell in self.losses], "variables": rows}
+        losses, most = [plain_cell(cell) for cell in self.losses], (plain_cell(self.loss), plain_cell(self.difference))
+        return {"what": self.what, "steps": self.steps, "loss": most[0], "variable": self.variable, "difference": most[1],
+                "losses": losses, "variables": rows}  # fmt: skip
 
 
 def largest(row: Sequence[Cell]) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,9 @@ from tpugraph.tpu.program import Program
 
 ENGINES = ("plain", "emulator", "pjrt")
 """What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones."""
+
+_LOSS = ""
+"""The name of the loss among the values of the cores, which is told by each core's part of it."""
 
 _Parts = Sequence[Array]
 """A value on each core; of the plain graph, of the loss and of a variable one value."""
@@ -85,9 +87,8 @@ def compare(
         return program
 
     with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert) as both:
-        found = TensorComparison(both.plain.graph.source, tuple(engines), chosen.num_replicas, tolerance, notes=both.notes)
-        wanted = re.compile("" if tensors == "all" else tensors)
-        _Comparing(both, found, wanted, held, progress or (lambda text: None)).run(steps)
+        found = TensorComparison(both.plain.graph.source, tuple(engines), chosen.num_replicas, tolerance, both.notes)
+        _Comparing(both, found, "" if tensors == "all" else tensors, held).run(steps, progress or (lambda text: None))
     return found
 
 
@@ -104,111 +105,112 @@ def _check(engines: Sequence[str], tensors: str) -> None:
         ) from error
 
 
-@dataclass
 class _Comparing:
-    both: Pair
-    found: TensorComparison
-    wanted: re.Pattern[str]
-    held: Mapping[str, list[OnCores]]
-    progress: Callable[[str], None]
-
-    def run(self, steps: int) -> None:
-        """Compare step by step, until something differs or the data end."""
-        graph = graphdef.from_graph_def(self.both.program.graph_def, source=self.found.source)
-        shapes.infer(graph)
-        self.tensors = list(self._tensors(graph))
-        self.loss = str(self.both.plain.roles.loss.name)
-        self.variables = [name for name in checkpoints.keys_of(graph) if name in self.both.start and self.wanted.search(name)]
-        whole = [self.loss] * bool(self.wanted.search(self.loss)) + self.variables
-        seen = [*self.tensors, *((name, OnCores(name)) for name in whole)]
-        if not seen:
-            raise UsageError(f"no tensor of the step matches '{self.wanted.pattern}'", origin=self.found.source,
+    def __init__(self, both: Pair, found: TensorComparison, tensors: str, held: Mapping[str, list[OnCores]]) -> None:
+        self.both = both
+        self.found = found
+        self.graph = graphdef.from_graph_def(both.program.graph_def, source=found.source)
+        shapes.infer(self.graph)
+        self.loss = str(both.plain.graph.tensor(both.plain.roles.loss.name))
+        self.variables = [name for name in checkpoints.keys_of(self.graph) if name in both.start]
+        whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
+        self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
+        if not self.seen:
+            raise UsageError(f"no tensor of the step matches '{tensors}'", origin=found.source,
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
-        self.found.compared = list(dict.fromkeys(name for name, _ in seen))
+        found.compared += dict.fromkeys(name for name, _ in self.seen)
+
+    def run(self, steps: int, progress: Callable[[str], None]) -> None:
+        """Compare step by step, until something differs or the data end."""
         with ExitStack() as stack:
-            runs = [self._engine(engine, graph, stack) for engine in self.found.engines]
+            runs = [self._engine(engine, stack) for engine in self.found.engines]
             for step in range(1, steps + 1):
-                self.progress(f"step {step}")
-                reference, *others = [next(run, None) for run in runs]
-                if reference is None and step == 1:
+                progress(f"step {step}")
+                taken = [next(run, None) for run in runs]
+                if None in taken and step == 1:
                     raise nothing_to_compare(self.found.source)
-                for engine, other in zip(self.found.engines[1:], others, strict=True):
-                    if reference is not None and other is not None:
-                        self._look(step, engine, seen, reference, other)
+                if None in taken:
+                    return
+                for engine, other in zip(self.found.engines[1:], taken[1:], strict=True):
+                    self._look(step, engine, taken[0] or [], other or [])
                 if self.found.differences:
-                    self._leave_out_rounding(step, seen)
+                    self._leave_out_rounding(step)
                 if self.found.differences:
                     return
 
-    def _leave_out_rounding(self, step: int, seen: Sequence[tuple[str, OnCores]]) -> None:
-        """Leave out what is as far apart in the plain graph itself, from weights a rounding apart."""
-        with self.both.rounded() as (other, start), contextlib.closing(self.both.plain.again()) as plain:
-            runs = [list(itertools.islice(self._on_plain(*run), step)) for run in ((plain, self.both.start), (other, start))]
-        (first, one), (rounded, two) = ((run[0][0], run[-1][1]) for run in runs)
-        if (by_chance := relative(first, rounded)) > self.found.tolerance:
-            self.found.notes.append(CHANCE.format(by_chance))
-            return
-        by = {name: relative(a[0], b[0]) for (name, _), a, b in zip(seen, one, two, strict=True)}
-        differences = [found for found in self.found.differences if found.difference > AMPLIFIED * by[found.tensor]]
-        if left := len(self.found.differences) - len(differences):
-            self.found.notes.append(f"rounding alone makes as much of {counted(left, 'tensor')} in step {step}: no difference")
-        self.found.differences = differences
-
-    def _tensors(self, graph: Graph) -> Iterator[tuple[str, OnCores]]:
+    def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
         """The tensors of the plain step, in topological order, as far as the cores can send them to the host."""
-        plain, there = self.both.plain.graph, can_tap(graph)
+        plain, there = self.both.plain.graph, can_tap(self.graph)
         for name in _fetchable(self.both.plain):
-            for held in self.held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]:
-                alike = held.tensor in there and there[held.tensor].dtype == plain.tensor(name).dtype
-                if alike and self.wanted.search(name):
-                    yield name, held
+            for one in held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]:
+                if one.tensor in there and there[one.tensor].dtype == plain.tensor(name).dtype:
+                    yield name, one
 
-    def _engine(self, engine: str, graph: Graph, stack: ExitStack) -> Iterator[list[_Parts]]:
-        """What is compared, step by step."""
+    def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
+        """The values of what is compared, step by step."""
         if engine == "plain":
-            return (parts for _, parts in self._on_plain(self.both.plain, self.both.start))
-        tapped = graphdef.copy(graph)
+            steps = self._on_plain(self.both.plain, self.both.start, [name for name, _ in self.seen])
+            return ([[by[name]] for name, _ in self.seen] for by in steps)
+        tapped = graphdef.copy(self.graph)
         shapes.infer(tapped)
-        taps = Taps(tapped, [tapped.tensor(name) for name in dict.fromkeys(held.tensor for _, held in self.tensors)])
+        others = {_LOSS, *self.variables}
+        names = dict.fromkeys(held.tensor for _, held in self.seen if held.tensor not in others)
+        taps = Taps(tapped, [tapped.tensor(name) for name in names])
         platform = "cpu" if engine == "pjrt" else None
         session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, platform=platform)
         return self._on_cores(stack.enter_context(session), taps)
 
-    def _on_plain(self, plain: PlainRun, start: Values) -> Iterator[tuple[Array, list[_Parts]]]:
-        """The loss and what is compared, step by step."""
-        names = list(dict.fromkeys([self.loss, *(name for name, _ in self.tensors)]))
+    def _on_plain(self, plain: PlainRun, start: Values, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Some tensors and variables by name, and the loss, step by step."""
+        tensors = list(dict.fromkeys([self.loss, *(name for name in names if name not in self.variables)]))
+        variables = [name for name in names if name in self.variables]
         plain.open(start)
-        while (values := plain.observe(names)) is not None:
-            by = dict(zip(names, values, strict=True))
-            parts = [[by[name]] for name, _ in self.tensors]
-            yield by[self.loss], parts + self._whole(by[self.loss], plain.values(self.variables))
+        while (values := plain.observe(tensors)) is not None:
+            yield dict(zip(tensors, values, strict=True)) | plain.values(variables)
 
     def _on_cores(self, session: TPUSession, taps: Taps) -> Iterator[list[_Parts]]:
         while losses := session.train(1):
-            parts = taps.steps[-1]
-            yield [parts[held.tensor] for _, held in self.tensors] + self._whole(losses[0], session.values(self.variables))
+            values = session.values(self.variables)
+            by = {**taps.steps[-1], _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
+            yield [by[held.tensor] for _, held in self.seen]
 
-    def _whole(self, loss: Any, variables: Mapping[str, Array]) -> list[_Parts]:
-        """The loss, where it is asked for, and the variables."""
-        losses = [[np.asarray(loss)]] if self.wanted.search(self.loss) else []
-        return [*losses, *([variables[name]] for name in self.variables)]
-
-    def _look(self, step: int, engine: str, seen: Sequence[tuple[str, OnCores]], reference: Sequence[_Parts],
-              other: Sequence[_Parts]) -> None:  # fmt: skip
+    def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> None:
         """Keep what differs in a step."""
-        apart = [_apart(held, expected, actual) for (_, held), expected, actual in zip(seen, reference, other, strict=True)]
-        largest = [max(by, default=0.0) for by in apart]
-        wrong = {name for (name, _), difference in zip(seen, largest, strict=True) if difference > self.found.tolerance}
-        same = {name for (name, _), by in zip(seen, apart, strict=True) if by} - wrong
-        for (name, held), by, difference in zip(seen, apart, largest, strict=True):
-            if difference > self.found.tolerance:
-                core = next(core for core, own in enumerate(by) if own > self.found.tolerance)
+        values = zip(self.seen, reference, other, strict=True)
+        apart = [(name, held, _apart(held, expected, actual)) for (name, held), expected, actual in values]
+        wrong = {name for name, _, by in apart if max(by, default=0.0) > self.found.tolerance}
+        same = {name for name, _, by in apart if by} - wrong
+        for name, held, by in apart:
+            beyond = [core for core, difference in enumerate(by) if difference > self.found.tolerance]
+            if beyond:
                 node = self.both.plain.graph.tensor(name).node
                 reads = [str(tensor) for tensor in node.inputs]
                 self.found.differences.append(TensorDifference(
-                    name, node.op, step, core if len(by) > 1 else None, engine, difference, str(held.placement), held.how,
+                    name, node.op, step, beyond[0] if len(by) > 1 else None, engine, max(by), str(held.placement), held.how,
                     held.because, held.reader, tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
                 ))  # fmt: skip
+
+    def _leave_out_rounding(self, step: int) -> None:
+        """Leave out what is as far apart in the plain graph itself, from weights a rounding apart."""
+        names = list(dict.fromkeys(found.tensor for found in self.found.differences))
+        with self.both.rounded() as (other, start), contextlib.closing(self.both.plain.again()) as plain:
+            one, two = (
+                list(islice(self._on_plain(*run, names), step)) for run in ((plain, self.both.start), (other, start))
+            )
+        by_chance = relative(one[0][self.loss], two[0][self.loss])
+        if by_chance > self.found.tolerance:
+            self.found.notes.append(CHANCE.format(by_chance))
+            return
+        explained = {
+            name for name in names if AMPLIFIED * relative(one[-1][name], two[-1][name]) >= self._largest(name)
+        }
+        if explained:
+            few = f"{counted(len(explained), 'tensor')} in step {step}"
+            self.found.notes.append(f"rounding alone makes as much of {few}, from weights a rounding apart")
+        self.found.differences = [found for found in self.found.differences if found.tensor not in explained]
+
+    def _largest(self, name: str) -> float:
+        return max(found.difference for found in self.found.differences if found.tensor == name)
 
 
 def _apart(held: OnCores, expected: _Parts, actual: _Parts) -> list[float]:

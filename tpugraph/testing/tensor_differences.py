@@ -48,21 +48,21 @@ class TensorComparison:
         engines: what was compared, the reference first.
         cores: on how many cores.
         tolerance: the largest difference that is none.
+        notes: what was changed so that they can be compared, and what rounding makes of them.
         compared: the tensors that were compared, in topological order, then the loss and the variables.
         differences: those that differ in the first step in which any does, in the same order.
-        notes: what was changed so that they can be compared.
     """
 
     source: str
     engines: tuple[str, ...]
     cores: int
     tolerance: float
+    notes: list[str] = field(default_factory=list)
     compared: list[str] = field(default_factory=list)
     differences: list[TensorDifference] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"<TensorComparison of {self.source}: {len(self.differences):,} of {len(self.compared):,} tensors differ>"
+        return f"<TensorComparison of {self.source}: {len(self.differences):,} tensors differ>"
 
     @property
     def first(self) -> TensorDifference | None:

@@ -124,9 +124,9 @@ def _rounding(both: Pair, steps: int) -> Comparison:
 
 def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
     """A note of what differs by more than the tolerance, though no more than rounding makes of it."""
-    names = {name or "the loss": None for comparison in comparisons for _, name, _ in comparison.rounded_away(tolerance)}
+    names = dict.fromkeys(name or "the loss" for found in comparisons for _, name, _ in found.rounded_away(tolerance))
     few = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return [f"rounding alone makes as much of {few}: the plain graph does, from weights a rounding apart"] if names else []
+    return [f"rounding alone makes as much of {few}, from weights a rounding apart"] if names else []
 
 
 @dataclass(frozen=True)

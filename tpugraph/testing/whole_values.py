@@ -111,9 +111,11 @@ def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
             sizes = index in (record.shaped_by, record.rows_operand)  # those of this core's rows
             if tensor.node in verdicts and isinstance(placement, Replicate | Shard | Partial) and not sizes:
                 yield tensor, node.name, index, OnCores("", placement, node.name, verdicts[tensor.node].why)
+        if node.op in ops.RANDOM | ops.SHAPES | ops.SIZES:
+            continue  # what a core makes itself stands for itself
         for port, made in enumerate(verdict.outputs):
-            unread = not any(use.node in verdicts for use in node.uses(port)) and node.op not in ops.RANDOM | ops.SHAPES | ops.SIZES
-            if unread and port not in (*verdict.averaged, *verdict.cuts) and isinstance(made, Replicate | Shard | Partial):
+            read = port in (*verdict.averaged, *verdict.cuts) or any(use.node in verdicts for use in node.uses(port))
+            if not read and isinstance(made, Replicate | Shard | Partial):
                 yield node.out(port), node.name, -1, OnCores("", made, "", verdict.why)
 
 

@@ -1,29 +1,14 @@
-"""A step of evaluation or prediction, divided into what keeps rows apart and the tail, which mixes them."""
+"""A step of evaluation or prediction, divided into what the device computes and the tail, which the host runs behind it."""
 
 from __future__ import annotations
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
-from tpugraph.analysis.batch_constants import told
-from tpugraph.analysis.step import PaddedBatches
+from tpugraph.analysis.placements import Shard
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.support.errors import ConversionError, ShapeError
-from tpugraph.tpu.host_epilogue import goes_beside
+from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.own_rows import OwnRows
-from tpugraph.tpu.padded_batch import Batch
-
-
-def _batch(graph: Graph, step: NodeSet) -> Batch:
-    """The padded batch of a core, and what is told of the constants that may hold its rows."""
-    padded = graph.result(PaddedBatches)
-    sparse = [[graph.tensor(name) for name in names] for names in padded.sparse]
-    return Batch(
-        padded.rows,
-        [graph.tensor(name) for name in padded.tensors],
-        [(numbers, values, shape) for numbers, values, shape in sparse],
-        told(graph, padded.rows, step),
-        padded.baked,
-    )
+from tpugraph.tpu.padded_batch import padded_batch
 
 
 class DividedStep:
@@ -33,9 +18,10 @@ class DividedStep:
         graph: the graph, whose batches are padded.
 
     Attributes:
+        batch: the padded batch.
         cone: the nodes of the step.
-        tail: what reads the rows of all cores, writes, or follows a write.
-        placed: how the rows of a core live in each tensor.
+        tail: what the host runs on the plain batch: what reads its rows together, writes, or follows a write.
+        placed: how the rows of the batch live in each tensor.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -46,30 +32,17 @@ class DividedStep:
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.of_model: NodeSet = graph.descendants(variables, data_only=True)
         self.host_bound = {n: None for n in self.cone if n in self.of_model and must_be_host(n)}
-        ends = {graph[name]: None for name in roles.predictions.values()}
+        ends = {graph.tensor(name).node: None for name in (*roles.predictions.values(), roles.loss.name) if name}
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
-        forced = {**self.host_bound, **ends, **writes}
-        batch = _batch(graph, self.cone)
-        self.seeds = batch.dense
-        self.placed = OwnRows(graph, batch, self.cone, forced)
-        while self.placed.tell_shapes():
-            self.placed = OwnRows(graph, batch, self.cone, forced)
+        self.forced = {**self.host_bound, **ends, **writes}
+        self.batch = padded_batch(graph)
+        self.placed = OwnRows(graph, self.batch, self.cone, self.forced)
         self.behind = self.placed.behind
-        self.tail = self._tail(forced)
-        while read := self._read_only_there():  # the host finds these in the rows of all cores
-            forced.update(read)
-            self.placed.give_to_host(read)
-            self.tail = self._tail(forced)
+        self.tail = self._tail()
 
-    def _read_only_there(self) -> NodeSet:
-        """What makes numbers and entries of a core's rows alone that the tail reads."""
-        seeds = self.placed.batch.tensors()
-        read = [t for n in self.tail for t in n.inputs if t not in seeds and self.placed.only_here(t)]
-        return {t.node: None for t in read}
-
-    def _tail(self, forced: NodeSet) -> NodeSet:
-        """What reads the rows of all cores, writes, or follows a write; a container is used on one side."""
-        found = {n: None for n in self.cone if n in forced or self.placed.mixes(n) or self._only_watches(n)}
+    def _tail(self) -> NodeSet:
+        """What the host runs on the plain batch, writes, or follows a write; a container is used on one side."""
+        found = {n: None for n in self.cone if n in self.forced or self.placed.mixes(n) or self._only_watches(n)}
         stack = list(found)
         while stack:
             node = stack.pop()
@@ -90,54 +63,55 @@ class DividedStep:
     # ------------------------------------------------------------------ where the rows cross
 
     def cut(self) -> list[Tensor]:
-        """The tensors whose rows the tail reads: of all ways to cut, the one with the fewest bytes."""
+        """What the tail reads of the device: of all ways to cut the model, the one with the fewest bytes.
+
+        What cannot leave the device where it is read is computed by the tail as well.
+        """
+        while True:
+            edges, capacity, sources, sinks = self._flow()
+            found = minimum_cut(edges, capacity, list(sources), list(sinks))
+            if found is not None:
+                return found[1]
+            self.placed.give_to_host(t.node for t in sinks if t not in capacity)
+            self.tail = self._tail()
+
+    def _flow(self) -> tuple[list[tuple[Tensor, Tensor]], dict[Tensor, int], dict[Tensor, None], dict[Tensor, None]]:
+        """What the model hands on of the batch up to the tail, and what each tensor costs that may leave the device."""
         inside = analysis.conditional(self.graph)
         frame_of = analysis.frames(self.graph)
         edges: list[tuple[Tensor, Tensor]] = []
         capacity: dict[Tensor, int] = {}
-        sources: dict[Tensor, None] = dict.fromkeys(self.seeds)
+        sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
-        for tensor in [t for n in self.cone if n in self.behind and n not in self.tail for t in self._rows_of(n)]:
+        for tensor in [t for n in self.cone for t in self._of_batch(n)]:
             node, size = tensor.node, shapes.byte_size(tensor)
-            read_inside = any(frame_of[use.node] for use in node.uses() if use.node.op not in ops.ENTER)
-            in_loop = read_inside or (frame_of[node] and node.op not in ops.EXIT)
-            bound = node in inside or in_loop or (ops.is_stateful(node.op) and not must_be_host(node))
-            rows = self.placed.rows(tensor)
-            first = rows is not None and rows.axis == 0 and rows.outer == 1
-            if goes_beside(tensor):
-                size = None if node in self.of_model else shapes.element_count(tensor.shape)
-            if not bound and size is not None:
-                capacity[tensor] = 2 * size + (not first)  # rows that come first need not be moved on their way
-            if any(self._starts(t) for t in node.inputs):
+            if not (node in inside or frame_of[node]) and size is not None and self._may_leave(tensor):
+                capacity[tensor] = size
+            if any(t.node in self.of_model and t.node not in self.behind for t in node.inputs) or not self._before(node):
                 sources[tensor] = None
             for use in node.uses(tensor.port):
                 if use.node in self.tail:
                     sinks[tensor] = None
                 elif use.node in self.cone:  # what is put into a container, another op takes out
                     made = [use.node, *self.placed.beside(use.node)]
-                    edges.extend((tensor, out) for node in made for out in self._rows_of(node))
-        found = minimum_cut(edges, capacity, list(sources), list(sinks))
-        if found is None:
-            raise self._uncut_error(list(sinks), capacity)
-        return found[1]
+                    edges.extend((tensor, out) for reader in made for out in self._of_batch(reader))
+        return edges, capacity, sources, sinks
 
-    def _starts(self, tensor: Tensor) -> bool:
-        """Whether what reads the tensor cannot be computed from rows: they meet the model there, or were entries."""
-        return self.placed.only_here(tensor) or (tensor.node in self.of_model and tensor.node not in self.behind)
+    def _before(self, node: Node) -> bool:
+        return any(t in self._of_batch(t.node) for t in node.inputs)
 
-    def _rows_of(self, node: Node) -> list[Tensor]:
-        outputs = (node.out(port) for port in range(len(node.outputs or ())))
-        return [tensor for tensor in outputs if self.placed.rows(tensor) is not None]
+    def _of_batch(self, node: Node) -> list[Tensor]:
+        """What the model makes on the device of the batch: of rows that are padded, those alone that stay apart."""
+        if node not in self.of_model or node not in self.behind or node in self.tail:
+            return []
+        outputs = [node.out(port) for port in range(len(node.outputs or ()))]
+        return outputs if self.batch.whole else [t for t in outputs if self.placed.rows(t) is not None]
 
-    def _uncut_error(self, sinks: list[Tensor], capacity: dict[Tensor, int]) -> ShapeError:
-        tensor = next((t for t in sinks if t not in capacity), sinks[0])
-        reader = next(use.node.name for use in tensor.node.uses(tensor.port) if use.node in self.tail)
-        return ShapeError(
-            f"'{tensor}' ({tensor.dtype}), which '{reader}' reads on the host, cannot travel through the device",
-            node=tensor.node,
-            origin=self.graph.source,
-            fix="turn strings into numbers in the dataset (an index into a vocabulary, say)",
-        )
+    def _may_leave(self, tensor: Tensor) -> bool:
+        if tensor.dtype.name not in ops.INFEED_DTYPES:
+            return False
+        rows = self.placed.rows(tensor)
+        return self.batch.whole or (isinstance(rows, Shard) and rows.axis == 0 and rows.outer == 1)
 
     # ------------------------------------------------------------------ the model on the wrong side
 

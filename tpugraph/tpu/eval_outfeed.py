@@ -29,7 +29,8 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     """
     roles, results = graph.roles, graph.result(Results)
     rows, some, pivot = graph.tensor(results["rows"]), graph.tensor(results["some"]), graph[results["pivot"]]
-    body = _body(graph, [rows.node, some.node, pivot])
+    arriving = graph.of_type(*ops.OUTFEEDS)
+    body = _body(graph, [rows.node, some.node, pivot, *arriving])
     _free_values(graph, dict.fromkeys(body))
     stacks = _stacks(graph)
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
@@ -58,7 +59,7 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     updated = add("Identity", "updated", [pivot.out()], after=[graph[f.name] for f in roles.updates])
     none = add("Switch", "none", [rows, some])
     done = add("Merge", "done", [none, updated])
-    loop.update(step_index, add("AddV2", "steps", [step, one], after=[done.node]))
+    loop.update(step_index, add("AddV2", "steps", [step, one], after=[done.node, *arriving]))
     loop.enclose(made)
     exits = loop.close()
     counts = str(_counts(graph, exits[step_index], exits[seen_index]))

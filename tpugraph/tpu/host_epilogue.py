@@ -1,39 +1,30 @@
-"""The part of a step that the host runs behind the device, on the true rows of all cores."""
+"""The part of a step that the host runs behind the device, on the plain batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tpugraph import ops
-from tpugraph.analysis import NodeSet
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, shapes
 from tpugraph.analysis.placements import Shard
-from tpugraph.analysis.sizes import Poly
 from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.roles.findings import Finding
-from tpugraph.support.errors import ConversionError, ShapeError
-from tpugraph.tpu.epilogue_sizes import COPIED, TailSizes
-from tpugraph.tpu.own_rows import OwnRows
+from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.divided_step import DividedStep
 
 ALL_ROWS = "PlaceholderWithDefault"
-"""What stands for the rows of all cores until they are gathered; its input is the core's own part."""
+"""What stands for the value of the plain batch until it is handed over; its input is what the device computes."""
 
 TIMES = "_tpugraph_rows"
-"""Attribute of such a node: how many entries of dimension 0 a row has; 0 for the number of rows itself."""
+"""Attribute of such a node: how many entries of dimension 0 a row has, of which those of padding are cut off; 0 for none."""
+
+_COPIED = "/tail"
+"""What the name of a loop ends with that both sides run."""
 
 _INT32 = attrs.dtype("int32")
-
-
-def goes_beside(tensor: Tensor) -> bool:
-    """Whether the host in front of the device hands a tensor to the host behind it, since no infeed takes it."""
-    return tensor.dtype.name not in ops.INFEED_DTYPES
-
-
-def _is_first(rows: Shard) -> bool:
-    return rows.axis == 0 and rows.outer == 1
 
 
 class HostTail:
@@ -41,102 +32,69 @@ class HostTail:
 
     Args:
         graph: the graph.
-        cone: the step.
-        tail: what reads the rows of all cores.
-        placed: what each core makes of its own rows.
-        cut: the tensors whose rows the tail reads.
+        step: the step, divided.
 
     Attributes:
         nodes: all nodes that the tail runs.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        cone: NodeSet,
-        tail: NodeSet,
-        placed: OwnRows,
-        cut: list[Tensor],
-    ) -> None:
+    def __init__(self, graph: Graph, step: DividedStep) -> None:
         self.graph = graph
-        self.cone = cone
-        self.placed = placed
-        self.cut = dict.fromkeys(cut)
-        self.mixing = tail
-        self.nodes: NodeSet = dict(tail)
-        self.sizes = TailSizes(graph, placed, tail, self.nodes)
+        self.cone = step.cone
+        self.batch = step.batch
+        self.placed = step.placed
+        self.cut = dict.fromkeys(step.cut())
+        self.tail = step.tail
+        self.nodes: NodeSet = dict(self.tail)
+        self._frame_of = analysis.frames(graph)
 
     def build(self) -> None:
-        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is replicated."""
+        """Cut the graph in two: the tail reads what the device sends and the plain batch, and makes the rest for itself."""
         graph = self.graph
         count = graph[graph.result(PaddedBatches).count].out()
-        own = self.own()
+        own, beside = self._own()
         device = self._release([*(t.node for t in self.cut), count.node])
-        beside = dict.fromkeys(t for t in self.cut if goes_beside(t))
-        ends = [self._cross(count, count, 0), *map(self._cross_rows, self.cut)]
-        self.total = ends[0].out()
-        arriving = {tensor: self._in_place(end.out(), tensor) for tensor, end in zip(self.cut, ends[1:], strict=True)}
+        ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
+        passed = [self._cross(t, 0) for t in beside]
+        self._total = ends[0].out()
+        arriving = {t: end.out() for t, end in zip([*self.cut, *beside], [*ends[1:], *passed], strict=True)}
         copies = self._copies(own, device)
-        for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
+        run = [copies.get(n, n) for n in {**self.tail, **own}]
+        for node in run:
             self.nodes[node] = None
-            self._open(node)
+            graph.set_attr(node, "_output_shapes", None)
             for index, tensor in enumerate(node.inputs):
                 graph.set_input(node, index, self._reads(tensor, arriving, copies))
-        for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
-            kept = [copies.get(c, c) for c in node.controls if c in self.mixing or c in own or c in self.nodes]
+        for node in run:
+            kept = [copies.get(c, c) for c in node.controls if c in self.tail or c in own or c in self.nodes]
             graph.set_controls(node, kept)
-        names = {tensor: end.inputs[0].node.name for tensor, end in zip([count, *self.cut], ends, strict=True)}
-        through = tuple(name for tensor, name in names.items() if tensor not in beside)
-        graph.keep(DeviceEnds(through, tuple(name for tensor, name in names.items() if tensor in beside)))
-        self._clear(ends)
-
-    def _open(self, node: Node) -> None:
-        """Drop what attributes say of one core's padded rows."""
-        self.graph.set_attr(node, "_output_shapes", None)
-        for name in ("element_shape", "element_shape_except0"):
-            held = self.placed.elements_held(node) if node.has_attr(name) else None
-            if held is not None and any(isinstance(size, Poly) for size in held):
-                shape = tuple(None if isinstance(size, Poly) else size for size in held)
-                self.graph.set_attr(node, name, attrs.encode(shape if name == "element_shape" else shape[1:]))
+        self._cut_predictions()
+        graph.keep(DeviceEnds(*(tuple(end.inputs[0].node.name for end in group) for group in (ends, passed))))
+        self._clear([*ends, *passed])
 
     # ------------------------------------------------------------------ who has what
 
-    def own(self) -> NodeSet:
-        """What the tail needs besides what mixes: replicated values, sizes, and rows computed from those that arrive."""
+    def _own(self) -> tuple[NodeSet, list[Tensor]]:
+        """What the tail needs besides its own nodes, which it makes for itself, and the parts of the plain batch that it reads."""
         found: NodeSet = {}
-        stack = list(self.mixing)
+        parts: dict[Tensor, None] = {}
+        batch_parts = dict.fromkeys(self.batch.parts.values())
+        stack = list(self.tail)
         while stack:
             node = stack.pop()
-            for tensor in node.inputs:
+            for tensor in map(self._plain, node.inputs):
                 other = tensor.node
-                if tensor in self.cut or other in self.mixing or other in found or other.op in ops.RESOURCE_VARIABLES:
-                    continue
-                if self.sizes.replaces(tensor):
-                    continue
-                found[other] = None
-                stack.append(other)
-        return found
+                if tensor in batch_parts:
+                    parts[tensor] = None
+                elif not (tensor in self.cut or other in self.tail or other in found or other.op in ops.RESOURCE_VARIABLES
+                          or self._is_size(tensor)):  # fmt: skip
+                    found[other] = None
+                    stack.append(other)
+        return found, list(parts)
 
-    def refuse(self) -> None:
-        """Refuse what the tail reads and cannot be had for the rows of all cores.
-
-        Raises:
-            ShapeError: entries of sparse rows, or a constant that may be a number of rows.
-        """
-        nodes = [*self.mixing, *self.own()]
-        for node in nodes:
-            found = next((t for t in node.inputs if self.placed.only_here(t)), None)
-            if found is not None:
-                raise ShapeError(
-                    f"'{node.name}' on the host reads '{found}', entries of sparse rows, for all cores together",
-                    node=found.node,
-                    origin=self.graph.source,
-                    fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
-                )
-        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op in ops.CONSTANTS):
-            self.placed.refuse_doubt(tensor)
-            if self.sizes.replaces(tensor):
-                self.graph.note(tensor.node, "follows the true number of rows on the host")
+    def _plain(self, tensor: Tensor) -> Tensor:
+        """What the plain graph reads in place of a tensor of the padded batch."""
+        return self.batch.plain.get(tensor, tensor)
 
     def _release(self, ends: list[Node]) -> NodeSet:
         """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
@@ -147,7 +105,7 @@ class HostTail:
         while stack:
             node = stack.pop()
             for control in node.controls:
-                if control in self.mixing:
+                if control in self.tail:
                     graph.remove_control(node, control)
                     graph.note(control, f"'{node.name}' waited for it; now it runs on the host behind the device")
                     watches.setdefault(control.name, Finding(control.name, "watches the step"))
@@ -162,16 +120,16 @@ class HostTail:
         """Copies for the tail of what the device needs too."""
         shared = [node for node in own if node in device]
         for node in shared:
-            if ops.is_stateful(node.op) and node.op not in ops.READS | ops.GATHERS:
+            if ops.is_stateful(node.op) and node.op not in ops.READS | ops.GATHERS | ops.CHECKS:
                 raise ConversionError(
                     "a stateful op is needed on the host and on the device",
                     node=node,
                     fix="split it in two in the model function",
                 )
-        copies = self.graph.clone_subgraph(shared, lambda name: f"{name}/tail")
+        copies = self.graph.clone_subgraph(shared, lambda name: f"{name}{_COPIED}")
         for copy in copies.values():
             if copy.op in ops.ENTER:
-                self.graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}{COPIED}")
+                self.graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}{_COPIED}")
         return copies
 
     def _clear(self, ends: list[Node]) -> None:
@@ -181,66 +139,26 @@ class HostTail:
         outside = [node for node in graph if node not in self.cone and node not in self.nodes]
         alive = graph.ancestors([*outside, *ends, *(graph[name] for name in roles.roots)])
         graph.remove_all([node for node in self.cone if node not in alive])
-        for node in [node for node in self.nodes if node not in graph]:
-            del self.nodes[node]
 
     # ------------------------------------------------------------------ what crosses
 
-    def _cross_rows(self, tensor: Tensor) -> Node:
-        """Send a core's rows, which come first on the way."""
-        rows = self._rows(tensor)
-        if _is_first(rows):
-            return self._cross(tensor, tensor, rows.inner)
-        lead, rest = self._around(tensor, rows)
-        apart = (*lead, rows.outer, self.placed.batch.rows, *rest)
-        order = [len(lead) + 1, *range(len(lead) + 1), *range(len(lead) + 2, len(apart))]
-        split = self._device_op(tensor, "Reshape", "apart", tensor, apart, apart, "Tshape")
-        first = tuple(apart[axis] for axis in order)
-        return self._cross(tensor, self._device_op(tensor, "Transpose", "rows_first", split, order, first, "Tperm"), 1)
+    def _times(self, tensor: Tensor) -> int:
+        """How many entries of dimension 0 a row has that may be padding; 0 where the plain graph has none."""
+        return 0 if self.batch.whole else (tensor.shape or (0,))[0] // self.batch.rows  # type: ignore[operator]
 
-    def _in_place(self, arrived: Tensor, tensor: Tensor) -> Tensor:
-        """The rows of all cores at the dimension where they are read."""
-        rows = self._rows(tensor)
-        if _is_first(rows):
-            return arrived
-        lead, rest = self._around(tensor, rows)
-        order = [*range(1, len(lead) + 2), 0, *range(len(lead) + 2, len(lead) + 2 + len(rest))]
-        shape = [*lead, -1, *rest[1:]]
-        kind, near = tensor.dtype, tensor.node
-        turned = self.sizes.add(near, "Transpose", "in_place", [arrived, self.sizes.constant_of(near, order, _INT32)],
-                           {"T": kind, "Tperm": _INT32})  # fmt: skip
-        return self.sizes.add(near, "Reshape", "together", [turned, self.sizes.constant_of(near, shape, _INT32)],
-                         {"T": kind, "Tshape": _INT32})  # fmt: skip
-
-    def _rows(self, tensor: Tensor) -> Shard:
-        rows = self.placed.rows(tensor)
-        assert rows is not None
-        return rows
-
-    def _around(self, tensor: Tensor, rows: Shard) -> tuple[list[int], list[int]]:
-        """The dimensions before that of the rows, and what a row has along it and behind it."""
-        dims = [int(d or 0) for d in tensor.shape or ()]
-        return dims[: rows.axis], [rows.inner, *dims[rows.axis + 1 :]]
-
-    def _device_op(self, near: Tensor, op: str, name: str, source: Tensor, numbers: Sequence[int],
-                   shape: tuple[int, ...], attribute: str) -> Tensor:  # fmt: skip
-        operand = self.graph.add("Const", f"{near.node.name}/{name}/numbers", source=near.node, outputs=[(_INT32, (len(numbers),))],
-                                 attrs={"dtype": _INT32, "value": np.asarray(numbers, "int32")})  # fmt: skip
-        return self.graph.add(op, f"{near.node.name}/{name}", [source, operand.out()], source=near.node,
-                              attrs={"T": near.dtype, attribute: _INT32}, outputs=[(near.dtype, shape)]).out()  # fmt: skip
-
-    def _cross(self, tensor: Tensor, sent: Tensor, times: int) -> Node:
-        """The end of a core's part, and behind it what stands for the rows of all cores."""
+    def _cross(self, tensor: Tensor, times: int) -> Node:
+        """The end of what is computed in front, and behind it what stands for the value of the plain batch."""
         graph, kind = self.graph, tensor.dtype
         end = graph.add(
             "Identity",
             f"tpugraph/core/{tensor.node.name}",
-            [sent],
+            [tensor],
             attrs={"T": kind},
-            outputs=[(kind, sent.shape)],
+            outputs=[(kind, tensor.shape)],
             source=tensor.node,
         )
-        shape = (None, *(sent.shape or ())[1:]) if times else ()
+        local = times or self.batch.whole
+        shape = tensor.shape and (None if local else tensor.shape[0], *tensor.shape[1:])
         return graph.add(
             ALL_ROWS,
             f"tpugraph/all/{tensor.node.name}",
@@ -251,8 +169,57 @@ class HostTail:
         )
 
     def _reads(self, tensor: Tensor, arriving: dict[Tensor, Tensor], copies: dict[Node, Node]) -> Tensor:
+        tensor = self._plain(tensor)
         if tensor in arriving:
             return arriving[tensor]
-        if self.sizes.replaces(tensor):
-            return self.sizes.of(tensor, self.total, copies)
+        if tensor.node not in self.tail and self._is_size(tensor):
+            return self._size(tensor)
         return Tensor(copies[tensor.node], tensor.port) if tensor.node in copies else tensor
+
+    def _cut_predictions(self) -> None:
+        """Of full batches that a dataset pads itself, predictions are those of the true rows."""
+        for name in self.graph.roles.predictions.values():
+            node = self.graph[name]
+            shape = node.out().shape
+            if self.batch.whole and shape and (shape[0] or 1) % self.batch.rows == 0:
+                first = np.arange(len(shape)) == 0
+                rows = self._constant(node, first * ((shape[0] or 0) // self.batch.rows), _INT32)
+                scaled = self._add(node, "Mul", "times", [self._total, rows], {"T": _INT32})
+                size = self._add(node, "AddV2", "size", [scaled, self._constant(node, first - 1, _INT32)], {"T": _INT32})
+                begin = self._constant(node, np.zeros(len(shape)), _INT32)
+                kept: dict[str, object] = {"T": node.out().dtype, "Index": _INT32}
+                self.graph.set_input(node, 0, self._add(node, "Slice", "true_rows", [node.inputs[0], begin, size], kept))
+
+    # ------------------------------------------------------------------ sizes
+
+    def _is_size(self, tensor: Tensor) -> bool:
+        """Whether a tensor is the shape of rows of which the number alone is not known."""
+        node = tensor.node
+        if node.op not in ops.SHAPE_OF - ops.RANKS_OF or self._frame_of.get(node, "") or self.batch.whole:
+            return False
+        source = node.inputs[tensor.port]
+        return isinstance(self.placed.rows(source), Shard) and shapes.is_static(source.shape)
+
+    def _size(self, tensor: Tensor) -> Tensor:
+        """The shape of what the plain batch has: its number of rows times what is one row's, beside the other dimensions."""
+        node, kind = tensor.node, tensor.dtype
+        source = node.inputs[tensor.port]
+        shape, rows = np.asarray(source.shape), self.placed.rows(source)
+        assert isinstance(rows, Shard)
+        total = self._total
+        if kind != _INT32:
+            total = self._add(node, "Cast", "rows", [total], {"SrcT": _INT32, "DstT": kind, "Truncate": False})
+        if node.op in ops.SIZES:
+            return self._add(node, "Mul", "times", [total, self._constant(node, shape.prod() // self.batch.rows, kind)], {"T": kind})
+        along = np.arange(len(shape)) == rows.axis
+        scaled = self._add(node, "Mul", "times", [total, self._constant(node, along * (shape // self.batch.rows), kind)], {"T": kind})
+        return self._add(node, "AddV2", "plus", [scaled, self._constant(node, ~along * shape, kind)], {"T": kind})
+
+    def _constant(self, near: Node, value: object, kind: attrs.DType) -> Tensor:
+        return self._add(near, "Const", "size", [], {"dtype": kind, "value": np.asarray(value, kind.name)})
+
+    def _add(self, near: Node, op: str, name: str, inputs: list[Tensor], attributes: dict[str, object]) -> Tensor:
+        """A node of the host, made for another one."""
+        node = self.graph.add(op, f"{near.name}/{name}", inputs, attrs=attributes, source=near)
+        self.nodes[node] = None
+        return node.out()

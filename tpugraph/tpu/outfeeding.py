@@ -17,6 +17,7 @@ MADE_BY = "outfeed"
 """Who made the nodes that belong into the reading loop."""
 
 _INT32 = attrs.dtype("int32")
+_COMBINED = {"sum": ("Sum", "sum over cores"), "max": ("Max", "largest over cores"), "min": ("Min", "smallest over cores")}
 
 
 class HostSide:
@@ -60,26 +61,30 @@ class HostSide:
         readers = [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node)]
         if str(tensor) in (graph.roles.loss.name, graph.result(Partitioned).loss_share) and tensor.dtype == loss.dtype:
             value, how = loss, "the loss of the global batch"
-        elif len(self.dequeues) == 1 or isinstance(placement, Replicate):
-            value, how = self._first(index, tensor), "the same on every core"
-        elif isinstance(placement, Shard | Entries):
-            axis = placement.axis if isinstance(placement, Shard) else 0
-            value, how = self.rows(index, axis), "rows of all cores"
-        elif isinstance(placement, Partial):
-            names = {
-                "sum": ("Sum", "sum over cores"),
-                "max": ("Max", "largest over cores"),
-                "min": ("Min", "smallest over cores"),
-            }
-            op, how = names[placement.reduce_op]
-            value = self._combined(index, tensor, op)
-        elif tensor.dtype.floating:
-            value, how = self._combined(index, tensor, "Mean"), "mean over cores"
         else:
-            value, how = self._first(index, tensor), "core 0's"
+            value, how = self.combined(index, tensor, placement)
         for use in readers:
             graph.set_input(use.node, use.index, value)
         return how
+
+    def combined(self, index: int, tensor: Tensor, placement: Placement) -> tuple[Tensor, str]:
+        """The whole value of a tensor that the cores sent, and how it was made.
+
+        Args:
+            index: its place in the tuple.
+            tensor: what each core sent.
+            placement: how it lives on the cores.
+        """
+        if len(self.dequeues) == 1 or isinstance(placement, Replicate):
+            return self._first(index, tensor), "the same on every core"
+        if isinstance(placement, Shard | Entries):
+            return self.rows(index, placement.axis if isinstance(placement, Shard) else 0), "rows of all cores"
+        if isinstance(placement, Partial):
+            op, how = _COMBINED[placement.reduce_op]
+            return self._combined(index, tensor, op), how
+        if tensor.dtype.floating:
+            return self._combined(index, tensor, "Mean"), "mean over cores"
+        return self._first(index, tensor), "core 0's"
 
     def _combined(self, index: int, tensor: Tensor, op: str) -> Tensor:
         """The cores' values combined element by element; flags as any or all of them."""

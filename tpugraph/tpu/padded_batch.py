@@ -1,63 +1,42 @@
-"""The batch of one core as an evaluation or prediction reads it: padded to a fixed number of rows."""
+"""The batch as an evaluation or prediction reads it: padded to a fixed number of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpugraph.analysis.batch_constants import Told
-from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.placements import Entries, Placement, Shard
-from tpugraph.analysis.sizes import ROWS, Size, Unknown
-from tpugraph.ir import Tensor
+from tpugraph.analysis.step import PaddedBatches
+from tpugraph.ir import Graph, Tensor
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The padded batch of one core.
+    """The padded batch.
 
     Attributes:
         rows: its rows.
-        dense: the tensors whose dimension 0 holds them.
-        sparse: indices, values and dense shape of each sparse tensor.
-        told: what a second trace says of the constants.
-        baked: whether constants of the graph may hold the number of rows, since it was traced with it.
+        whole: whether the plain graph reads as many in each step, so that nothing of it has to keep rows apart.
+        placements: where its parts live, with a core for each row.
+        plain: by tensor of the padded batch, or made of its padding, what the plain graph reads.
+        parts: by part of the padded batch, that of the plain one.
     """
 
     rows: int
-    dense: Sequence[Tensor]
-    sparse: Sequence[tuple[Tensor, Tensor, Tensor]]
-    told: Told
-    baked: bool
-
-    def tensors(self) -> list[Tensor]:
-        """All parts of the batch."""
-        return [*self.dense, *(tensor for parts in self.sparse for tensor in parts)]
-
-    def dims(self) -> dict[Tensor, Dims]:
-        """The dimensions that come in with it."""
-        found: dict[Tensor, Dims] = {}
-        for tensor in self.dense:
-            found[tensor] = (ROWS, *map(_size, (tensor.shape or ())[1:]))
-        for parts in self.sparse:
-            found |= {tensor: tuple(map(_size, tensor.shape or ())) for tensor in parts}
-        return {**found, **self.told.dims}
-
-    def elements(self) -> dict[Tensor, Elements]:
-        """The elements of the sizes that come in with it."""
-        found: dict[Tensor, Elements] = {}
-        for _, _, shape in self.sparse:
-            rank = (shape.shape or (2,))[0] or 2
-            found[shape] = [ROWS, *[None] * (int(rank) - 1)]
-        return {**found, **self.told.elements}
-
-    def placements(self) -> dict[Tensor, Placement]:
-        """Where its parts live."""
-        found: dict[Tensor, Placement] = dict.fromkeys(self.dense, Shard(0))
-        for numbers, values, shape in self.sparse:
-            found |= {numbers: Entries("local"), values: Entries("values"), shape: Entries("shape")}
-        return found
+    whole: bool
+    placements: Mapping[Tensor, Placement]
+    plain: Mapping[Tensor, Tensor]
+    parts: Mapping[Tensor, Tensor]
 
 
-def _size(size: int | None) -> Size:
-    return Unknown(-1) if size is None else int(size)
+def padded_batch(graph: Graph) -> Batch:
+    """The batch that the pass pad-batches left."""
+    padded = graph.result(PaddedBatches)
+    found: dict[Tensor, Placement] = {graph.tensor(name): Shard(0) for name in padded.tensors}
+    for names in padded.sparse:
+        indices, values, shape = map(graph.tensor, names)
+        found |= {indices: Entries("local", str(values)), values: Entries("values"), shape: Entries("shape")}
+    plain = {graph.tensor(name): graph.tensor(text) for name, text in padded.plain.items()}
+    parts = {tensor: plain.get(tensor, tensor) for tensor in found}
+    found |= {graph.tensor(name): Shard(0) for name in padded.numbers}
+    return Batch(padded.rows, padded.whole, found, plain, parts)

@@ -1,7 +1,8 @@
-"""Padding of a batch: every core's batch gets the same number of rows, and its true number is kept."""
+"""Padding of a batch: every batch gets the same number of rows, and its true number is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
 
 
-def pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
-    """Pad what is read of the batch; returns the true number of rows and the padded tensors."""
+def pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, dict[Tensor, Tensor]]:
+    """Pad what is read of the batch; returns the true number of rows, and by padded tensor the plain one."""
     used = [port for port in take.used_ports() if not batched_input.is_sparse(take, port)]
     readers = {port: take.uses(port) for port in used}
     dense = next(
@@ -31,14 +32,15 @@ def pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     first = [const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))]
     count = add(graph, "StridedSlice", "rows", [shape, *first], attrs.first_element())
     if not used:  # the number alone is read
-        return count, []
+        return count, {}
     full = const(graph, "full", np.asarray(rows, "int32"))
     missing = add(graph, "Sub", "missing", [full, count], {"T": _INT32})
-    found = []
+    found = {}
     for port in used:
-        found.append(_padded(graph, take.out(port), missing, (rows, *(take.out(port).shape or ())[1:])))
+        padded = _padded(graph, take.out(port), missing, (rows, *(take.out(port).shape or ())[1:]))
+        found[padded] = take.out(port)
         for use in readers[port]:
-            graph.set_input(use.node, use.index, found[-1])
+            graph.set_input(use.node, use.index, padded)
     return count, found
 
 
@@ -72,8 +74,8 @@ def _padded(graph: Graph, tensor: Tensor, missing: Tensor, whole: tuple[Any, ...
     return add(graph, "Reshape", f"{index}", [longer, target], {"T": kind, "Tshape": _INT32})
 
 
-def zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: int) -> int:
-    """Numbers made of padding text are zero too (a table would give -1, which is no label); returns how many."""
+def zero_made_of_text(graph: Graph, count: Tensor, padded: Iterable[Tensor], rows: int) -> dict[Tensor, Tensor]:
+    """Numbers made of padding text are zero too (a table would give -1, which is no label); returns by tensor the plain one."""
     texts = [t.node for t in padded if t.dtype.name == "string"]
     found = [
         node.out()
@@ -82,6 +84,7 @@ def zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: i
         and _row_by_row(node)
         and node.out().dtype.size is not None
     ]
+    plain = {}
     for tensor in found:
         kind = tensor.dtype
         rank = max(len(t.shape or ()) for t in tensor.node.inputs)
@@ -90,10 +93,10 @@ def zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: i
         true = add(graph, "Less", "true", [numbers, count], {"T": _INT32})
         zero = const(graph, "zero", np.zeros((), kind.name), kind)
         kept = add(graph, "SelectV2", "text", [true, tensor, zero], {"T": kind})
+        plain[kept] = tensor
         for use in readers:
             graph.set_input(use.node, use.index, kept)
-        padded.append(true)  # keeps the rows apart like the batch itself
-    return len(found)
+    return plain
 
 
 def _row_by_row(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""A dataset that gives every example: its last partial batch is kept, and empty batches follow its end."""
+"""A dataset behind whose end empty batches follow, so that no step waits for one."""
 
 from __future__ import annotations
 
@@ -13,28 +13,6 @@ from tpugraph.tpu.padding import NAME, const
 
 _INT64 = attrs.dtype("int64")
 _VARIANT = attrs.dtype("variant")
-
-
-def keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
-    """Let the dataset keep its last partial batch; returns what to tell."""
-    operand = None if batcher is None else ops.BATCHING[batcher.op][1]
-    if batcher is None or operand is None:
-        return []
-    drop = batcher.inputs[operand]
-    if drop.node.op in ops.CONSTANTS and not drop.node.attr("value").any():
-        return []
-    if any(node.has_attr("f") or node.op in ops.BATCHING for node in chain[:-1]):
-        note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
-        graph.note(batcher, note)
-        return [note]
-    keep = const(graph, "keep_remainder", np.asarray(False))
-    graph.set_input(batcher, operand % len(batcher.inputs), keep)
-    for node in chain:
-        opened = [attrs.encode((None, *s[1:]) if s else s) for s in node.attr("output_shapes")]
-        graph.set_attr(node, "output_shapes", opened)
-    note = f"{batcher.name}: the last partial batch is kept, so that every example counts"
-    graph.note(batcher, note)
-    return [note]
 
 
 def endless(chain: list[Node]) -> bool:
