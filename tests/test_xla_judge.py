@@ -32,7 +32,7 @@ QUICK = (
 
 NOT_LOWERED = {
     "ragged/masked_pairs_2": "the size of a tensor depends on its values in a way that has no form in StableHLO",
-    "recurrent/states_up_to_the_longest_2": "nothing says how often it runs at most",
+    "loops/states_up_to_the_longest_2": "nothing says how often it runs at most",
 }
 """Programs that today's compiler does not lower for one core, and why: they cannot be judged here."""
 
