@@ -1,7 +1,6 @@
 """The passes, in the order in which ``convert`` runs them."""
 
 from tpugraph.passes.batch_norm import BatchNorm
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.passes.dense_rows import DenseRows
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.passes.gather_rows import GatherRows
@@ -19,7 +18,6 @@ from tpugraph.passes.replicate import Replicate
 from tpugraph.passes.resource_variables import ResourceVariables
 from tpugraph.passes.separate_rows import SeparateRows
 from tpugraph.passes.shard_tables import ShardTables
-from tpugraph.passes.split_batch import SplitBatch
 from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.passes.training_loop import TrainingLoop
 from tpugraph.tpu.pipeline import Pass
@@ -32,10 +30,9 @@ PASSES: tuple[type[Pass], ...] = (
     PadLookups,
     JoinTables,
     Placement,
-    SplitBatch,
     BatchNorm,
     DenseRows,
-    CrossReplicaSum,
+    Partition,
     ShardTables,
     Outfeed,
     Infeed,
@@ -45,15 +42,10 @@ PASSES: tuple[type[Pass], ...] = (
 )
 """Every pass of the default pipeline, that of training, in order."""
 
-AT_GLOBAL_BATCH: tuple[type[Pass], ...] = tuple(
-    Partition if step is CrossReplicaSum else step for step in PASSES if step is not SplitBatch
-)
-"""Every pass of training with ``batch_mode=global``: the plain step at its own batch is partitioned."""
-
 OF_REPLICAS: tuple[type[Pass], ...] = tuple(
-    ReplicaProgram if step is CrossReplicaSum else step
+    ReplicaProgram if step is Partition else step
     for step in PASSES
-    if step not in (JoinTables, SplitBatch, BatchNorm, DenseRows, ShardTables)
+    if step not in (JoinTables, BatchNorm, DenseRows, ShardTables)
 )
 """Every pass of the training of a program that combines its replicas itself: it is replicated as it is."""
 

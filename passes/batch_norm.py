@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.step import Literals, add_literals
 from tpugraph.ir import Graph
-from tpugraph.partition.batch_norm_parts import BatchNormParts, channels_of
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.batch_norm_parts import BatchNormParts, channels_of
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -25,7 +24,6 @@ class BatchNorm(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
-    gives = (Literals,)
 
     def run(self, graph: Graph) -> None:
         if self.batch_norm != "global" or self.num_replicas == 1:
@@ -47,5 +45,3 @@ class BatchNorm(Pass):
                 take_apart(node)
                 graph.note(node, "taken apart: the cores combine its statistics over the batch")
         graph.remove_all(taken)
-        made = [n.name for n in graph.of_type("Const") if n.made_by == self.name]
-        add_literals(graph, made)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.step import JoinedTables, Literals, add_literals
+from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.dense_steps import DENSE
-from tpugraph.partition.row_norms import add_up_before_squares
-from tpugraph.partition.row_updates import make_rows_dense, rows_of
-from tpugraph.partition.tables.row_tables import row_tables
+from tpugraph.rewrite.dense_steps import DENSE
+from tpugraph.rewrite.row_norms import add_up_before_squares
+from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
+from tpugraph.tables.row_tables import row_tables
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -26,12 +26,10 @@ class DenseRows(Pass):
 
     num_replicas: int = 8
     shard_tables: int = 0
-    batch_mode: str = "per_replica"
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
-    reads_if_given = (JoinedTables, Literals)
-    gives = (Literals,)
+    reads_if_given = (JoinedTables,)
 
     def run(self, graph: Graph) -> None:
         device = analysis.cluster_nodes(graph)
@@ -46,7 +44,6 @@ class DenseRows(Pass):
         ]
         if self.num_replicas > 1 and steps:
             self._make_cheap(graph, steps)
-        add_literals(graph, [n.name for n in graph.of_type("Const") if n.made_by == self.name])
 
     def _of_sharded_tables(self, graph: Graph) -> list[Node]:
         """The updates of tables that are going to be dealt out to the cores."""
@@ -58,7 +55,7 @@ class DenseRows(Pass):
         outside = analysis.conditional(graph).keys() | {n for n, f in analysis.frames(graph).items() if f}
         varying = analysis.replica_varying(graph)
         for rows in list(rows_of((node for node in steps if node not in outside), DENSE)):
-            gathered = rows.gathered_bytes(1 if self.batch_mode == "global" else self.num_replicas)
+            gathered = rows.gathered_bytes
             if rows.values.node in varying and rows.dense_bytes < gathered:
                 make_rows_dense(graph, rows)
                 for step in rows.steps:

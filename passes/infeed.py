@@ -19,13 +19,11 @@ from tpugraph.tpu.pipeline import Pass
 class Infeed(Pass):
     """What the device reads from the host arrives through one InfeedDequeueTuple; the host enqueues one tuple per core.
 
-    With ``batch_mode=per_replica`` the host takes a batch for each core, one after the other; with ``global`` it takes
-    one batch and splits it, unless the graph is one replica of several. A tensor with an open number of rows is sent padded,
-    together with its number of rows.
+    The host takes one batch and splits it over the cores; what is not split goes whole to each. Of a replica program it takes a
+    batch for each core, one after the other. A tensor with an open number of rows is sent padded, with its number of rows.
     """
 
     num_replicas: int = 8
-    batch_mode: str = "per_replica"
 
     requires = ("placed",)
     ensures = ("static_infeed", "fed_by_infeed")
@@ -55,8 +53,7 @@ class Infeed(Pass):
         graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_hand_over(graph)])))
 
     def _splits(self, graph: Graph) -> bool:
-        whole = self.batch_mode == "global" or graph.kept(DeviceEnds) is not None
-        return whole and self.num_replicas > 1 and not graph.roles.replica
+        return self.num_replicas > 1 and not graph.roles.replica
 
     def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
         return graph.add(

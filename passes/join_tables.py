@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tpugraph.analysis import shapes
-from tpugraph.analysis.step import ClosedShapes, JoinedTables, Literals, add_literals
+from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph
-from tpugraph.partition.lookups.table_pieces import JoinedLookups, pieced_lookups
-from tpugraph.partition.shape_folding import fold
+from tpugraph.lookups.table_pieces import JoinedLookups, pieced_lookups
+from tpugraph.rewrite.shape_folding import fold
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -22,8 +22,7 @@ class JoinTables(Pass):
 
     requires = ("shapes_known",)
     ensures = ("shapes_known",)
-    reads = (ClosedShapes,)
-    gives = (ClosedShapes, Literals, JoinedTables)
+    gives = (JoinedTables,)
 
     def run(self, graph: Graph) -> None:
         found, refused = pieced_lookups(graph)
@@ -37,8 +36,6 @@ class JoinTables(Pass):
             graph.note(lookup.stitch, f"its table of {len(lookup.gathers)} pieces is looked up as one")
             joined.join(lookup)
         shapes.infer(graph)
-        closed = graph.result(ClosedShapes)
-        graph.keep(replace(closed, shape_of={**closed.shape_of, **fold(graph)}))
-        add_literals(graph, joined.literals)
+        fold(graph)
         steps = dict.fromkeys(step.name for lookup in found for step in lookup.steps)
         graph.keep(JoinedTables(pieces, tuple(steps)))

@@ -27,7 +27,6 @@ class Outfeed(Pass):
     """
 
     num_replicas: int = 8
-    batch_mode: str = "per_replica"
 
     requires = ("placed", "gradients_reduced", "uniform_writes")
     ensures = ("fed_to_outfeed",)
@@ -53,7 +52,7 @@ class Outfeed(Pass):
         for tensor in read:
             placement = partitioned.leaving.get(str(tensor), REPLICATE)
             combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
-        if self.batch_mode == "per_replica" or roles.replica:
+        if roles.replica:
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))

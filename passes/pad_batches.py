@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis import batched_input, carried_shapes, shapes
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.shape_folding import fold, fold_numbers
+from tpugraph.rewrite.shape_folding import fold, fold_numbers
 from tpugraph.spmd.analysis import refuse_uneven
 from tpugraph.tpu.padding import add, grow_sparse, pad, zero_made_of_text
 from tpugraph.tpu.pipeline import Pass
@@ -37,7 +37,9 @@ class PadBatches(Pass):
         batcher = chain[-1] if chain and chain[-1].op in ops.BATCHING else None
         plain_rows = rows = batched_input.rows_of(graph, take, batcher)
         whole = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
-        open_shapes = [batched_input.with_open_rows(graph, take, i, s) for i, s in enumerate(take.attr("output_shapes"))]
+        open_shapes = [
+            batched_input.with_open_rows(graph, take, i, s) for i, s in enumerate(take.attr("output_shapes"))
+        ]
         if whole:
             refuse_uneven(graph, rows, self.num_replicas)
         else:  # a dimension of one row would be one that is broadcast

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.shapes import is_static
-from tpugraph.analysis.step import ClosedShapes, Literals, PaddedLookups, add_literals
+from tpugraph.analysis.step import PaddedLookups
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.lookups.padded_lists import PaddedLists
-from tpugraph.partition.lookups.sparse_columns import bounds_of, sparse_lists
-from tpugraph.partition.shape_folding import fold
-from tpugraph.partition.unread import remove_unread
+from tpugraph.lookups.padded_lists import PaddedLists
+from tpugraph.lookups.sparse_columns import bounds_of, sparse_lists
+from tpugraph.rewrite.shape_folding import fold
+from tpugraph.rewrite.unread import remove_unread
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass
 
@@ -31,8 +31,7 @@ class PadLookups(Pass):
 
     requires = ("shapes_known",)
     ensures = ("shapes_known",)
-    reads = (ClosedShapes,)
-    gives = (ClosedShapes, Literals, PaddedLookups)
+    gives = (PaddedLookups,)
 
     def run(self, graph: Graph) -> None:
         lists = sparse_lists(graph)
@@ -48,20 +47,17 @@ class PadLookups(Pass):
             graph.set_attr(fill, "_output_shapes", [(None, 2), (None,), (bound.rows,), (None,)])
             graph.note(fill, f"padded: room for {counted(bound.most, 'id')} in each row")
         shapes.infer(graph)
-        literals = [*padded.literals, *_settle(graph, [graph[name] for name in readers if name in graph])]
-        closed = graph.result(ClosedShapes)
-        graph.keep(replace(closed, shape_of={**closed.shape_of, **fold(graph)}))
-        add_literals(graph, literals)
+        _settle(graph, [graph[name] for name in readers if name in graph])
+        fold(graph)
         by_flag = tuple(fill.name for fill, bound in bounds.items() if bound.by_flag)
         graph.keep(PaddedLookups({fill.name: bound.most for fill, bound in bounds.items()}, by_flag))
 
 
-def _settle(graph: Graph, nodes: list[Node]) -> list[str]:
-    """Let a reshape that changes nothing but the dimensions of a row know them; returns the constants that were made.
+def _settle(graph: Graph, nodes: list[Node]) -> None:
+    """Let a reshape that changes nothing but the dimensions of a row know them.
 
     The shape that a lookup ends with was made of that of the sparse tensor, which only the host knows while it runs.
     """
-    made = []
     for node in nodes:
         before, after = (node.inputs[0].shape, node.out().shape) if node.op in ops.RESHAPES else (None, None)
         wanted = node.inputs[-1].node if node.inputs else node
@@ -73,5 +69,3 @@ def _settle(graph: Graph, nodes: list[Node]) -> list[str]:
                           outputs=[(kind, value.shape)])  # fmt: skip
         graph.set_input(node, 1, shape.out())
         remove_unread(graph, [wanted])
-        made.append(shape.name)
-    return made

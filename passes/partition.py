@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
 from tpugraph.analysis.placements import SUM, Placement, Shard
-from tpugraph.analysis.step import ClosedShapes, Literals, PaddedBatches, Partitioned
+from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed, refuse_uneven
@@ -41,7 +41,7 @@ class Partition(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("gradients_reduced", "uniform_writes")
-    reads_if_given = (ClosedShapes, Literals, PaddedBatches)
+    reads_if_given = (PaddedBatches,)
     gives = (Partitioned,)
 
     def placements(self, graph: Graph, seeds: Mapping[Tensor, Placement] | None = None) -> Demands:
@@ -60,7 +60,9 @@ class Partition(Pass):
             graph.keep(Partitioned(1, rows, str(loss or ""), "whole", "one core has the whole batch"))
             return
         refuse_uneven(graph, rows, cores)
-        seeds = {_split(graph, t, p, cores): p for t, p in fed(graph, cores).items()}
+        placements = fed(graph, cores)
+        apart = any(isinstance(p, Shard) for p in placements.values())  # else all take from their infeed
+        seeds = {_split(graph, t, p, cores) if apart else t: p for t, p in placements.items()}
         demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()
@@ -100,8 +102,9 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Shapes that were told are those of the cores from now on."""
+    """Shapes that were told are local ones from now on; the host sees none until the outfeed is made."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:
-            graph.set_attr(node, "_output_shapes", [attrs.encode(shape) for _, shape in node.outputs or ()])
+            told = [attrs.encode(shape) for _, shape in node.outputs or ()] if in_cluster(node) else None
+            graph.set_attr(node, "_output_shapes", told)

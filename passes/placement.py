@@ -12,7 +12,6 @@ from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds, EveryStep
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.device_cut import Step
-from tpugraph.tpu.host_rows import where_rows_meet
 from tpugraph.tpu.observers import Tail, detach_prints
 from tpugraph.tpu.pipeline import Pass
 
@@ -26,8 +25,6 @@ class Placement(Pass):
     rows is on the device, where the rows of all cores can be had. Summaries, metrics and
     printing run on the host behind the device.
     """
-
-    batch_mode: str = "per_replica"
 
     requires = ("shapes_known", "resource_variables")
     ensures = ("placed",)
@@ -60,8 +57,7 @@ class Placement(Pass):
         if graph.roles.replica:
             behind = graph.descendants(graph.of_type(*ops.OF_REPLICAS), data_only=True)
             return {node: None for node in free if node in behind}
-        split = self.batch_mode == "global" or graph.kept(DeviceEnds) is not None
-        return {} if split else where_rows_meet(graph, free)
+        return {}
 
 
 def _total(sizes: Iterable[int | None]) -> int | None:

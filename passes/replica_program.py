@@ -11,7 +11,7 @@ from tpugraph.analysis.placements import REPLICATE, PerCore, Placement, Shard
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.analysis import batch_of
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.wording import counted

@@ -8,7 +8,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, c
 from tpugraph.analysis.step import Results
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Tensor, attrs
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -7,10 +7,10 @@ from math import prod
 
 from tpugraph.analysis.step import Partitioned
 from tpugraph.ir import Graph
-from tpugraph.partition.collectives import Collectives
-from tpugraph.partition.tables.row_tables import NotByRows, RowTable, row_tables
-from tpugraph.partition.tables.sharding import Sharding, check_updates
-from tpugraph.partition.tables.shards import ShardedTable, ShardedTables
+from tpugraph.rewrite.collectives import Collectives
+from tpugraph.tables.row_tables import NotByRows, RowTable, row_tables
+from tpugraph.tables.sharding import Sharding, check_updates
+from tpugraph.tables.shards import ShardedTable, ShardedTables
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -13,9 +13,9 @@ from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
-from tpugraph.partition.settled_checks import remove_settled
-from tpugraph.partition.shape_folding import fold
-from tpugraph.partition.unread import ends_of, remove_unread
+from tpugraph.rewrite.settled_checks import remove_settled
+from tpugraph.rewrite.shape_folding import fold
+from tpugraph.rewrite.unread import ends_of, remove_unread
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -28,16 +28,15 @@ class StaticShapes(Pass):
     gives = (ClosedShapes,)
 
     def run(self, graph: Graph) -> None:
-        ones = _ones_of_open_batches(graph)
         closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
         ends = ends_of(graph)
-        shape_of = fold(graph)
+        fold(graph)
         remove_settled(graph)
         _remove_unread(graph, ends)
-        graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
+        graph.keep(ClosedShapes(tuple(closed)))
 
 
 def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
@@ -49,25 +48,6 @@ def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
 
 
 # --------------------------------------------------------------------------- the batch dimension
-
-
-def _ones_of_open_batches(graph: Graph) -> dict[str, tuple[int, ...]] | None:
-    """By tensor the dimensions that are 1 while all batches are open; None where not all are, or have more rows than one.
-
-    When batches of one row are closed these stay what they are, numbers of the model, and no rows.
-    """
-    inputs = [shape for node in graph.of_type(*ops.GET_NEXT) for shape in node.attr("output_shapes")]
-    one_row = any(_rows(batcher) == 1 for batcher in graph.of_type(*ops.BATCHING))
-    if not one_row or any(shape is None or (shape and shape[0] is not None) for shape in inputs):
-        return None
-    shapes.infer(graph)
-    found: dict[str, tuple[int, ...]] = {}
-    for node in graph:
-        for port, (_, shape) in enumerate(node.outputs or ()):
-            axes = tuple(axis for axis, size in enumerate(shape or ()) if size == 1)
-            if axes:
-                found[str(node.out(port))] = axes
-    return found
 
 
 def _rows(dataset: Node) -> int | None:

@@ -157,7 +157,7 @@ def assert_cores_are_the_whole_batch(
     """The step at ``rows * cores`` rows on emulated cores, which draw what it draws, against TensorFlow alone."""
     form = {"resource": resource, "functional": functional}
     plain = testing.run_plain(trace(lambda: build(rows * cores), **form), steps=steps)
-    options = {"iterations_per_loop": 4, "random": "plain", "batch_mode": "global", **options}
+    options = {"iterations_per_loop": 4, "random": "plain", **options}
     whole = trace(lambda: build(rows * cores), **form)
     found = testing.run_on_cores(whole, steps=steps, num_replicas=cores, **options)
     assert len(set(plain.losses)) == steps, "a loss that never changes proves nothing"

@@ -111,8 +111,8 @@ LISTS = [list(range(index % 4)) for index in range(19)]
 
 
 @pytest.mark.parametrize("queues", [False, True])
-def test_lists_of_any_length_are_looked_up_in_front_of_the_device(queues: bool) -> None:
-    """Empty ones too; the device reads the same table for itself."""
+def test_lists_of_any_length_are_looked_up_on_the_host(queues: bool) -> None:
+    """Empty ones too. What is made of sparse rows follows them, as long as no rule of their ops says that they stay apart."""
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
     with tf.Graph().as_default() as graph:
         lists = tf.ragged.constant(LISTS, tf.int64)
@@ -126,7 +126,7 @@ def test_lists_of_any_length_are_looked_up_in_front_of_the_device(queues: bool) 
     program = convert(plain, mode="predict", predictions={"score": "score:0"}, num_replicas=3, iterations_per_loop=2)
     on_device = [n.op for n in graphdef.from_graph_def(program.graph_def) if n.has_attr("_tpu_replicate")]
     assert "ResourceGather" not in on_device
-    assert "MatMul" in on_device
+    assert any("'matmul' runs on the host" in note for note in program.report["notes"])
     with TPUSession(program, queues=queues) as session:
         session.initialize()
         scores = [row["score"] for row in session.predict()]
@@ -136,7 +136,7 @@ def test_lists_of_any_length_are_looked_up_in_front_of_the_device(queues: bool) 
 
 @pytest.mark.parametrize("queues", [False, True])
 def test_text_goes_from_host_to_host(queues: bool) -> None:
-    """In step order and per core, through a queue or directly where one loop does everything."""
+    """In step order, through a queue or directly where one loop does everything."""
     with tf.Graph().as_default() as graph:
         texts, numbers = [f"text {index}" for index in range(19)], np.arange(19, dtype=np.float32)
         dataset = tf1.data.Dataset.from_tensor_slices((texts, numbers)).batch(2)
@@ -146,7 +146,7 @@ def test_text_goes_from_host_to_host(queues: bool) -> None:
         plain = graphdef.from_graph_def(graph.as_graph_def(add_shapes=True))
     program = convert(plain, mode="predict", predictions={"loud": "loud:0", "twice": "twice:0"}, num_replicas=3,
                       iterations_per_loop=2)  # fmt: skip
-    assert [n.op for n in graphdef.from_graph_def(program.graph_def).of_type("FIFOQueueV2")] == ["FIFOQueueV2"] * 3
+    assert [n.op for n in graphdef.from_graph_def(program.graph_def).of_type("FIFOQueueV2")] == ["FIFOQueueV2"]
     with TPUSession(program, queues=queues) as session:
         session.initialize()
         rows = list(session.predict())

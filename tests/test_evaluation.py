@@ -61,7 +61,9 @@ def test_1026_examples_on_8_cores_count_once_each() -> None:
 )
 def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
     plain = plain_metrics(trace(evaluation(rows * cores, count=count)))
-    found = evaluate(trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop)
+    found = evaluate(
+        trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop
+    )
     assert found.examples == count
     assert found.keys() == plain.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
     for name, value in plain.items():
@@ -112,7 +114,9 @@ def test_a_batch_that_the_cores_do_not_divide() -> None:
     """An open batch is padded; one with static rows is refused."""
     found = evaluate(trace(evaluation(10, count=77)), num_replicas=4)
     assert found.examples == 77
-    assert {name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()} == dict(found)
+    assert {
+        name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()
+    } == dict(found)
     testing.assert_raises_block(convert, trace(evaluation(10, drop_remainder=True)), mode="eval", num_replicas=4, kind=ShapeError,
                                 words=["10 rows cannot be split over 4 cores", "--num_replicas=2"], max_length=400)  # fmt: skip
 
@@ -251,7 +255,8 @@ def test_what_a_function_returns_is_predicted_under_its_name() -> None:
     np.testing.assert_allclose([row["both"][0] for row in rows], chances(21), atol=1e-6)
 
 
-def test_parts_of_the_batch_are_predictions_too() -> None:
+@pytest.mark.parametrize("queues", [False, True])
+def test_parts_of_the_batch_are_predictions_too(queues: bool) -> None:
     """One that the model reads, and one that only the prediction names."""
 
     def build() -> None:
@@ -260,7 +265,7 @@ def test_parts_of_the_batch_are_predictions_too() -> None:
         probabilities(features)
 
     named = {"x": "IteratorGetNext:0", "label": "IteratorGetNext:1", "weight": "weights"}
-    rows = predict(trace(build), num_replicas=2, predictions=named)
+    rows = predict(trace(build), queues=queues, num_replicas=2, predictions=named)
     for key, expected in zip(named, data(21), strict=True):
         np.testing.assert_array_equal([row[key] for row in rows], expected)
 

@@ -45,7 +45,9 @@ SCORES = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
 ROWS = {"score": Shard(0)}
 
 
-def gathered(text: str = STEP, *, cores: int = 2, leaving: Mapping[str, Placement] = ROWS, beside: Sequence[str] = ()) -> Graph:
+def gathered(
+    text: str = STEP, *, cores: int = 2, leaving: Mapping[str, Placement] = ROWS, beside: Sequence[str] = ()
+) -> Graph:
     """A graph behind the pass."""
     graph = testing.parse(text)
     graph.keep(DeviceEnds(("count", "score"), tuple(beside)))

@@ -23,6 +23,8 @@ from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Que
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.infeed import Infeed
+from tpugraph.roles.findings import Roles
+from tpugraph.roles.plain_step import NO_LOSS
 from tpugraph.support.errors import ConversionError
 
 SGD = tf1.train.GradientDescentOptimizer
@@ -120,14 +122,15 @@ STEP = f"""{HOST}
     """
 
 
-def infeed(
-    text: str, *, cores: int, batch_mode: str = "per_replica", results: Sequence[object] = ()
-) -> tuple[Graph, str]:
-    """A graph behind the pass, and the edits that it made."""
+def infeed(text: str, *, cores: int, replica: bool = True, results: Sequence[object] = ()) -> tuple[Graph, str]:
+    """A graph behind the pass, and the edits that it made; of a replica program each core takes a batch of its own."""
     graph = testing.parse(text)
+    graph.roles = Roles(NO_LOSS, [], None, [], {}, [], replica=replica)
+    for node in graph.of_type("Split"):
+        node.made_by = "partition"
     for result in (Cut(), *results):
         graph.keep(result)
-    return graph, str(testing.run_pass(Infeed(num_replicas=cores, batch_mode=batch_mode), graph))
+    return graph, str(testing.run_pass(Infeed(num_replicas=cores), graph))
 
 
 def reads(graph: Graph, name: str) -> list[str]:
@@ -191,24 +194,15 @@ SPLIT = f"""{HOST}
 
 
 def test_a_core_gets_its_piece_of_the_batch_of_all_cores() -> None:
-    graph, _ = infeed(SPLIT, cores=2, batch_mode="global")
+    graph, _ = infeed(SPLIT, cores=2, replica=False)
     assert [reads(graph, f"tpugraph/infeed/enqueue/{core}") for core in (0, 1)] == [["pieces"], ["pieces:1"]]
     assert len(graph.of_type("IteratorGetNext")) == 1
     assert graph.result(Enqueues).nodes == ("tpugraph/infeed/enqueue/0", "tpugraph/infeed/enqueue/1")
 
 
 def test_one_core_takes_the_batch_of_all_cores_whole() -> None:
-    graph, _ = infeed(STEP, cores=1, batch_mode="global")
+    graph, _ = infeed(STEP, cores=1, replica=False)
     assert "x" in reads(graph, "tpugraph/infeed/enqueue/0")
-
-
-def test_a_batch_of_all_cores_must_be_split_before() -> None:
-    graph = testing.parse(STEP)
-    graph.keep(Cut())
-    testing.assert_raises_block(
-        testing.run_pass, Infeed(num_replicas=2, batch_mode="global"), graph, kind=ConversionError, max_length=300,
-        words=["was not split over the cores", "run the pass split-batch before"],
-    )  # fmt: skip
 
 
 def test_padding_that_nothing_reads_any_more_is_not_sent() -> None:

@@ -31,7 +31,7 @@ SGD = tf1.train.GradientDescentOptimizer
 
 
 def report(build: Callable[[], Any], **options: Any) -> dict[str, Any]:
-    return convert(trace(build), num_replicas=2, batch_mode="global", **options).report
+    return convert(trace(build), num_replicas=2, **options).report
 
 
 def mean_loss(rows: int) -> Any:

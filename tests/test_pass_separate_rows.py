@@ -96,7 +96,9 @@ def by_turns(turn: int) -> list[str]:
 
 def evaluate(name: str, rows: int, *, fixed: bool = False) -> tuple[int, float]:
     """The number of examples and the metric on four cores."""
-    with TPUSession(convert(trace(model((APART | MIXED)[name], rows, fixed=fixed)), mode="eval", num_replicas=4)) as session:
+    with TPUSession(
+        convert(trace(model((APART | MIXED)[name], rows, fixed=fixed)), mode="eval", num_replicas=4)
+    ) as session:
         found = session.evaluate()
     return found.examples, float(found["metric"])
 

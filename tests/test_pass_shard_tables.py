@@ -18,13 +18,13 @@ from tpugraph import testing
 from tpugraph.cli.command_line import main
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
-from tpugraph.partition.tables.shards import ShardedTables
 from tpugraph.passes.shard_tables import ShardTables
 from tpugraph.runtime.emulator.emulation import lower
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError
+from tpugraph.tables.shards import ShardedTables
 from tpugraph.testing import tensor_comparison
 from tpugraph.tpu.program import Program
 from tpugraph.xla import stablehlo

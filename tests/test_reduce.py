@@ -161,6 +161,13 @@ def test_no_tensor_of_a_real_graph_differs(name: str) -> None:
     assert len(found.compared) > 60
 
 
+def test_a_variable_alone_is_compared_after_the_step() -> None:
+    assert tpugraph.compare(IRIS, num_replicas=2, tensors="^dense/kernel$").compared == ["dense/kernel"]
+    wrong = planted.BEHIND.format("ScaleGradient")
+    found = tpugraph.compare(IRIS, num_replicas=2, tensors="^dense_2/bias$", passes=wrong)
+    assert [difference.tensor for difference in found.differences] == ["dense_2/bias"]
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     assert_raises_block(
         tpugraph.compare, IRIS, engines=("plain",), words=["nothing to compare", "--engines="], max_length=300

@@ -110,15 +110,6 @@ class House:
             for target, line in self.imports(name)
             for fault in self._fault(name, target, line)
         ]
-        by_name = [
-            name.rpartition(".")[2]
-            for name, path in self.paths.items()
-            if path.name not in ("__init__.py", "__main__.py")
-        ]
-        found += [
-            f"{name}: two modules have this name"
-            for name in sorted({name for name in by_name if by_name.count(name) > 1})
-        ]
         try:
             graphlib.TopologicalSorter({name: [to for to, _ in self.imports(name)] for name in self.paths}).prepare()
         except graphlib.CycleError as error:

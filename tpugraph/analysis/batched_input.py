@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tpugraph import ops
-from tpugraph.analysis import fed_to_device
-from tpugraph.analysis.input_rows import has_batches_of_one, rows_from_input
-from tpugraph.analysis.step import SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -108,51 +105,22 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
     return (None, *shape[1:])
 
 
-def batch_rows(graph: Graph) -> int | None:
-    """Rows of one core's batch: as its datasets tell, else the commonest leading dimension of what crosses and of the input."""
-    told, fed = rows_from_input(graph), fed_to_device(graph)
-    split = graph.kept(SplitConstants) is not None  # the input has the rows of all cores
-    by_size = commonest_rows(fed) if split else rows_by_size(graph, fed)
-    found = by_size if told is None else told[0]
-    if found is not None:
-        return found
-    rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
-    return rows[0] if rows else None
+def rows_read(graph: Graph) -> int | None:
+    """The rows that a step reads, by the shapes of its input, else by the dataset or queue that batches; None if unknown."""
+    takes = [graph[finding.name] for finding in graph.roles.inputs if finding.name in graph]
+    shapes = [shape for node in takes if node.has_attr("output_shapes") for shape in node.attr("output_shapes") or ()]
+    static: list[int] = [shape[0] for shape in shapes if shape and shape[0] is not None]
+    if static:
+        return max(set(static), key=lambda rows: (static.count(rows), rows))
+    for take in takes:
+        told = take.inputs[1] if take.op in ops.DEQUEUES and len(take.inputs) > 1 else _batch_size(take)
+        if told is not None and told.node.op in ops.CONSTANTS and told.node.attr("value").size == 1:
+            return int(told.node.attr("value").item())
+    return None
 
 
-def rows_by_size(graph: Graph, fed: Iterable[Tensor]) -> int | None:
-    """The commonest leading dimension of what the host hands on, and of the elements of the batch that it is made of.
-
-    Where all datasets batch by one and a row is handed on, that is it, however many entries of one row are made flat beside it.
-    """
-    handed = with_input(graph, fed)
-    if any(tensor.shape and tensor.shape[0] == 1 for tensor in handed) and has_batches_of_one(graph):
-        return 1
-    return commonest_rows(tensor for tensor in handed if not _has_merged_rows(graph, tensor))
-
-
-def _has_merged_rows(graph: Graph, tensor: Tensor) -> bool:
-    """Whether each row of the elements that a tensor is made of gives several of its entries, which lie one behind the other."""
-    elements = [t for t in with_input(graph, [tensor]) if t != tensor and t.shape and t.shape[0]]
-    sizes = {element.shape[0] for element in elements if element.shape}
-    if len(sizes) != 1 or not tensor.shape or not tensor.shape[0]:
-        return False
-    rows = int(sizes.pop() or 0)
-    return tensor.shape[0] > rows > 1 and tensor.shape[0] % rows == 0
-
-
-def with_input(graph: Graph, fed: Iterable[Tensor]) -> dict[Tensor, None]:
-    """Some tensors that the host hands on, with the elements of the batch that they are made of."""
-    found = dict.fromkeys(fed)
-    of_input = graph.ancestors([tensor.node for tensor in found], data_only=True) if found else {}
-    takes = [node for node in of_input if node.op in ops.INPUTS]
-    return found | {node.out(port): None for node in takes for port in node.used_ports()}
-
-
-def commonest_rows(tensors: Iterable[Tensor]) -> int | None:
-    """The commonest leading dimension; of several, the largest. None where no tensor has one."""
-    counts: dict[int, int] = {}
-    for tensor in tensors:
-        if tensor.shape and tensor.shape[0]:
-            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
-    return max(counts, key=lambda rows: (counts[rows], rows), default=None)
+def _batch_size(take: Node) -> Tensor | None:
+    """The operand by which the dataset of an iterator batches."""
+    makers = [use.node for use in take.inputs[0].node.uses() if use.node.op in ops.MAKE_ITERATOR] if take.inputs else []
+    batcher = next((node for maker in makers for node in stages(maker.inputs[0].node) if node.op in ops.BATCHING), None)
+    return None if batcher is None else batcher.inputs[ops.BATCHING[batcher.op][0]]

@@ -103,12 +103,14 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
         array = source_of(node.inputs[0], _HANDS_ON).node
+        while array.op in ops.CONTAINER_GRADIENTS:  # it holds gradients of what the other one holds
+            array = source_of(array.inputs[0], _HANDS_ON).node
         if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
             continue
         given = {shape for user in _users(array) for shape in _put(user)}
         shape = next(iter(given)) if len(given) == 1 else None
         held = _OF_ARRAYS[node.op]
-        if shape and (held.stacked or held.joined):
+        if shape is not None and (held.stacked or (held.joined and shape)):
             whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
             count = fixed(array.inputs[0]) if whole else None
             first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
@@ -133,7 +135,7 @@ def _put(user: Node) -> Iterator[Shape]:
         if shape and held.stacked:
             yield shape[1:]
         elif shape and held.lengths is not None:
-            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [None])
+            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [])
             yield (lengths.pop() if len(lengths) == 1 else None, *shape[1:])
         else:
             yield shape

@@ -12,20 +12,30 @@ from tpugraph.ir.while_loops import carried
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:
     """The shapes of the outputs of each node by its name, those within loops too; the graph stays as it is.
 
-    What a loop carries is taken to keep the shape that it comes in with. Where that is the shape at the end of an
-    iteration too, it has it in all of them; what has another there is left to TensorFlow, and the rest is taken anew.
+    What a loop carries begins with the shape that it comes in with, and loses each dimension that is another at the end of an
+    iteration, until nothing changes. What has no known rank there is left to TensorFlow.
 
     Raises:
         GraphError: TensorFlow refuses the graph.
     """
-    kept = {merge.name for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)}
+    merges = [merge for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
+    begins = {merge.name: loop.initial.shape for merge in merges if (loop := carried(merge)) is not None}
+    kept: dict[str, Shape] = {name: shape for name, shape in begins.items() if shape is not None}
     while True:
         once = graphdef.copy(graph)
-        loops = [loop for name in kept if (loop := carried(once[name])) is not None]
-        for loop in loops:
-            once.retype(loop.merge, "Identity", inputs=[loop.initial], attrs={"T": loop.merge.attr("T")})
+        loops = {name: loop for name in kept if (loop := carried(once[name])) is not None}
+        for name, loop in loops.items():
+            told = {"dtype": loop.merge.attr("T"), "shape": kept[name]}
+            once.retype(loop.merge, "PlaceholderWithDefault", inputs=[loop.initial], attrs=told)
         shapes.infer(once)
-        other = {loop.merge.name for loop in loops if loop.closing.out().shape != loop.merge.out().shape}
-        if not other:
+        ends = {name: _common(kept[name], loop.closing.out().shape) for name, loop in loops.items()}
+        if ends == kept:
             return {node.name: [shape for _, shape in node.outputs or ()] for node in once}
-        kept -= other
+        kept = {name: shape for name, shape in ends.items() if shape is not None}
+
+
+def _common(a: Shape, b: Shape) -> Shape:
+    """The dimensions that two shapes of one rank have in common; None of other shapes."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(size if size == other else None for size, other in zip(a, b, strict=True))

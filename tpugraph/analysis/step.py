@@ -7,13 +7,11 @@ that rewriting keeps them valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.placements import Placement
-from tpugraph.ir import Graph
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,9 @@ class ClosedShapes:
 
     Attributes:
         batches: which ones, a sentence each.
-        shape_of: by the name of a constant, the tensor whose shape it was computed from.
-        ones: by tensor, the dimensions that were 1 while all batches were open, where these have one row; else None.
     """
 
     batches: tuple[str, ...] = ()
-    shape_of: Mapping[str, str] = field(default_factory=dict)
-    ones: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,36 +95,6 @@ class JoinedTables:
 
     pieces: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SplitConstants:
-    """The traced batch has been split: which constants of the device hold sizes of it.
-
-    Attributes:
-        elements: by the name of a constant vector, its elements.
-        dims: by the name of a constant, its dimensions.
-    """
-
-    elements: Mapping[str, Elements] = field(default_factory=dict)
-    dims: Mapping[str, Dims] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        """The names of the constants."""
-        return [*self.elements, *self.dims]
-
-
-@dataclass(frozen=True)
-class Literals:
-    """Constants that passes made, and that hold numbers of the model, whatever their value."""
-
-    names: tuple[str, ...] = ()
-
-
-def add_literals(graph: Graph, names: Iterable[str]) -> None:
-    """Keep more names of constants that hold numbers of the model."""
-    before = graph.kept(Literals) or Literals()
-    graph.keep(Literals((*before.names, *names)))
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,12 @@ def run(flags: Parsed, console: Console) -> Outcome:
         topologies.check(flags["topology"], num_replicas(graph))
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
-    module = lower(batch_search.with_rows(graph, None), console)
+    module = lower(batch_search.without_hints(graph), console)
     found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
     if for_tpu:
         found |= _compile(graph, module, flags, console)
     if flags["largest_batch"]:
-        found["largest_batch"] = largest_batch(graph, flags["topology"], console, loud=flags["traceback"])
+        found["largest_batch"] = largest_batch(graph, flags, flags["topology"], console)
     return Outcome(found)
 
 
@@ -89,8 +89,8 @@ def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> d
 def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
     """What to do about a step that does not fit."""
     try:
-        rows = largest_batch(graph, flags["topology"], console, loud=flags["traceback"])
-    except ShapeError as uncertain:
+        rows = largest_batch(graph, flags, flags["topology"], console)
+    except (ShapeError, UsageError) as uncertain:
         console.say(f"note: {uncertain.fault}")
         return str(error.fix)
     if not rows:

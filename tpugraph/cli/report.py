@@ -71,7 +71,7 @@ def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
     report.collectives = _collectives(graph, program)
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
-    module = tpu_compiler.lower(batch_search.with_rows(graph, None), console)
+    module = tpu_compiler.lower(batch_search.without_hints(graph), console)
     for name in _chips(flags["topology"]):
         target = _target(_topology(name, module.num_replicas), graph, module, flags, console)
         console.say(_line(target))
@@ -116,8 +116,8 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
     target = _filled(compiled, _rows(graph))
     if flags["largest_batch"]:
         try:
-            target.largest_batch = tpu_compiler.largest_batch(graph, topology, console, loud=loud)
-        except ShapeError as uncertain:
+            target.largest_batch = tpu_compiler.largest_batch(graph, flags, topology, console)
+        except (ShapeError, UsageError) as uncertain:
             console.say(f"note: {uncertain.fault}")
     return target
 

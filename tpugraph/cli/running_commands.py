@@ -36,7 +36,9 @@ REBATCH = Command(
     "`tpugraph convert`, whose --global_batch=G does the same first.",
     ("tpugraph rebatch model_dir/model.ckpt-0.meta --global_batch=256 -o model_256.pb",),
     (
-        Flag("output", "string", None, "where to write; MODEL's name with _G.pb if not given", short="o", shown="OUT.pb"),
+        Flag(
+            "output", "string", None, "where to write; MODEL's name with _G.pb if not given", short="o", shown="OUT.pb"
+        ),
         GLOBAL_BATCH,
         *FINDING[:2],
         *(flag for flag in EXACTNESS if flag.name in ("batch_constants", "literals")),

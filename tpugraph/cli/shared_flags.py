@@ -20,24 +20,23 @@ FINDING = (
         shown="NODE",
     ),
     Flag("loss", "string", None, "the loss; found by structure if not given", shown="TENSOR"),
-    Flag("loss_reduction", "enum", "auto", "how the loss combines over the cores", ("auto", "mean", "sum")),
 )
 """What the roles are taken for."""
 
-CORES = Flag("num_replicas", "integer", 8, "number of cores", shown="N", lowest=1)
-LOOP = Flag("iterations_per_loop", "integer", 100, "steps per Session.run", shown="N", lowest=1)
-BATCH = Flag(
-    "batch_mode",
-    "enum",
-    "per_replica",
-    "per_replica: each core takes batches of the traced size; global: the traced batch is split",
-    ("per_replica", "global"),
+CORES = Flag(
+    "num_replicas",
+    "integer",
+    None,
+    "number of cores, which divides the batch; 8 if not given, or the largest of 4, 2 and 1 that does",
+    shown="N",
+    lowest=1,
 )
+LOOP = Flag("iterations_per_loop", "integer", 100, "steps per Session.run", shown="N", lowest=1)
 GLOBAL_BATCH = Flag(
     "global_batch",
     "integer",
     0,
-    "rows that a step reads, where that is another number than the plain graph's: `tpugraph rebatch` comes first",
+    "rows that a step reads, where that is another number than the plain graph's; see `tpugraph rebatch`",
     shown="G",
     lowest=0,
 )
@@ -64,13 +63,14 @@ EXACTNESS = (
         ("reads_first", "writes_first"),
     ),
     Flag(
-        "batch_constants",
-        "list",
-        (),
-        "constants that hold the size of the batch or a share of it, or =FORMULA of rows",
-        shown="NODE[=rows*rows],...",
+        "random",
+        "enum",
+        "per_core",
+        "per_core: each core draws its own rows, as a TPU does; plain: the rows of what the plain graph draws",
+        ("per_core", "plain"),
     ),
-    Flag("literals", "list", (), "constants that are numbers of the model, whatever the batch", shown="NODE,..."),
+    Flag("batch_constants", "list", (), "of --global_batch: constants that grow with the batch", shown="NODE,..."),
+    Flag("literals", "list", (), "of --global_batch: constants that do not", shown="NODE,..."),
 )
 """How exactly the cores do what the plain graph does."""
 
@@ -137,7 +137,6 @@ CONVERSION = (
     *MODE,
     CORES,
     LOOP,
-    BATCH,
     GLOBAL_BATCH,
     *FINDING,
     VARYING,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 
+from tpugraph import compiler
 from tpugraph.analysis import num_replicas
+from tpugraph.cli import programs
 from tpugraph.cli.console import Console, interruptible, stderr_held_back
-from tpugraph.ir import Graph
+from tpugraph.cli.flags import Parsed
+from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.batch_search import Try
+from tpugraph.support.errors import UsageError
 from tpugraph.support.progress import Ticker
 from tpugraph.xla import compile_cache, stablehlo
 from tpugraph.xla.jax_client import TooLarge
@@ -53,16 +57,28 @@ def ask(
     return found
 
 
-def largest_batch(graph: Graph, topology: str, console: Console, *, loud: bool = False) -> int:
-    """Search the largest batch of a core, and say each try.
+def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
+    """Search the largest batch of a core, and say each try: the plain graph is converted anew for each.
+
+    Args:
+        graph: MODEL, converted.
+        flags: the command line.
+        topology: for which TPU.
+        console: where progress goes.
 
     Raises:
-        ShapeError: it is not certain which constants hold the batch.
+        UsageError: MODEL is a TPU graph.
+        ShapeError: the plain graph cannot be given another batch.
     """
-    memory = CHIPS[topology.partition(":")[0]].hbm
+    memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
+    if programs.is_converted(flags.model):
+        raise UsageError(f"'{flags.model}' is converted already: another batch is given to the plain graph",
+                         fix="give the plain graph that it was converted from")  # fmt: skip
+    options = flags.options() | {"num_replicas": cores}
 
     def attempt(rows: int) -> Try:
-        module = stablehlo.lower(batch_search.with_rows(graph, rows))
+        made = compiler.convert(flags.model, compiler.ConvertOptions(**options | {"global_batch": rows * cores}))
+        module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
         try:
             compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
         except TooLarge as error:
@@ -76,7 +92,6 @@ def largest_batch(graph: Graph, topology: str, console: Console, *, loud: bool =
 
     found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
     least = "at least " if found == batch_search.MOST else ""
-    cores = num_replicas(graph)
     console.say(f"largest     {least}{found:,} rows per core, {found * cores:,} on {cores} cores")
     return found
 

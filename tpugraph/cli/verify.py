@@ -98,12 +98,11 @@ def line(comparison: Comparison, tolerance: float) -> str:
         since = f", the first difference after step {first}" if first != step else ""
         what = f"'{name}'" if name else "the loss"
         return f"{comparison.what}: DIFFERS, {what} by {_number(difference)} in step {step}{since}"
-    loss = f"no loss by more than {_number(comparison.loss)}" if comparison.loss else "no loss at all"
-    if not comparison.variables:
-        return f"{comparison.what}: {loss}; there are no variables"
-    if not comparison.difference:
-        return f"{comparison.what}: no variable differs at all, {loss}"
-    return f"{comparison.what}: no variable differs by more than {_number(comparison.difference)} ({comparison.variable}), {loss}"
+    alike = [(difference, name) for _, name, difference in comparison.cells if difference <= tolerance]
+    most, worst = max(((difference, name) for difference, name in alike if name), default=(0.0, ""))
+    of_loss = max((difference for difference, name in alike if not name), default=0.0)
+    variables = f"no variable differs by more than {_number(most)} ({worst})" if most else "no variable differs at all"
+    return f"{comparison.what}: {variables}, no loss {f'by more than {_number(of_loss)}' if of_loss else 'at all'}"
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 from tpugraph import compiler
 from tpugraph.analysis import in_cluster, is_tpu_graph
 from tpugraph.analysis.step import Cut
-from tpugraph.compiler.viewing import at_global_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.partition import Partition
@@ -65,7 +64,8 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
         found["error"] = error.as_dict()
         return
     found["roles"] = _roles_of(graph.roles, name)
-    passes = compiler.build_passes(at_global_batch(options), replica=graph.roles.replica)
+    options, _ = compiler.with_cores(graph, options)
+    passes = compiler.build_passes(options, replica=graph.roles.replica)
     partition = next((step for step in passes if isinstance(step, Partition)), None)
 
     def look(step: str, number: int, count: int) -> None:

@@ -6,6 +6,7 @@ from tpugraph.compiler.conversion import (
     convert,
     find_roles,
     passes_of,
+    with_cores,
 )
 from tpugraph.compiler.report_facts import collectives, reduction
 
@@ -17,4 +18,5 @@ __all__ = [
     "find_roles",
     "passes_of",
     "reduction",
+    "with_cores",
 ]

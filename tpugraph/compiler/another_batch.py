@@ -10,7 +10,9 @@ from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.rebatch import Rebatched, is_open, rebatch
 
 
-def another_batch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()) -> Rebatched:
+def another_batch(
+    graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()
+) -> Rebatched:
     """Let a plain graph with its roles read so many rows a step, in place; see :func:`tpugraph.rebatch.rebatch`.
 
     Where the batch is static, functions that the step calls are inlined, so that what follows the batch in them is found.

@@ -8,12 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, race_order, shapes
+from tpugraph.analysis.batched_input import rows_read
 from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.another_batch import another_batch
@@ -21,11 +22,10 @@ from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.control_flow import one_shot
 from tpugraph.ir import Graph, graphdef
-from tpugraph.partition.two_readings import misread
-from tpugraph.passes import AT_GLOBAL_BATCH, OF_REPLICAS, PASSES, PIPELINES
+from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
-from tpugraph.support.errors import ConversionError, GraphError, UsageError
+from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
@@ -41,23 +41,19 @@ class ConvertOptions:
     """How to convert.
 
     Attributes:
-        num_replicas: number of cores.
+        num_replicas: number of cores, which divides the batch; None takes 8, or the largest of 4, 2 and 1 that divides it.
         iterations_per_loop: steps per Session.run.
-        batch_mode: ``per_replica`` (each core takes batches of the traced size) or ``global`` (the traced batch is
-            split).
         global_batch: rows that a step reads, where that is another number than the plain graph's; 0 leaves it.
         train_op: name of the train op (or several, separated by commas); None finds it.
         loss: name of the loss; None finds it.
-        loss_reduction: ``auto``, ``mean`` or ``sum``.
         varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
         batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
         random: ``per_core`` (each core draws its own rows, as a TPU does) or ``plain`` (every core takes its rows of what the
             plain graph draws).
         step_order: ``reads_first`` or ``writes_first``: what comes first where the plain graph puts a read and a write of a
             variable, such as the step counter, in no order.
-        batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
-            a note says that it takes them for numbers of the model; with a formula where several fit (``Const=rows*rows``).
-        literals: names of constants that are numbers of the model, where the compiler asks.
+        batch_constants: of ``global_batch``: names of constants that grow with the batch.
+        literals: of ``global_batch``: names of constants that do not.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
         shard_tables: tables of at least so many bytes that are read and written by rows are dealt out to the cores; 0 for none.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
@@ -72,13 +68,11 @@ class ConvertOptions:
         dump_changed: print on stderr what each of these passes changed.
     """
 
-    num_replicas: int = 8
+    num_replicas: int | None = None
     iterations_per_loop: int = 100
-    batch_mode: str = "per_replica"
     global_batch: int = 0
     train_op: str | None = None
     loss: str | None = None
-    loss_reduction: str = "auto"
     varying_updates: str = "mean"
     batch_norm: str = "global"
     random: str = "per_core"
@@ -100,6 +94,8 @@ class ConvertOptions:
     def __post_init__(self) -> None:
         for name in ("num_replicas", "iterations_per_loop"):
             value = getattr(self, name)
+            if name == "num_replicas" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number of at least 1", fix=f"--{name}=8")
         if self.iterations_per_loop > MOST_ITERATIONS:
@@ -111,8 +107,6 @@ class ConvertOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
-        if self.batch_mode not in ("per_replica", "global"):
-            raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
             raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
         if self.step_order not in race_order.ORDERS:
@@ -180,19 +174,18 @@ def _convert(
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
     if options.global_batch:
-        odd += another_batch(graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals).lines()
+        odd += another_batch(
+            graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
+        ).lines()
+    options, said = with_cores(graph, options)
+    odd += said
     pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))
     recording = None if history is None else Recording(history, graph, pipeline, progress)
     with recording or contextlib.nullcontext():
         pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
                      progress=progress if recording is None else recording.before,
                      changed=_print_change if options.dump_changed else None)  # fmt: skip
-    try:
-        shapes.check(graph)
-    except GraphError as error:
-        if (told := misread(error, graph, options.num_replicas, options.batch_constants)) is not None:
-            raise told from error
-        raise
+    shapes.check(graph)
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
@@ -224,11 +217,35 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 
+def with_cores(graph: Graph, options: ConvertOptions) -> tuple[ConvertOptions, list[str]]:
+    """The options with a number of cores, where none was given, and a line for the report where it is not 8.
+
+    Args:
+        graph: a plain graph with roles.
+        options: the options.
+    """
+    if options.num_replicas is not None:
+        return options, []
+    rows = options.global_batch or rows_read(graph)
+    if graph.roles.replica or not rows:
+        return replace(options, num_replicas=_CORES[0]), []
+    cores = next(count for count in _CORES if rows % count == 0)
+    if cores == _CORES[0]:
+        return replace(options, num_replicas=cores), []
+    larger = -(-rows // _CORES[0]) * _CORES[0]
+    return replace(options, num_replicas=cores), [
+        f"{counted(cores, 'core')}: of 8, 4, 2 and 1 the most that divide a batch of {rows} rows; --global_batch={larger} takes 8"
+    ]
+
+
+_CORES = (8, 4, 2, 1)
+"""How many cores are taken where nobody says."""
+
+
 def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:
     """The passes that the options ask for, with their parameters, for a program that is one replica of several or for any other."""
     values = asdict(options)
-    known = AT_GLOBAL_BATCH if (options.mode, options.batch_mode) == ("train", "global") else PIPELINES[options.mode]
-    known = OF_REPLICAS if replica else known
+    known = OF_REPLICAS if replica else PIPELINES[options.mode]
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
     return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in known]
@@ -240,11 +257,9 @@ def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass
 def _report(
     graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float, notes: list[str]
 ) -> dict[str, Any]:
-    found, device = graph.roles, cluster_nodes(graph)
+    found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
     cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
-    cores = options.num_replicas
-    split = options.batch_mode == "global" or options.mode != "train"
-    per_core = 1 if split and not found.replica else cores
+    per_core = cores if found.replica else 1
     naive = cut.naive_bytes
     return {
         "source": Path(graph.source).name if graph.source else "",
@@ -284,7 +299,7 @@ def _report(
 
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
-    cores = options.num_replicas
+    cores = options.num_replicas or 1
     partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
     rows = partitioned.rows if padded is None else padded.rows // cores
     if rows is None:

@@ -18,7 +18,7 @@ from tpugraph.analysis.step import (
     Partitioned,
 )
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.tables.shards import ShardedTables, table_of
+from tpugraph.tables.shards import ShardedTables, table_of
 
 
 def reduction(graph: Graph) -> dict[str, str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,9 @@ def view(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None =
         raise UsageError("give either options or keyword arguments, not both")
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     history = History(Path(graph.source).name or "graph")
-    report = tpu_check.check(graph, at_global_batch(options or ConvertOptions(**fields)), history=history)
+    report = tpu_check.check(graph, options or ConvertOptions(**fields), history=history)
     history.view.judge(runs=report.compiles, verdict=report.verdict, findings=findings_of(report))
     return View(history.view)
-
-
-def at_global_batch(options: ConvertOptions) -> ConvertOptions:
-    """The same, of a step that is partitioned at its own batch: what is shown of a training graph."""
-    return replace(options, batch_mode="global") if options.mode == "train" else options
 
 
 def findings_of(report: tpu_check.Report) -> list[FindingView]:

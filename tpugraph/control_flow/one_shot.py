@@ -13,8 +13,11 @@ def make_initializable(graph: Graph) -> None:
         factory = node.attr("dataset_factory")
         call = graph.add("PartitionedCall", f"{node.name}/dataset", source=node, outputs=[(_VARIANT, ())],
                          attrs={"Tin": [], "Tout": [_VARIANT], "f": factory})  # fmt: skip
-        kept = {name: node.raw_attrs[name] for name in ("output_types", "output_shapes", "container", "shared_name") if node.has_attr(name)}
-        iterator = graph.add("IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())])
+        names = ("output_types", "output_shapes", "container", "shared_name")
+        kept = {name: node.raw_attrs[name] for name in names if node.has_attr(name)}
+        iterator = graph.add(
+            "IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())]
+        )
         graph.add("MakeIterator", f"{node.name}/make", [call.out(), iterator.out()], source=node, outputs=[])
         graph.replace_uses(node.out(), iterator.out())
         graph.remove(node)

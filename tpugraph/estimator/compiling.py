@@ -34,7 +34,6 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
     options = compiler.ConvertOptions(
         num_replicas=max(traced.plan.cores, 1),
         iterations_per_loop=steps_per_loop or TIMED_LOOP,
-        batch_mode="global",
         train_op=traced.train_op,
         loss=traced.loss,
         **choices,

@@ -18,14 +18,15 @@ operands, then ``->``, then the outputs, separated by commas. Each is a string w
 - ``-`` is an operand or output of which the signature says nothing: axes, shapes, handles, scalars, statistics.
 - Nothing between two commas is a scalar that is data: ``... -> `` adds up all elements.
 
-Words stand for signatures of any rank. ``elementwise``: all operands broadcast together, the output likewise. The other
-words (:data:`WORDS`) are read with the values of operands that name dimensions, and with static shapes: ``reduce``
-(operand 1 names the dimensions of operand 0 that are reduced as ``reduce_op`` says), ``permute`` (operand 1 is the order
-of the dimensions), ``insert`` (operand 1 says where a new one stands), ``drop`` (those of size 1 vanish), ``along`` and
-``concat`` (the operand ``axis`` names dimensions that are taken whole, and stay), ``like`` (a dimension that is as long
-behind the op as in front of it is left alone), ``sliced`` (so of those that a strided slice takes whole). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the careful
-answer: everything is needed whole. A letter has one size. Where the shapes of a node contradict that, the letter counts
-as ``*`` (the input channels of a grouped convolution, for example; or operands with no elements).
+Words stand for signatures of any rank. ``elementwise``: all operands broadcast together, the output likewise. The
+other words (:data:`WORDS`) are read with the values of operands that name dimensions, and with static shapes:
+``reduce`` (operand 1 names the dimensions of operand 0 that are reduced as ``reduce_op`` says), ``permute`` (operand
+1 is the order of the dimensions), ``insert`` (operand 1 says where a new one stands), ``drop`` (those of size 1
+vanish), ``along`` and ``concat`` (the operand ``axis`` names dimensions that are taken whole, and stay), ``like`` (a
+dimension that is as long behind the op as in front of it is left alone), ``sliced`` (so of those that a strided slice
+takes whole). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the careful
+answer: everything is needed whole. A letter has one size. Where the shapes of a node contradict that, the letter
+counts as ``*`` (the input channels of a grouped convolution, for example; or operands with no elements).
 
 **Linearity** (``linear``) says when an op may run before a sum over cores instead of after it. ``all``: linear in all
 operands together, as ``Add`` is. ``each``: linear in each operand while the others are the same on every core, as

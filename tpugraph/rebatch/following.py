@@ -23,6 +23,7 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.reshape import reshaped
 from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.errors import GraphError
 
@@ -32,7 +33,9 @@ PROBE = 7
 """Shape functions are asked with a batch this many times as large."""
 _ROUNDS = 40
 _PASSED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
-_ASKED_NOTHING = _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.RANDOM
+_ASKED_NOTHING = (
+    _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.RANDOM
+)
 
 
 @dataclass
@@ -93,7 +96,9 @@ class Following:
         twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
     """
 
-    def __init__(self, graph: Graph, order: Sequence[Node], rows: int, elements: Iterable[Tensor], literals: Iterable[str]) -> None:
+    def __init__(
+        self, graph: Graph, order: Sequence[Node], rows: int, elements: Iterable[Tensor], literals: Iterable[str]
+    ) -> None:
         self.graph, self.order, self.rows = graph, order, rows
         self.literals = frozenset(literals)
         self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
@@ -118,17 +123,16 @@ class Following:
                 if isinstance(rows, Shard) and rows.axis < rank and size_of(tensor, rows.axis) != 1:
                     self.axes.setdefault(tensor, set()).add(rows.axis)
         for node in self.graph:
-            made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, (kind, _) in enumerate(node.outputs or ())]
+            kinds = [kind for kind, _ in node.outputs or ()]
+            made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, kind in enumerate(kinds)]
             self.twin.set_outputs(self.twin[node.name], made)
         for node, change in self.changes.items():
             self.twin.set_attr(self.twin[node.name], "value", change.value(node, Fraction(PROBE)))
 
     def scaled(self, tensor: Tensor, scale: Fraction) -> Shape:
         """The shape of a tensor with a batch that is so many times as large."""
-        follow = self.axes.get(tensor, ())
-        if tensor.shape is None or not follow:
-            return tensor.shape
-        return tuple(size if size is None or axis not in follow else int(size * scale) for axis, size in enumerate(tensor.shape))
+        shape, follow = tensor.shape, self.axes.get(tensor, ())
+        return shape and tuple(d and int(d * scale) if axis in follow else d for axis, d in enumerate(shape))
 
     def in_twin(self, tensor: Tensor) -> Tensor:
         """The same tensor of the twin."""
@@ -136,8 +140,9 @@ class Following:
 
     def extent(self) -> tuple[int, ...]:
         """How much follows; it grows as long as something new is found."""
-        held = sum(len(c.axes) if c.exponents is None else int(np.count_nonzero(c.exponents)) for c in self.changes.values())
-        return held, sum(map(len, self.forced)), len(self.lists)
+        elements = [int(np.count_nonzero(c.exponents)) for c in self.changes.values() if c.exponents is not None]
+        dimensions = sum(len(change.axes) for change in self.changes.values())
+        return sum(elements), dimensions, sum(map(len, self.forced)), len(self.lists)
 
     def force(self, tensor: Tensor, axis: int) -> None:
         """Let a dimension of a tensor follow."""
@@ -149,8 +154,6 @@ class Following:
             self.forced.append({})
         self.forced[place][tensor] = Shard(axis)
         self.axes.setdefault(tensor, set()).add(axis)
-
-    # ------------------------------------------------------------------ constants
 
     def change(self, node: Node, why: str, *, place: int = 0, power: int = 1, axis: int | None = None) -> bool:
         """Let an element of a constant, or a dimension of it, follow; returns whether it does."""
@@ -196,8 +199,6 @@ class Following:
             return len(held) == 1 and self.follow_size(node.inputs[held[0]], place, why)
         return False
 
-    # ------------------------------------------------------------------ what is read by rows
-
     def lift(self, tensor: Tensor, axis: int, why: str) -> bool:
         """Let what is the same in every row have as many rows as are read; False where that is not known."""
         return self._lift(tensor, axis, why, set())
@@ -218,6 +219,10 @@ class Following:
             return self._lift_reshaped(node, axis, why, seen)
         if node.op in ops.TILES | ops.BROADCASTS | ops.FILLS | ops.DRAWS:
             return self._lift_repeated(node, axis, why, seen)
+        if node.op in ops.DIAGONALS and axis >= len(tensor.shape or ()) - 2:
+            return self._forced(
+                tensor, axis, self._lift(node.inputs[0], len(node.inputs[0].shape or ()) - 1, why, seen)
+            )
         rows = ops.record(node.op).rows_operand
         if rows is not None and axis == 0:
             return self._forced(tensor, 0, self.follow_size(node.inputs[rows], 0, why))
@@ -245,8 +250,9 @@ class Following:
         before, after = node.inputs[0].shape, node.out().shape
         if before is None or after is None or None in (*before, *after):
             return False
-        rows = reshaped(after, axis, before)
-        return self._forced(node.out(), axis, rows is not None and self._lift(node.inputs[0], rows, why, seen))
+        rows = reshaped(after, Shard(axis), before, self.rows)
+        known = rows is not None and rows.outer == 1 and self._lift(node.inputs[0], rows.axis, why, seen)
+        return self._forced(node.out(), axis, known)
 
     def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
         """Let a dimension follow where it is known what more rows hold."""
@@ -254,15 +260,17 @@ class Following:
             self.force(tensor, axis)
         return known
 
-    # ------------------------------------------------------------------ rounds
-
     def wanted(self) -> Iterator[tuple[Node, Tensor, int]]:
         """The operands that are read by rows and do not follow: node, tensor, dimension."""
         for layer in self.layers:
             for node, verdict in layer.verdicts.items():
                 for index, want in verdict.wants.items():
                     tensor = node.inputs[index]
-                    if isinstance(want, Shard) and want.axis not in self.axes.get(tensor, ()) and size_of(tensor, want.axis) != 1:
+                    if (
+                        isinstance(want, Shard)
+                        and want.axis not in self.axes.get(tensor, ())
+                        and size_of(tensor, want.axis) != 1
+                    ):
                         yield node, tensor, want.axis
 
     def gathers(self) -> dict[Node, None]:
@@ -274,7 +282,11 @@ class Following:
     def ask_shape_functions(self) -> None:
         """Follow the dimensions that TensorFlow's shape functions find."""
         gathering = self._gathering()
-        asked = [n for n in self.order if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))]
+        asked = [
+            n
+            for n in self.order
+            if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))
+        ]
         for node, outputs in _inferred(self.twin, [self.twin[node.name] for node in asked]).items():
             plain = self.graph[node.name]
             for port, shape in enumerate(outputs):
@@ -287,11 +299,16 @@ class Following:
 
     def _gathering(self) -> dict[Node, None]:
         """The nodes that take all rows together, reshapes to sizes that stay what they are apart."""
-        return {n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())}
+        return {
+            n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())
+        }
 
     def _is_told_anew(self, node: Node) -> bool:
         """Whether an operand that holds sizes has another value with another batch."""
-        told = {*ops.record(node.op).size_operands(len(node.inputs)), *ops.record(node.op).constant_operands(len(node.inputs))}
+        told = {
+            *ops.record(node.op).size_operands(len(node.inputs)),
+            *ops.record(node.op).constant_operands(len(node.inputs)),
+        }
         for index in told:
             tensor = node.inputs[index]
             if tensor.dtype.name not in ("int32", "int64"):
@@ -299,17 +316,6 @@ class Following:
             if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
-
-
-def reshaped(before: Sequence[int | None], axis: int, after: Sequence[int | None]) -> int | None:
-    """The dimension behind a reshape that begins where one begins in front of it, and holds it."""
-    ahead = int(np.prod([d or 0 for d in before[:axis]]))
-    place = 1
-    for index, size in enumerate(after):
-        if place == ahead and (size or 0) % (before[axis] or 1) == 0 and size:
-            return index
-        place *= size or 1
-    return None
 
 
 def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
@@ -338,9 +344,13 @@ def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
     value = factors.vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
     if value is not None and None not in value and len(value) <= 64:
         array = np.asarray(value if tensor.shape else value[0], tensor.dtype.name)
-        return alone.add("Const", name, attrs={"dtype": tensor.dtype, "value": array}, outputs=[(tensor.dtype, array.shape)]).out()
+        return alone.add(
+            "Const", name, attrs={"dtype": tensor.dtype, "value": array}, outputs=[(tensor.dtype, array.shape)]
+        ).out()
     known = {} if tensor.shape is None else {"shape": tensor.shape}
-    return alone.add("Placeholder", name, attrs={"dtype": tensor.dtype, **known}, outputs=[(tensor.dtype, tensor.shape)]).out()
+    return alone.add(
+        "Placeholder", name, attrs={"dtype": tensor.dtype, **known}, outputs=[(tensor.dtype, tensor.shape)]
+    ).out()
 
 
 def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:

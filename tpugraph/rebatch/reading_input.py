@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,9 @@ class Take:
     def shapes(self) -> list[Shape]:
         """The shapes of the elements."""
         node = self.node
-        return list(node.attr("output_shapes")) if node.has_attr("output_shapes") else [s for _, s in node.outputs or ()]
+        return (
+            list(node.attr("output_shapes")) if node.has_attr("output_shapes") else [s for _, s in node.outputs or ()]
+        )
 
     def elements(self) -> list[Tensor]:
         """What the node hands out that has one entry for each row."""
@@ -103,9 +104,8 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
                          node=take.node, origin=graph.source,
                          fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     for node in (*take.chain, take.node):
-        graph.set_attr(node, "_output_shapes", None)
-        if node.has_attr("output_shapes"):
-            graph.set_attr(node, "output_shapes", [_with_rows(s, before, rows) for s in node.attr("output_shapes")])
+        for name in filter(node.has_attr, ("output_shapes", "_output_shapes")):
+            graph.set_attr(node, name, [_with_rows(s, before, rows) for s in node.attr(name)])
     return said
 
 
@@ -124,5 +124,5 @@ def _put_together(graph: Graph, take: Take, rows: int) -> str:
     return f"the batches of '{last.name}' are put together anew, {rows} rows each"
 
 
-def _with_rows(shape: Shape, before: int | None, rows: int) -> Any:
-    return attrs.encode((rows, *shape[1:])) if shape and shape[0] == before else attrs.encode(shape)
+def _with_rows(shape: Shape, before: int | None, rows: int) -> Shape:
+    return (rows, *shape[1:]) if shape and shape[0] == before else shape

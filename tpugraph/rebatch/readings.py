@@ -11,6 +11,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.constant_values import constant, made_of_values
 from tpugraph.analysis.placements import SUM, Entries, Held, Shard
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import Following
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
@@ -26,9 +27,6 @@ def read(following: Following) -> None:
     """Let the constants follow that a reading finds."""
     for reading in READINGS:
         reading(following)
-
-
-# --------------------------------------------------------------------------- numbers that divide
 
 
 def divided_sums(f: Following) -> None:
@@ -69,7 +67,7 @@ def _sum_behind(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, l
         if rows:
             return _reduced(f, node, tensor, rows, later)
         if node.op in ops.SUMS:
-            later *= math.prod(d or 1 for d in node.inputs[0].shape or ()) // max(math.prod(d or 1 for d in tensor.shape or ()), 1)
+            later *= _elements(node.inputs[0].shape) // _elements(tensor.shape)
         before = [t for t in node.inputs if layer.read(t) == SUM and t not in seen]
         if not before:
             return {}, []
@@ -89,7 +87,7 @@ def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: i
         sizes = [(tensor.shape or ())[axis] or 0 for axis in gone]
         follow = [size for axis, size in zip(gone, sizes, strict=True) if axis in f.axes.get(tensor, ())]
         if follow:
-            return {count: len(follow) for count in (math.prod(follow), math.prod(sizes), math.prod(sizes) * later)}, rows
+            return dict.fromkeys((math.prod(follow), math.prod(sizes), math.prod(sizes) * later), len(follow)), rows
     return {}, []
 
 
@@ -105,8 +103,11 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     follow = [shape[axis] or 0 for axis in f.axes.get(tensor, ()) if ones[axis] == 1]
     if not follow:
         return {}, []
-    times = math.prod(d or 0 for d in shape) // max(math.prod(d or 1 for d in before), 1)
-    return {math.prod(follow): len(follow), times: len(follow)}, []
+    return dict.fromkeys((math.prod(follow), _elements(shape) // _elements(before)), len(follow)), []
+
+
+def _elements(shape: Shape) -> int:
+    return math.prod(size or 1 for size in shape or ())
 
 
 def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> None:
@@ -160,7 +161,14 @@ def counters(f: Following) -> None:
             total, count = (added.get(_variable(tensor)) for tensor in node.inputs[:2])
             counts, summed = ({}, []) if total is None or count is None else _summed(f, total)
             if count is not None and counts:
-                _count_in(f, count, counts, summed, "counts in a variable the elements that are summed in another", divides=True)
+                _count_in(
+                    f,
+                    count,
+                    counts,
+                    summed,
+                    "counts in a variable the elements that are summed in another",
+                    divides=True,
+                )
 
 
 _ADDS = frozenset({"AssignAdd", "AssignAddVariableOp"})
@@ -172,9 +180,6 @@ def _variable(tensor: Tensor) -> Node:
     return tensor.node
 
 
-# --------------------------------------------------------------------------- shapes
-
-
 def whole_shapes(f: Following) -> None:
     """A vector that is the whole shape of a tensor with rows is that shape: beside the rows of a sparse tensor, or in arithmetic."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
@@ -184,7 +189,11 @@ def whole_shapes(f: Following) -> None:
             _follow_shape(f, node.out(), shapes.get(tuple(shape), ()) if node.out().shape else (0,))
         if ops.record(node.op).family == "sparse" and any(_has_rows(f, t) for t in node.inputs):
             for tensor in node.inputs:
-                if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) == 1 and not _has_rows(f, tensor):
+                if (
+                    tensor.dtype.name in ("int32", "int64")
+                    and len(tensor.shape or ()) == 1
+                    and not _has_rows(f, tensor)
+                ):
                     _follow_shape(f, tensor, shapes.get(tuple(factors.vector(tensor) or ()), ()))
 
 
@@ -205,7 +214,11 @@ def _in_arithmetic(f: Following, node: Node, index: int, rank: int) -> bool:
         plain, other = factors.vector(node.inputs[1 - index]), factors.vector(f.in_twin(node.inputs[1 - index]))
         return plain != other and (node.op in ops.BROADCAST_AXES or plain == factors.vector(node.inputs[index]))
     pieces = ops.SLICES | ops.CONCATS if rank > 1 else ops.SLICES
-    return bool(node.inputs[index].shape) and node.op in pieces and index in ops.record(node.op).data_operands(len(node.inputs))
+    return (
+        bool(node.inputs[index].shape)
+        and node.op in pieces
+        and index in ops.record(node.op).data_operands(len(node.inputs))
+    )
 
 
 _EQUAL = ops.computing(np.equal, np.not_equal)
@@ -219,9 +232,6 @@ def reshapes_back(f: Following) -> None:
         if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
             for axis in axes:
                 f.force(node.out(), axis)
-
-
-# --------------------------------------------------------------------------- loops
 
 
 def loop_limits(f: Following) -> None:

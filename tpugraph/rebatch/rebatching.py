@@ -52,7 +52,9 @@ class Rebatched:
         said = [f"batch of {self.rows} rows in place of {self.before}", *self.inputs]
         said += [f"{name}: {words}" for name, words in {**self.constants, **self.regrouped}.items()]
         if self.left:
-            said.append(f"left as they are: {', '.join(self.left)}; name those that follow the batch with --batch_constants")
+            said.append(
+                f"left as they are: {', '.join(self.left)}; name those that follow the batch with --batch_constants"
+            )
         return said
 
 
@@ -80,6 +82,8 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
         raise ShapeError("the rows of a batch are not known: the input does not batch by a constant", origin=graph.source,
                          node=takes[0].node if takes else None, fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     scale = Fraction(rows, before)
+    if scale == 1:
+        return Rebatched(before, rows, (), {}, {})
     if is_open(graph):
         return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
     if before == 1:
@@ -89,7 +93,9 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     read = takes_of(plain)
     order = step_nodes(plain, [take.node for take in read])
     elements = [tensor for take in read for tensor in take.elements()]
-    following = Following(plain, order, math.gcd(*(take.rows or before for take in takes)), elements, _checked(graph, literals))
+    following = Following(
+        plain, order, math.gcd(*(take.rows or before for take in takes)), elements, _checked(graph, literals)
+    )
     _follow(following, batch_constants)
     missing_sizes(following)
     _refuse_unread(following)
@@ -170,28 +176,35 @@ def _follow_named(following: Following, name: str) -> None:
         power = -1 if 0 < number < 1 else 2 if number == rows**2 else 1
         following.change(node, "named by --batch_constants", power=power)
     elif not following.change(node, "named by --batch_constants", axis=0):
-        raise UsageError(f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=_TRACE)
-
-
-# --------------------------------------------------------------------------- refusals
+        raise UsageError(
+            f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=_TRACE
+        )
 
 
 def _refuse_unread(f: Following) -> None:
-    """Refuse what takes rows in a way that no reading tells."""
-    for node, tensor, axis in f.wanted():
-        size = (tensor.shape or ())[axis]
-        raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
-                         "another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
-    for node in f.gathers():
-        if node.op in ops.CONTENTS and not f.lists:
-            raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how "
-                             "many", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
-        held = _numbers_beside(f, node)
-        if held is not None and not any(f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))):
-            raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
-                             f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
-                             origin=f.graph.source, fix=f"{_TRACE}; or --literals={held.name} where it stays, "
-                             f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
+    """Refuse the first node that takes rows in a way that no reading tells."""
+    wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
+    for node in f.order:
+        if node in gathers:
+            _refuse_numbers(f, node)
+        if node in wanted:
+            tensor, axis = wanted[node]
+            size = (tensor.shape or ())[axis]
+            raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
+                             "another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
+
+
+def _refuse_numbers(f: Following, node: Node) -> None:
+    """Refuse what takes rows as a constant says which may be another with another batch."""
+    if node.op in ops.CONTENTS and not f.lists:
+        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
+                         node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
+    held = _numbers_beside(f, node)
+    if held is not None and not any(f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))):
+        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
+                         f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
+                         origin=f.graph.source, fix=f"{_TRACE}; or --literals={held.name} where it stays, "
+                         f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
 
 
 def _numbers_beside(f: Following, node: Node) -> Node | None:
@@ -227,13 +240,14 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
     for node in f.order:
         for port, (_, shape) in enumerate(found[node.name].outputs or ()):
             wanted = f.scaled(node.out(port), scale)
-            if shape is None or wanted is None or all(a is None or b is None or a == b for a, b in zip(shape, wanted, strict=False)):
+            if (
+                shape is None
+                or wanted is None
+                or all(a is None or b is None or a == b for a, b in zip(shape, wanted, strict=False))
+            ):
                 continue
             raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(shape)} with another batch, and not {list(wanted)}: it is not "
                              "known what follows the batch", node=node, origin=graph.source, fix=_TRACE)  # fmt: skip
-
-
-# --------------------------------------------------------------------------- what is done, and said
 
 
 def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
@@ -253,8 +267,9 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
     for (name, attribute), value in f.opened.items():
         graph.set_attr(graph[name], attribute, value)
     for tensor in f.axes:
-        if tensor.node.has_attr("_output_shapes"):
-            graph.set_attr(graph[tensor.node.name], "_output_shapes", None)
+        if graph[tensor.node.name].has_attr("_output_shapes"):
+            made = [f.scaled(tensor.node.out(port), scale) for port in range(len(tensor.node.outputs or ()))]
+            graph.set_attr(graph[tensor.node.name], "_output_shapes", made)
     return said
 
 
@@ -281,7 +296,11 @@ def _left(f: Following, rows: int) -> tuple[str, ...]:
         if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
             continue
         value = constant(node)
-        if value.size != 1 or value.dtype.kind not in "iuf" or not any(math.isclose(value.item(), n, rel_tol=1e-6) for n in numbers):
+        if (
+            value.size != 1
+            or value.dtype.kind not in "iuf"
+            or not any(math.isclose(value.item(), n, rel_tol=1e-6) for n in numbers)
+        ):
             continue
         if any(_computes(use.node) for use in node.uses()):
             found.append(f"{node.name} ({value.item():g})")

@@ -60,16 +60,25 @@ class ScaledSizes(LocalSizes):
             for index, mask in ((1, "begin_mask"), (2, "end_mask")):
                 bounds = factors.integers(node.inputs[index - gradient])
                 unmasked = place is not None and not int(node.attr(mask, 0)) >> place & 1
-                if (target if gradient else axis) == rows.axis and unmasked and bounds is not None and bounds[place or 0]:
+                if (
+                    (target if gradient else axis) == rows.axis
+                    and unmasked
+                    and bounds is not None
+                    and bounds[place or 0]
+                ):
                     self._follow(node, node.inputs[index - gradient], place or 0)
 
     def _tell_elements(self, node: Node) -> None:
         before = dict(node.raw_attrs)
         super()._tell_elements(node)
-        self.following.opened |= {(node.name, name): value for name, value in node.raw_attrs.items() if before.get(name) is not value}
+        self.following.opened |= {
+            (node.name, name): value for name, value in node.raw_attrs.items() if before.get(name) is not value
+        }
 
     def _follow(self, node: Node, operand: Tensor, place: int) -> None:
-        if not self.following.follow_size(operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"):
+        if not self.following.follow_size(
+            operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"
+        ):
             value = factors.integers(operand)
             raise ShapeError(f"'{node.name}' ({node.op}) is told its rows by '{operand.node.name}', where no constant is found that "
                              f"holds them{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
@@ -83,13 +92,7 @@ def missing_sizes(following: Following) -> None:
         ShapeError: one is not found.
     """
     for layer in following.layers:
-        ScaledSizes(following, _with_seeds(layer)).follow()
-
-
-def _with_seeds(layer: Placing) -> Placing:
-    """The layer, whose seeds count as made by their nodes."""
-    for tensor, placement in layer.seeds.items():
-        layer.flow.facts.setdefault(tensor, placement)
-    return layer
-
-
+        sizes = ScaledSizes(following, layer)
+        for tensor, placement in layer.seeds.items():  # seeds count as made by their nodes
+            layer.flow.facts.setdefault(tensor, placement)
+        sizes.follow()

@@ -10,7 +10,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
 from tpugraph.ir import Node, Tensor, attrs
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.levels import level
 from tpugraph.spmd.placing import COUNT, VALUES, Placing
 from tpugraph.support.errors import ConversionError

@@ -14,13 +14,19 @@ from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import Entries, Held, Placement, Shard
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ConversionError
 
 _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
-_LIST_SHAPE = {"EmptyTensorList": 0, "TensorListReserve": 0, "TensorListGetItem": 2, "TensorListFromTensor": 1, "TensorListStack": 1}
+_LIST_SHAPE = {
+    "EmptyTensorList": 0,
+    "TensorListReserve": 0,
+    "TensorListGetItem": 2,
+    "TensorListFromTensor": 1,
+    "TensorListStack": 1,
+}
 
 
 def local_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
@@ -85,7 +91,7 @@ class LocalSizes:
                 continue
             shape, kind = operand.shape, tensor.dtype
             if shape is not None and None not in shape:
-                value = np.prod(shape, dtype=np.int64) if node.op in ops.SIZES else np.asarray(shape)
+                value = np.prod(np.asarray(shape), dtype=np.int64) if node.op in ops.SIZES else np.asarray(shape)
                 made = self.c.instead(tensor, value, name=f"{node.name}/of_the_batch")
             else:
                 times: Sequence[int] | int = self.placing.cores
@@ -116,7 +122,9 @@ class LocalSizes:
         operand, cores = node.inputs[index], self.placing.cores
         if self.placing.read(operand) == Entries("shape"):
             return
-        local = None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
+        local = (
+            None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
+        )
         opened = None if local is None else sum(size is None for size in local)
         if local is not None and (opened == 0 or (opened == 1 and node.op in ops.RESHAPES)):
             value = np.asarray([-1 if size is None else size for size in local])
@@ -129,7 +137,7 @@ class LocalSizes:
                              operand.shape, operand)  # fmt: skip
         self.graph.set_input(node, index, made_of)
 
-    def _set(self, node: Node, index: int, value: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _set(self, node: Node, index: int, value: np.ndarray) -> None:
         operand = node.inputs[index]
         known = factors.integers(operand)
         if operand.node.op in ops.CONSTANTS and known == np.ravel(value).tolist():
@@ -183,7 +191,9 @@ class LocalSizes:
                 for mask in ("begin_mask", "end_mask"):
                     self.graph.set_attr(node, mask, int(node.attr(mask, 0)) | 1 << place)
                 continue
-            for index, mask in ((2, "begin_mask"), (3, "end_mask")) if gradient else ((1, "begin_mask"), (2, "end_mask")):
+            for index, mask in (
+                ((2, "begin_mask"), (3, "end_mask")) if gradient else ((1, "begin_mask"), (2, "end_mask"))
+            ):
                 bounds = factors.integers(node.inputs[index - gradient])
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
                     bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
@@ -197,7 +207,11 @@ class LocalSizes:
         """What shape the elements of a container have."""
         if node.op not in ops.CONTENTS:
             return
-        handle = node.out() if node.op in ops.CONTAINERS or node.op in _LIST_SHAPE and not self._takes(node) else node.inputs[0]
+        handle = (
+            node.out()
+            if node.op in ops.CONTAINERS or (node.op in _LIST_SHAPE and not self._takes(node))
+            else node.inputs[0]
+        )
         placement = self.placing.read(handle)
         held = self.placing.held.get(placement.key) if isinstance(placement, Held) else None
         if not isinstance(held, Shard):

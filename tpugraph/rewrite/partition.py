@@ -9,7 +9,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.ir import Node, Tensor, attrs
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.rewrite.convert import Conversions
 from tpugraph.rewrite.local_sizes import LocalSizes
 from tpugraph.spmd.placing import COUNT, Placing, Verdict

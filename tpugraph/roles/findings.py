@@ -77,7 +77,7 @@ class Roles:
     mode: str = "train"
     values: Mapping[str, str] = field(default_factory=dict)
     predictions: Mapping[str, str] = field(default_factory=dict)
-    replica: bool = False
+    replica: bool = field(default=False, kw_only=True)
 
     @property
     def roots(self) -> list[str]:

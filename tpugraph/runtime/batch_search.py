@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpugraph.analysis import in_cluster, shapes
-from tpugraph.analysis.sizes import ROWS
 from tpugraph.ir import Graph, graphdef
-from tpugraph.partition.rebatch import Resizing
-from tpugraph.support.errors import GraphError, ShapeError
+from tpugraph.support.errors import ShapeError
 
 MOST = 2**22
 """The largest batch of a core that is tried, in rows."""
@@ -94,45 +91,10 @@ def rows_of(graph: Graph) -> int:
     return int(max(found, key=lambda rows: (found[rows], rows or 0)) or 0)
 
 
-def with_rows(graph: Graph, rows: int | None) -> Graph:
-    """A copy of a TPU graph whose device takes batches of other rows; its host is as it was and does not go with it.
-
-    Args:
-        graph: the graph.
-        rows: of the batch of one core; those that it has when None.
-
-    Raises:
-        ShapeError: it is not certain which constants hold the batch.
-    """
+def without_hints(graph: Graph) -> Graph:
+    """A copy of a TPU graph that says no shapes of outputs: those are of the graph that was converted."""
     graph = graphdef.copy(graph)
     for node in graph:
-        if node.has_attr("_output_shapes"):  # what it was where the graph was written
+        if node.has_attr("_output_shapes"):
             graph.set_attr(node, "_output_shapes", None)
-    batch = rows_of(graph) if rows is not None else None
-    if rows == batch or rows is None or batch is None:
-        return graph
-    shapes.infer(graph)
-    device = [node for node in graph if in_cluster(node)]
-    fed = [node.out(port) for node in graph.of_type("InfeedDequeueTuple") for port in range(len(node.outputs or ()))]
-    batches = [tensor for tensor in fed if tensor.shape and tensor.shape[0] == batch]
-    seeds = {
-        t: tuple(ROWS if t in batches and axis == 0 else int(d or 0) for axis, d in enumerate(t.shape or ()))
-        for t in fed
-    }
-    resizing = Resizing(graph, device, batch, rows, seeds, what="changed", fix="trace the model with another batch")
-    before = {node: list(node.outputs or []) for node in device}
-    resizing.constants()
-    for node in device:
-        resizing.attributes(node)
-    for node in graph.of_type("InfeedDequeueTuple"):
-        outputs = [
-            (kind, (rows, *shape[1:]) if shape and shape[0] == batch else shape) for kind, shape in node.outputs or ()
-        ]
-        graph.set_attr(node, "shapes", [shape for _, shape in outputs])
-        graph.set_outputs(node, outputs)
-    try:
-        shapes.infer(graph)
-    except GraphError as error:
-        raise resizing.uncertain(error.node or fed[0].node, error.fault) from error
-    resizing.verify(before)
     return graph

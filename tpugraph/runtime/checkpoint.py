@@ -15,13 +15,13 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.saves import saved_by
 from tpugraph.ir.walks import source_of
-from tpugraph.partition.tables.shards import ROWS, table_of
 from tpugraph.runtime.checkpoints import checkpoint_folder
 from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
 from tpugraph.runtime.checkpoints.whole import read_checked, trust
 from tpugraph.runtime.failures import first_words
 from tpugraph.support.errors import CheckpointError, GraphError, LoadError
+from tpugraph.tables.shards import ROWS, table_of
 
 _INPUT = "tpugraph/input/"
 _AGAIN = "convert the plain graph again"

@@ -80,25 +80,26 @@ class Comparison:
         """The largest difference of a variable."""
         return max(map(largest, self.variables.values()), default=0.0)
 
+    @property
+    def cells(self) -> list[tuple[int, str, float]]:
+        """What was compared: step, variable ("" for the loss), difference."""
+        rows: dict[str, Sequence[Cell]] = {"": self.losses, **self.variables}
+        return [(n, name, cell) for name, row in rows.items() for n, cell in enumerate(row, 1) if cell is not None]
+
     def beyond(self, tolerance: float) -> list[tuple[int, str, float]]:
-        """What differs by more than the tolerance and than rounding explains: step, variable ("" for the loss), by how much."""
-        return [found for found in self._larger(tolerance) if found[2] > AMPLIFIED * self._rounded(found[1], found[0])]
+        """What differs by more than the tolerance, and by more than rounding explains."""
+        return [found for found in self.cells if found[2] > max(tolerance, self._explained(*found[:2]))]
 
     def rounded_away(self, tolerance: float) -> list[tuple[int, str, float]]:
         """What differs by more than the tolerance, and by no more than rounding explains."""
-        return [found for found in self._larger(tolerance) if found not in self.beyond(tolerance)]
+        return [found for found in self.cells if tolerance < found[2] <= self._explained(*found[:2])]
 
-    def _larger(self, tolerance: float) -> list[tuple[int, str, float]]:
-        rows: dict[str, Sequence[Cell]] = {"": self.losses, **self.variables}
-        return [(step, name, cell) for name, row in rows.items() for step, cell in enumerate(row, 1)
-                if cell is not None and cell > tolerance]  # fmt: skip
-
-    def _rounded(self, name: str, step: int) -> float:
-        """What rounding makes of a value."""
+    def _explained(self, step: int, name: str) -> float:
+        """The largest difference of a value that rounding explains."""
         if self.rounding is None:
             return 0.0
-        row = self.rounding.variables.get(name, []) if name else self.rounding.losses
-        return (row[step - 1] if step <= len(row) else None) or 0.0
+        row: Sequence[Cell] = self.rounding.variables.get(name, []) if name else self.rounding.losses
+        return AMPLIFIED * ((row[step - 1] if step <= len(row) else None) or 0.0)
 
     def within(self, tolerance: float) -> bool:
         """Whether there is something to compare, and nothing differs."""

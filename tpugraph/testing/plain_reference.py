@@ -36,7 +36,7 @@ CHANCE = "two runs of the plain graph differ by {:.1e} in the first loss: a diff
 
 def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
     """The options of the conversion that has every loss and every variable of the plain graph, what it draws included."""
-    return replace(options, batch_mode="global", random="plain", **changes)
+    return replace(options, random="plain", **changes)
 
 
 def load(model: Model, rebind: Mapping[str, str] | None = None) -> Graph:

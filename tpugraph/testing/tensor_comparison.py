@@ -87,7 +87,8 @@ def compare(
         return program
 
     with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert) as both:
-        found = TensorComparison(both.plain.graph.source, tuple(engines), chosen.num_replicas, tolerance, both.notes)
+        cores = both.program.report["num_replicas"]
+        found = TensorComparison(both.plain.graph.source, tuple(engines), cores, tolerance, both.notes)
         _Comparing(both, found, "" if tensors == "all" else tensors, held).run(steps, progress or (lambda text: None))
     return found
 
@@ -155,7 +156,7 @@ class _Comparing:
         shapes.infer(tapped)
         others = {_LOSS, *self.variables}
         names = dict.fromkeys(held.tensor for _, held in self.seen if held.tensor not in others)
-        taps = Taps(tapped, [tapped.tensor(name) for name in names])
+        taps = Taps(tapped, [tapped.tensor(name) for name in names]) if names else None
         platform = "cpu" if engine == "pjrt" else None
         session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, platform=platform)
         return self._on_cores(stack.enter_context(session), taps)
@@ -168,10 +169,11 @@ class _Comparing:
         while (values := plain.observe(tensors)) is not None:
             yield dict(zip(tensors, values, strict=True)) | plain.values(variables)
 
-    def _on_cores(self, session: TPUSession, taps: Taps) -> Iterator[list[_Parts]]:
+    def _on_cores(self, session: TPUSession, taps: Taps | None) -> Iterator[list[_Parts]]:
         while losses := session.train(1):
             values = session.values(self.variables)
-            by = {**taps.steps[-1], _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
+            tensors = taps.steps[-1] if taps is not None else {}
+            by = {**tensors, _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
             yield [by[held.tensor] for _, held in self.seen]
 
     def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> None:

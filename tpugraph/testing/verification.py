@@ -69,7 +69,7 @@ def verify(
     chosen = comparable(options, iterations_per_loop=steps)
     with pair(model, chosen, steps, checkpoint_path=checkpoint_path, rebind=rebind) as both:
         batch = both.program.report["batch"]["line"]
-        comparisons = _compared(both, steps, counted(options.num_replicas, "core"), say)
+        comparisons = _compared(both, steps, counted(both.program.report["num_replicas"], "core"), say)
         if not all(comparison.within(tolerance) for comparison in comparisons):
             say("the plain graph, from weights a rounding apart")
             rounding = _rounding(both, steps)
@@ -168,5 +168,5 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
     runs = ["the input alone, whose batches are recorded for all runs"] if changing_inputs(load(model, rebind)) else []
     runs.append(f"the plain graph, {counted(steps, 'step')}")
     loop = f", then one loop of {steps}" if steps > 1 else ""
-    runs.append(f"{counted(options.num_replicas, 'core')}, {counted(steps, 'single step')}{loop}")
+    runs.append(f"{counted(program.report['num_replicas'], 'core')}, {counted(steps, 'single step')}{loop}")
     return Plan(program.report["batch"]["line"], runs, None if start is None else str(start), program)

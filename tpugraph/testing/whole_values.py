@@ -10,12 +10,12 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Share
-from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler import ConvertOptions, convert, with_cores
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partition.tables.shards import ShardedTables
 from tpugraph.passes.partition import Partition
 from tpugraph.spmd.analysis import analyse
 from tpugraph.spmd.placing import Placing
+from tpugraph.tables.shards import ShardedTables
 from tpugraph.testing.comparison import relative
 from tpugraph.tpu.program import Program
 
@@ -82,9 +82,10 @@ def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str,
     reads: list[tuple[Tensor, str, int, OnCores]] = []
 
     def before(name: str, number: int, count: int) -> None:
-        if name == Partition.name and options.num_replicas > 1:
+        cores = with_cores(graph, options)[0].num_replicas if name == Partition.name else None
+        if cores is not None and cores > 1:
             policies = {"batch_norm": options.batch_norm, "random": options.random}
-            reads.extend(_reads(analyse(graph, options.num_replicas, policies=policies).placing))
+            reads.extend(_reads(analyse(graph, cores, policies=policies).placing))
 
     program = convert(graph, options, progress=before)
     local = {name for table in (graph.kept(ShardedTables) or ShardedTables()).tables.values() for name in table.local}

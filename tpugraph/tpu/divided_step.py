@@ -87,7 +87,9 @@ class DividedStep:
             node, size = tensor.node, shapes.byte_size(tensor)
             if not (node in inside or frame_of[node]) and size is not None and self._may_leave(tensor):
                 capacity[tensor] = size
-            if any(t.node in self.of_model and t.node not in self.behind for t in node.inputs) or not self._before(node):
+            if any(t.node in self.of_model and t.node not in self.behind for t in node.inputs) or not self._before(
+                node
+            ):
                 sources[tensor] = None
             for use in node.uses(tensor.port):
                 if use.node in self.tail:

@@ -185,10 +185,14 @@ class HostTail:
                 first = np.arange(len(shape)) == 0
                 rows = self._constant(node, first * ((shape[0] or 0) // self.batch.rows), _INT32)
                 scaled = self._add(node, "Mul", "times", [self._total, rows], {"T": _INT32})
-                size = self._add(node, "AddV2", "size", [scaled, self._constant(node, first - 1, _INT32)], {"T": _INT32})
+                size = self._add(
+                    node, "AddV2", "size", [scaled, self._constant(node, first - 1, _INT32)], {"T": _INT32}
+                )
                 begin = self._constant(node, np.zeros(len(shape)), _INT32)
                 kept: dict[str, object] = {"T": node.out().dtype, "Index": _INT32}
-                self.graph.set_input(node, 0, self._add(node, "Slice", "true_rows", [node.inputs[0], begin, size], kept))
+                self.graph.set_input(
+                    node, 0, self._add(node, "Slice", "true_rows", [node.inputs[0], begin, size], kept)
+                )
 
     # ------------------------------------------------------------------ sizes
 
@@ -210,9 +214,13 @@ class HostTail:
         if kind != _INT32:
             total = self._add(node, "Cast", "rows", [total], {"SrcT": _INT32, "DstT": kind, "Truncate": False})
         if node.op in ops.SIZES:
-            return self._add(node, "Mul", "times", [total, self._constant(node, shape.prod() // self.batch.rows, kind)], {"T": kind})
+            return self._add(
+                node, "Mul", "times", [total, self._constant(node, shape.prod() // self.batch.rows, kind)], {"T": kind}
+            )
         along = np.arange(len(shape)) == rows.axis
-        scaled = self._add(node, "Mul", "times", [total, self._constant(node, along * (shape // self.batch.rows), kind)], {"T": kind})
+        scaled = self._add(
+            node, "Mul", "times", [total, self._constant(node, along * (shape // self.batch.rows), kind)], {"T": kind}
+        )
         return self._add(node, "AddV2", "plus", [scaled, self._constant(node, ~along * shape, kind)], {"T": kind})
 
     def _constant(self, near: Node, value: object, kind: attrs.DType) -> Tensor:

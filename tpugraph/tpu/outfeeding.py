@@ -17,7 +17,11 @@ MADE_BY = "outfeed"
 """Who made the nodes that belong into the reading loop."""
 
 _INT32 = attrs.dtype("int32")
-_COMBINED = {"sum": ("Sum", "sum over cores"), "max": ("Max", "largest over cores"), "min": ("Min", "smallest over cores")}
+_COMBINED = {
+    "sum": ("Sum", "sum over cores"),
+    "max": ("Max", "largest over cores"),
+    "min": ("Min", "smallest over cores"),
+}
 
 
 class HostSide:

@@ -50,7 +50,11 @@ class OwnRows:
         self.behind = graph.descendants(made, data_only=True)
         self._frame_of = analysis.frames(graph)
         self._counted = self._made_of_sizes()
-        free = {} if batch.whole else {n: v for n, v in self.placing.verdicts.items() if n in self.behind and n not in made}
+        free = (
+            {}
+            if batch.whole
+            else {n: v for n, v in self.placing.verdicts.items() if n in self.behind and n not in made}
+        )
         self._asking = {n: None for n, v in free.items() if self._asks(n, v)}
         self._mixed = self._spread([*host, *self._asking])
 
@@ -82,7 +86,10 @@ class OwnRows:
             node = next((n for n in self._asking if self._frame_of[n] == self._frame_of[node]), node)
         verdict = self.placing.verdicts.get(node)
         unknown = verdict is not None and verdict.why.endswith("has no partition rule")
-        return Blame(node, "may combine rows of the batch (nothing is known of this op)" if unknown else "combines rows of the batch")
+        return Blame(
+            node,
+            "may combine rows of the batch (nothing is known of this op)" if unknown else "combines rows of the batch",
+        )
 
     # ------------------------------------------------------------------ what reads rows together
 
@@ -105,7 +112,11 @@ class OwnRows:
         decides = node.inputs[-1:] if node.op in ops.SWITCH | ops.LOOP_COND else ()
         if any(t in self._counted for t in decides):
             return True
-        if verdict.averaged or verdict.cuts or not all(isinstance(p, Shard | Entries | Replicate | Held) for p in verdict.outputs):
+        if (
+            verdict.averaged
+            or verdict.cuts
+            or not all(isinstance(p, Shard | Entries | Replicate | Held) for p in verdict.outputs)
+        ):
             return True
         if any(not self._alike(node.inputs[i], want) for i, want in verdict.wants.items()):
             return True
@@ -133,7 +144,9 @@ class OwnRows:
         while True:
             found = self.graph.descendants(mixing, data_only=True)
             loops = {self._frame_of[n] for n in found} - {""}
-            more = [n for n in self.placing.verdicts if self._frame_of[n] in loops and n in self.behind and n not in found]
+            more = [
+                n for n in self.placing.verdicts if self._frame_of[n] in loops and n in self.behind and n not in found
+            ]
             mixing += [n for n in more if n.op not in ops.CONSTANTS]
             if all(n.op in ops.CONSTANTS for n in more):
                 return found

@@ -10,9 +10,9 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
-from tpugraph.partition.dense_steps import added_up
-from tpugraph.partition.dense_steps import make_dense as make_step_dense
-from tpugraph.partition.row_updates import make_rows_dense, rows_of
+from tpugraph.rewrite.dense_steps import added_up
+from tpugraph.rewrite.dense_steps import make_dense as make_step_dense
+from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
 from tpugraph.xla.cluster_parts import Cluster
 
 

@@ -13,8 +13,8 @@ from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.ir.while_loops import counted, why_not_counted
-from tpugraph.partition.tables.shards import TABLE, table_of
 from tpugraph.support.errors import RunError
+from tpugraph.tables.shards import TABLE, table_of
 from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
 from tpugraph.xla.step_buffers import give_outfeed, take_infeed
 

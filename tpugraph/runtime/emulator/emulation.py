@@ -14,7 +14,6 @@ from tpugraph import analysis
 from tpugraph.analysis import shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, attrs
-from tpugraph.partition.tables.shards import shards_of
 from tpugraph.runtime.emulator.channels import connect
 from tpugraph.runtime.emulator.cluster_copies import (
     copy_per_core,
@@ -32,6 +31,7 @@ from tpugraph.runtime.emulator.joined_products import join_products, joint_produ
 from tpugraph.runtime.emulator.op_threads import one_thread_each, processors
 from tpugraph.runtime.emulator.pooled_first import pool_first
 from tpugraph.support.errors import RunError
+from tpugraph.tables.shards import shards_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
-from tpugraph.partition.tables.shards import shards_of
 from tpugraph.runtime.engine import LOSSES, SUMMARIES, Trained, TrainingLoop, trained
 from tpugraph.runtime.engine_choice import Choice
 from tpugraph.runtime.graph_session import GraphSession
@@ -24,6 +23,7 @@ from tpugraph.runtime.pjrt.host_part import COUNT, LIMIT, take_host_part
 from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
+from tpugraph.tables.shards import shards_of
 from tpugraph.xla import stablehlo
 from tpugraph.xla.module import HELD, Value
 

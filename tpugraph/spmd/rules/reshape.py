@@ -210,7 +210,11 @@ def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[1] == COUNT:
         source = node.inputs[0]
-        if isinstance(inputs[0], Replicate) and factors.rank(source) == factors.rank(node.out()) and size_of(source, 0) != 1:
+        if (
+            isinstance(inputs[0], Replicate)
+            and factors.rank(source) == factors.rank(node.out())
+            and size_of(source, 0) != 1
+        ):
             return p.replicate_operands(node, inputs, "repeats as many rows as all cores have")
         wants: dict[int, Placement] = {} if isinstance(inputs[0], Replicate | Entries) else {0: REPLICATE}
         return Verdict([VALUES], wants, why="repeated for each ragged row")

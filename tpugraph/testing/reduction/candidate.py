@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.batched_input import commonest_rows
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.walks import variable_of
 from tpugraph.roles.findings import Roles
+from tpugraph.spmd.analysis import commonest
 from tpugraph.testing.reduction.recorded_values import RecordedValues
 from tpugraph.testing.reduction.units import Unit, is_handle
 
@@ -51,7 +51,7 @@ class Subject:
         self.roles = roles
         self.recorded = recorded
         inputs = [graph[finding.name] for finding in roles.inputs]
-        self.rows = commonest_rows(node.out(port) for node in inputs for port in range(len(node.outputs or ())))
+        self.rows = commonest(shape[0] for node in inputs for _, shape in node.outputs or () if shape)
         random = [node for node in graph if node.op in ops.RANDOM]
         self.varying = graph.descendants([*inputs, *random], data_only=True)
 

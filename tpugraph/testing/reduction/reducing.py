@@ -153,8 +153,9 @@ class _Reducer:
                          time.monotonic() - self.started, notes)  # fmt: skip
 
     def _narrow(self, whole: Answer) -> None:
-        """From now on the same symptom is asked for."""
-        self.question = replace(self.question, signature=whole.signature, difference=whole.difference)
+        """From now on the same symptom is asked for, on as few cores as show it."""
+        options = replace(self.question.options, num_replicas=whole.cores or self.question.options.num_replicas)
+        self.question = replace(self.question, signature=whole.signature, difference=whole.difference, options=options)
 
     def _search(self, graph: Graph, whole: Answer) -> list[str]:
         """Look for smaller graphs until there is none or the time is over; returns notes."""

@@ -39,8 +39,6 @@ def check_when(when: str) -> None:
 def look(model: str, question: Question) -> Answer:
     """Whether a graph shows a symptom; whatever happens is an answer."""
     kind = question.when.partition(":")[0]
-    if question.options.mode == "train":
-        question = replace(question, options=replace(question.options, batch_mode="global"))
     try:
         return _LOOKS[kind](model, question)
     except TpuGraphError as error:
@@ -64,7 +62,7 @@ def warm_up() -> None:
     graph = text.parse_graph(_SMALLEST)
     graph.roles = roles.find(graph, loss="loss", train_op="update")
     graphdef.to_graph_def(graph)
-    build_passes(ConvertOptions())
+    build_passes(ConvertOptions(num_replicas=8))
 
 
 _SMALLEST = """
@@ -132,7 +130,7 @@ def _xla(model: str, question: Question) -> Answer:
     program = convert(_load(model, question), question.options)
     graph = graphdef.from_graph_def(program.graph_def, source=model)
     try:
-        module = stablehlo.lower(batch_search.with_rows(graph, None))
+        module = stablehlo.lower(batch_search.without_hints(graph))
         compile_cache.compile_once(module, question.topology, lambda note: None)
     except TpuGraphError as error:
         return Answer(words in error.fault, error.fault, words, _named(error))

@@ -55,6 +55,7 @@ class Answer:
         words: what was seen, in a sentence.
         signature: what the symptom looks like, so that others can be told from it.
         nodes: names of the nodes that it points to.
+        cores: of ``differs``: the number of cores that showed it.
         difference: of ``differs``: by how much.
     """
 
@@ -62,6 +63,7 @@ class Answer:
     words: str = ""
     signature: str = ""
     nodes: tuple[str, ...] = ()
+    cores: int = 0
     difference: float = 0.0
 
 

@@ -1,0 +1,247 @@
+"""Lists of entries padded to a fixed length in each row: made by the host, read by the device as dense tensors.
+
+The host hands over [rows, most] ids, with -1 behind the last one of a row. On the device the first id of the row takes the
+place of these, so that every number is a row of the table that the plain step reads as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType
+from tpugraph.lookups.entry_lists import Lists
+from tpugraph.lookups.entry_rules import Role, is_for_update
+from tpugraph.lookups.lookup_nodes import LookupNodes
+from tpugraph.rewrite.unread import ends_of, remove_unread
+from tpugraph.support.errors import RunError
+
+_INT32 = attrs.dtype("int32")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The size of a padded list.
+
+    Attributes:
+        rows: how many rows a batch has.
+        most: how many entries a row has at most.
+        by_flag: whether a flag says so, and no shape.
+    """
+
+    rows: int
+    most: int
+    by_flag: bool
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """What has been made of a list: as the device reads it, [rows * most], and which entries there are, bool [rows, most]."""
+
+    flat: Tensor
+    present: Tensor
+
+
+class PaddedLists:
+    """Pads lists of a graph, and lets what reads them read the padded ones.
+
+    Args:
+        graph: the graph, with shapes.
+        lists: the lists and what is made of them.
+        bounds: the size of each list to pad, by the SparseFillEmptyRows that made it.
+    """
+
+    def __init__(self, graph: Graph, lists: Lists, bounds: Mapping[Node, Bound]) -> None:
+        self.graph = graph
+        self.bounds = bounds
+        self._make = LookupNodes(graph, "padded")
+        order = graph.topological_order(graph.descendants(bounds, data_only=True))
+        self._ends = ends_of(order)
+        self._steps = [_Step.of(node, lists, bounds) for node in order]
+        self._shares: dict[tuple[Node, DType, str, int], Tensor] = {}
+
+    def run(self) -> None:
+        """Rewrite the graph; its shapes are to be inferred anew."""
+        counted = {step.fill for step in self._steps if step.fill is not None}
+        self._made = {fill: self._pad(fill, bound, ids=fill in counted) for fill, bound in self.bounds.items()}
+        for step in self._steps:
+            rewrite = _REWRITES.get(step.node.op)
+            if rewrite is not None and step.roles:
+                rewrite(self, step)
+        for fill, made in self._made.items():
+            self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
+        remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
+
+    # ------------------------------------------------------------------ the list
+
+    def _pad(self, fill: Node, bound: Bound, *, ids: bool) -> _Padded:
+        make, kind = self._make, fill.out(1).dtype
+        padding = np.asarray(-1 if ids else 0, kind.name)
+        dense = self._dense(fill, bound, make.const(fill, padding))
+        if not ids:
+            return _Padded(make.reshape(fill, dense, [-1]), dense)
+        small = make.cast(fill, dense, _INT32)
+        there = make.add(fill, "GreaterEqual", [small, make.const(fill, np.int32(0))])
+        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
+        masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
+        first = make.add(fill, "StridedSlice", [small, *ends], **masks)
+        filled = make.add(fill, "SelectV2", [there, small, first])
+        return _Padded(make.cast(fill, make.reshape(fill, filled, [-1]), kind), there)
+
+    def _dense(self, fill: Node, bound: Bound, padding: Tensor) -> Tensor:
+        """The entries of each row from the left, [rows, most], on the host."""
+        make = self._make
+        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
+        masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
+        rows = make.add(fill, "StridedSlice", [fill.out(0), *ends], **masks)
+        shape = make.const(fill, np.asarray([bound.rows, bound.most], np.int64))
+        count = make.const(fill, np.int64(bound.rows))
+        kinds = [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]
+        given = [shape, fill.out(1), padding, count, rows]
+        dense = make.add(fill, "RaggedTensorToTensor", given, row_partition_types=kinds)
+        self.graph.add_control(dense.node, self._checked(fill, rows, count, bound))
+        return dense
+
+    def _checked(self, fill: Node, rows: Tensor, count: Tensor, bound: Bound) -> Node:
+        """Fails where a row has more entries than there is room for."""
+        make = self._make
+        ones = make.add(fill, "OnesLike", [rows])
+        entries = make.add(fill, "UnsortedSegmentSum", [ones, rows, count])
+        longest = make.add(fill, "Max", [entries, make.const(fill, np.asarray([0], np.int32))], keep_dims=False)
+        fits = make.add(fill, "LessEqual", [longest, make.const(fill, np.int64(bound.most))])
+        text = make.const(fill, np.asarray(f"{_TOO_MANY} {fill.name}, which has room for {bound.most}:", object))
+        return make.node(fill, "Assert", [fits, text, longest], summarize=3)
+
+    # ------------------------------------------------------------------ what reads it
+
+    def skip(self, step: _Step) -> None:
+        """The first operand is the list already."""
+        self._replace(step.node, step.node.inputs[0])
+
+    def unique(self, step: _Step) -> None:
+        """Each entry has a row of its own; which rows are the same is for the update to find out."""
+        if not is_for_update(step.node):
+            self.graph.replace_uses(step.node.out(0), step.node.inputs[0])
+
+    def gather(self, step: _Step) -> None:
+        """A row for each entry: of what is there for each distinct id, or of what is there for each row of the batch."""
+        if step.roles.get(1) == "places":
+            self.skip(step)
+        elif step.roles.get(1) == "segments":
+            self._replace(step.node, self._spread(step, step.node.inputs[0], "Sum"))
+
+    def added_up(self, step: _Step) -> None:
+        """Gradients of distinct ids are those of the entries."""
+        if step.roles.get(1) == "places":
+            self.skip(step)
+
+    def reduce(self, step: _Step) -> None:
+        """A sum, or a mean, over the entries of each row."""
+        make, node, how = self._make, step.node, step.node.op.rpartition("Segment")[2]
+        rows, kind = node.inputs[0], node.out().dtype
+        if node.op.startswith("Sparse") and step.roles[1] == "values":
+            rows = make.add(node, "GatherV2", [rows, node.inputs[1], make.const(node, np.int32(0))], batch_dims=0)
+        width = [int(size or 0) for size in (node.inputs[0].shape or ())[1:]]
+        deep = make.reshape(node, rows, [-1, self._most(step), *width])
+        parts = make.add(node, "Mul", [deep, self._share(step, kind, how, len(width))])
+        self._replace(
+            node, make.add(node, "Sum", [parts, make.const(node, np.asarray([1], np.int32))], keep_dims=False)
+        )
+
+    def gradient(self, step: _Step) -> None:
+        """The gradient of each entry is its share of that of its row."""
+        node = step.node
+        spread = self._spread(step, node.inputs[0], node.op.removeprefix("SparseSegment").partition("Grad")[0])
+        if len(node.outputs or ()) == 2:
+            if step.roles[1] == "values":
+                self.graph.replace_uses(node.out(1), self._make.cast(node, node.inputs[1], node.out(1).dtype))
+            self._replace(node, spread)
+            return
+        if step.roles[1] == "places":
+            self._replace(node, spread)
+            return
+        self._replace(node, self._make.add(node, "UnsortedSegmentSum", [spread, *node.inputs[1::2]]))
+
+    def _spread(self, step: _Step, values: Tensor, how: str) -> Tensor:
+        make, node = self._make, step.node
+        width = [int(size or 0) for size in (values.shape or ())[1:]]
+        once = make.reshape(node, values, [-1, 1, *width])
+        deep = make.add(node, "Mul", [once, self._share(step, values.dtype, how, len(width))])
+        return make.reshape(node, deep, [-1, *width])
+
+    def _share(self, step: _Step, kind: DType, how: str, width: int) -> Tensor:
+        """What each entry counts for in its row, [rows, most] and as many ones as its width has dimensions."""
+        make, fill = self._make, step.fill
+        assert fill is not None  # what has rows of the batch has segments
+        if (fill, kind, how, width) in self._shares:
+            return self._shares[fill, kind, how, width]
+        share = make.cast(fill, self._made[fill].present, kind)
+        if how != "Sum":
+            count = make.add(fill, "Sum", [share, make.const(fill, np.asarray([1], np.int32))], keep_dims=True)
+            if how == "SqrtN":
+                count = make.add(fill, "Sqrt", [count])
+            share = make.add(fill, "RealDiv", [share, count])
+        made = make.reshape(fill, share, [-1, self._most(step), *[1] * width])
+        self._shares[fill, kind, how, width] = made
+        return made
+
+    def _most(self, step: _Step) -> int:
+        assert step.fill is not None  # as above
+        return self.bounds[step.fill].most
+
+    def _replace(self, node: Node, made: Tensor) -> None:
+        self.graph.replace_uses(node.out(), made)
+        self.graph.replace_control_uses(node, [made.node])
+
+
+_TOO_MANY = "a row has more ids than the padding of"
+_SAID = re.compile(_TOO_MANY + r" (?P<node>[^ ,]+), which has room for (?P<room>\d+):\]? *\[?(?P<longest>\d+)")
+
+
+def too_many_ids(message: str) -> RunError | None:
+    """The error for a row that has more ids than it was padded to, where a message of TensorFlow tells of one."""
+    said = _SAID.search(message)
+    if said is None:
+        return None
+    return RunError(
+        f"a row has {said['longest']} ids for '{said['node']}', and rows are padded to {said['room']}",
+        node=said["node"],
+        fix=f"convert with --max_ids={said['longest']}, or more where other rows are longer",
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node that may read lists.
+
+    Attributes:
+        node: the node.
+        roles: what its operands are to the lists that are padded, by number.
+        fill: the list whose entries it takes row by row, if it does.
+    """
+
+    node: Node
+    roles: Mapping[int, Role]
+    fill: Node | None
+
+    @staticmethod
+    def of(node: Node, lists: Lists, bounds: Mapping[Node, Bound]) -> _Step:
+        """Noted down before anything is rewritten."""
+        held = {i: lists.of[t] for i, t in enumerate(node.inputs) if t in lists.of}
+        padded = {i: entries for i, entries in held.items() if any(fill in bounds for fill in entries.makers)}
+        segments = (entries.makers[0] for entries in padded.values() if entries.role == "segments")
+        return _Step(node, {i: entries.role for i, entries in padded.items()}, next(segments, None))
+
+
+_REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
+    **dict.fromkeys(ops.UNIQUE, PaddedLists.unique),
+    **dict.fromkeys(ops.PICKS, PaddedLists.gather),
+    **dict.fromkeys((*ops.SPARSE_SEGMENTS, "SegmentSum"), PaddedLists.reduce),
+    **dict.fromkeys(ops.ALL_SEGMENT_GRADS, PaddedLists.gradient),
+    **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.added_up),
+}

@@ -1,0 +1,181 @@
+"""Lookups in a table that is partitioned into several variables, and the same lookup without parting the ids.
+
+The plain graph parts the ids by piece, looks each part up in its piece and puts the rows together again; how many ids are in a
+part, the data decide. Here every id is looked up in every piece, and the row of its own piece is chosen. Gradients go the same
+way back: a piece is given those of all ids, with the number -1 where an id belongs to another piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.shapes import is_static
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.lookups.entry_lists import Lists
+from tpugraph.lookups.entry_rules import Entries
+from tpugraph.lookups.lookup_nodes import LookupNodes
+from tpugraph.rewrite.row_updates import rows_of
+from tpugraph.rewrite.unread import remove_unread
+
+
+@dataclass(frozen=True)
+class PiecedLookup:
+    """A lookup in a table that is partitioned.
+
+    Attributes:
+        stitch: the node that puts the rows together.
+        parted: the node that parts the numbers of the rows in their pieces.
+        order: the node that parts the numbers 0, 1, 2, ... of the ids.
+        gathers: the lookup in each piece.
+        steps: the updates of the pieces by the gradients of the lookup.
+    """
+
+    stitch: Node
+    parted: Node
+    order: Node
+    gathers: tuple[Node, ...]
+    steps: tuple[Node, ...]
+
+
+def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
+    """The lookups of partitioned tables that can be done without parting; for each other one, why not."""
+    found: list[PiecedLookup] = []
+    refused: dict[Node, str] = {}
+    for stitch in graph.of_type(*ops.DYNAMIC_STITCHES):
+        shape = _parts_of(stitch)
+        if shape is None:
+            continue
+        parted, order, gathers = shape
+        if not is_static(parted.inputs[0].shape):
+            refused[stitch] = "the number of ids is not known"
+            continue
+        starts = {parted.out(port): Entries("values", (parted,)) for port in range(len(gathers))}
+        starts |= {order.out(port): Entries("order", (parted,)) for port in range(len(gathers))}
+        lists = Lists(graph, starts)
+        steps = _steps_of(graph, lists)
+        if lists.refused:
+            reader, why = lists.refused[parted]
+            refused[stitch] = f"'{reader.name}' {why}"
+        elif steps is None:
+            refused[stitch] = "an update of a piece has no dense form"
+        else:
+            found.append(PiecedLookup(stitch, parted, order, gathers, steps))
+    return _with_known_numbers(graph, found, refused), refused
+
+
+def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[Node, str]) -> list[PiecedLookup]:
+    """Those of the lookups whose updates are given no other numbers than such as are known to be so many."""
+    written = dict.fromkeys(step for lookup in found for step in lookup.steps)
+    numbers_of = {
+        step: rows.numbers for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps
+    }
+    while True:
+        parted = {lookup.parted for lookup in found}
+        open_steps = {step for step in written if not _known(numbers_of[step], parted)}
+        kept = [lookup for lookup in found if not open_steps & set(lookup.steps)]
+        refused.update(
+            (lookup.stitch, "another lookup of the table has to be parted") for lookup in found if lookup not in kept
+        )
+        if len(kept) == len(found):
+            return kept
+        found = kept
+
+
+def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
+    """Whether a list of numbers has a known length as soon as these lookups do not part their ids."""
+    pending = [numbers]
+    while pending:
+        tensor = pending.pop()
+        if is_static(tensor.shape) or tensor.node in parted:
+            continue
+        node = tensor.node
+        if node.op not in ops.CONCATS | ops.RESHAPES | ops.CASTS | ops.IDENTITIES:
+            return False
+        pending += [node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs))]
+    return True
+
+
+def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
+    """What parts the numbers in their pieces and the numbers of the ids, and the lookup in each piece."""
+    count = len(stitch.inputs) // 2
+    orders, rows = stitch.inputs[:count], stitch.inputs[count:]
+    order = orders[0].node
+    gathers = tuple(_behind_identities(tensor).node for tensor in rows)
+    if order.op not in ops.PARTITIONS or list(orders) != [order.out(port) for port in range(count)]:
+        return None
+    if order.inputs[0].node.op not in ops.RANGES or any(gather.op not in ops.LOOKUPS for gather in gathers):
+        return None
+    numbers = [_behind_identities(gather.inputs[1]) for gather in gathers]
+    parted = numbers[0].node
+    if parted.op not in ops.PARTITIONS or numbers != [parted.out(port) for port in range(count)]:
+        return None
+    return (parted, order, gathers) if parted.inputs[1] == order.inputs[1] and parted is not order else None
+
+
+def _behind_identities(tensor: Tensor) -> Tensor:
+    while tensor.node.op in ops.IDENTITIES:
+        tensor = tensor.node.inputs[0]
+    return tensor
+
+
+def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
+    """The updates that read the numbers of pieces; None where one of them has no dense form."""
+    written = [n for n in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[n.op].rows is not None]
+    dense = {step for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps}
+    found: dict[Node, None] = {}
+    for tensor, entries in lists.of.items():
+        for use in tensor.node.uses(tensor.port) if entries.role == "values" else ():
+            unique = use.node.op in ops.UNIQUE
+            readers = [u.node for u in use.node.uses(0)] if unique else [use.node]
+            found.update((n, None) for n in readers if n.op in ops.WRITES)
+    return tuple(found) if found.keys() <= dense else None
+
+
+class JoinedLookups:
+    """Lets lookups read the pieces of their tables without parting the ids.
+
+    Args:
+        graph: the graph, with shapes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._make = LookupNodes(graph, "joined")
+
+    def join(self, lookup: PiecedLookup) -> None:
+        """Rewrite one lookup; the shapes of the graph are to be inferred anew."""
+        graph, make, stitch = self.graph, self._make, lookup.stitch
+        numbers, piece = lookup.parted.inputs
+        deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
+        rows: Tensor | None = None
+        for port, gather in enumerate(lookup.gathers):
+            number = make.const(stitch, np.int32(port))
+            own = make.add(stitch, "Equal", [piece, number])
+            chosen = make.reshape(stitch, own, deep)
+            for use in lookup.order.uses(port):
+                if use.node.op in ops.LOOKUPS:
+                    self._mask(use.node, chosen)
+            first, none = (make.const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
+            asked = make.add(stitch, "SelectV2", [own, numbers, first])
+            graph.set_input(gather, 1, asked)
+            given = make.add(stitch, "SelectV2", [own, numbers, none])
+            graph.replace_uses(lookup.parted.out(port), given)
+            found = stitch.inputs[len(lookup.gathers) + port]
+            rows = found if rows is None else make.add(stitch, "SelectV2", [chosen, found, rows])
+        assert rows is not None  # a table has pieces
+        graph.replace_uses(stitch.out(), rows)
+        graph.replace_control_uses(stitch, [rows.node])
+        remove_unread(graph, [stitch, lookup.parted, lookup.order])
+
+    def _mask(self, gather: Node, chosen: Tensor) -> None:
+        """Gradients of all ids, zero where an id belongs to another piece, instead of those of the ids of a piece."""
+        make, gradients = self._make, gather.inputs[0]
+        zeros = make.add(gather, "ZerosLike", [gradients])
+        masked = make.add(gather, "SelectV2", [chosen, gradients, zeros])
+        self.graph.replace_uses(gather.out(), masked)
+        self.graph.replace_control_uses(gather, [masked.node])
+        remove_unread(self.graph, [gather])

@@ -1,0 +1,161 @@
+"""A fused batch norm and its gradient in plain arithmetic, in the order of TensorFlow's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpugraph import ops
+from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.rewrite.collectives import Collectives
+
+_INT32, _FLOAT = attrs.dtype("int32"), attrs.dtype("float32")
+
+
+class BatchNormParts:
+    """Makes what stands for a fused op; all arithmetic is in float32, as in the kernels."""
+
+    def __init__(self, nodes: Collectives) -> None:
+        self.nodes = nodes
+        self.graph = nodes.graph
+        self._kept: dict[tuple[str, Tensor, Tensor | None], Tensor] = {}
+
+    def forward(self, node: Node) -> None:
+        """Output, statistics for the moving averages, and what the gradient reads: mean and variance."""
+        x, scale, offset = map(self._float, node.inputs[:3])
+        mean = self._reduce("Mean", "mean", x, node, controls=True)
+        centred = self._centred(x, mean, node)
+        square = self._op("Square", "square", [centred], node)
+        variance = self._reduce("Mean", "variance", square, node)
+        factor = self._op("Mul", "factor", [self._inverse_deviation(variance, node), scale], node)
+        scaled = self._op("Mul", "scaled", [centred, self._spread(factor, node)], node)
+        y = self._op("AddV2", "y", [scaled, self._spread(offset, node)], node)
+        self._replace(node, 0, y)
+        self._replace(node, 3, mean)
+        self._replace(node, 4, variance)
+        self._replace(node, 1, self._moved(mean, node.inputs[3], node) if node.uses(1) else mean)
+        if node.uses(2):
+            self._replace(node, 2, self._moved(self._unbiased(variance, x, node), node.inputs[4], node))
+        self.graph.replace_control_uses(node, [y.node])
+
+    def gradient(self, node: Node) -> None:
+        """Of the operand, the scale and the offset: two sums over the batch, and these divided by its count."""
+        dy, x, scale, mean, variance = map(self._float, node.inputs[:5])
+        centred = self._centred(x, mean, node)
+        inverse = self._inverse_deviation(variance, node)
+        d_offset = self._reduce("Sum", "d_offset", dy, node, controls=True)
+        product = self._op("Mul", "product", [dy, centred], node)
+        products = self._reduce("Sum", "products", product, node, controls=True)
+        d_scale = self._op("Mul", "d_scale", [products, inverse], node)
+        if node.uses(0):
+            count = self._count(x, node)
+            mean_dy = self._op("RealDiv", "mean_dy", [d_offset, count], node)
+            mean_product = self._op("RealDiv", "mean_product", [products, count], node)
+            square = self._op("Square", "inverse_variance", [inverse], node)
+            slope = self._op("Mul", "slope", [mean_product, square], node)
+            along = self._op("Mul", "along", [centred, self._spread(slope, node)], node)
+            rest = self._op("Sub", "dy_centred", [dy, self._spread(mean_dy, node)], node)
+            factor = self._op("Mul", "factor", [inverse, scale], node)
+            dx = self._op("Mul", "dx", [self._op("Sub", "rest", [rest, along], node), self._spread(factor, node)], node)
+            self._replace(node, 0, dx)
+        self._replace(node, 1, d_scale)
+        self._replace(node, 2, d_offset)
+        self.graph.replace_control_uses(node, [d_scale.node, d_offset.node])
+
+    # ------------------------------------------------------------------ of both
+
+    def _centred(self, x: Tensor, mean: Tensor, node: Node) -> Tensor:
+        return self._once("centred", x, mean, lambda: self._op("Sub", "centred", [x, self._spread(mean, node)], node))
+
+    def _inverse_deviation(self, variance: Tensor, node: Node) -> Tensor:
+        def make() -> Tensor:
+            epsilon = self.nodes.constant(node.attr("epsilon", 1e-4), _FLOAT, variance)
+            return self._op("Rsqrt", "inverse", [self._op("AddV2", "above_zero", [variance, epsilon], node)], node)
+
+        return self._once(f"inverse {node.attr('epsilon', 1e-4)}", variance, None, make)
+
+    def _count(self, x: Tensor, node: Node) -> Tensor:
+        """How many numbers a channel has: made of the shape, so that the analysis knows that it follows the batch."""
+
+        def make() -> Tensor:
+            rank, axes = _rank(node), self._axes(x, node)
+            shape = self._op("Shape", "shape", [x], node, T=x.dtype, out_type=_INT32, kind=_INT32, form=(rank,))
+            picked = self._op("GatherV2", "sizes", [shape, axes, self.nodes.constant(0, _INT32, x)], node, Tparams=_INT32,
+                              Tindices=_INT32, Taxis=_INT32, batch_dims=0, kind=_INT32, form=(rank - 1,))  # fmt: skip
+            product = self._op("Prod", "count", [picked, self.nodes.constant([0], _INT32, x)], node, T=_INT32,
+                               Tidx=_INT32, keep_dims=False, kind=_INT32, form=())  # fmt: skip
+            return self.nodes.cast(product, _FLOAT)
+
+        return self._once(f"count {_channel(node)}", x, None, make)
+
+    def _unbiased(self, variance: Tensor, x: Tensor, node: Node) -> Tensor:
+        """Times count / (count - 1), for the moving average; the variance of a single number is zero either way."""
+        count = self._count(x, node)
+        rest = self._op("Sub", "all_but_one", [count, self.nodes.constant(1, _FLOAT, x)], node)
+        factor = self._op("DivNoNan", "bessel", [count, rest], node)
+        return self._op("Mul", "unbiased", [variance, factor], node)
+
+    def _moved(self, statistic: Tensor, average: Tensor, node: Node) -> Tensor:
+        """What a FusedBatchNormV3 hands out: the statistic, or with a factor below one the average moved towards it."""
+        factor = float(node.attr("exponential_avg_factor", 1.0))
+        if factor == 1.0:
+            return statistic
+        weights = [self.nodes.constant(value, _FLOAT, statistic) for value in (factor, 1.0 - factor)]
+        new = self._op("Mul", "new", [statistic, weights[0]], node)
+        old = self._op("Mul", "old", [self._float(average), weights[1]], node)
+        return self._op("AddV2", "average", [new, old], node)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _axes(self, x: Tensor, node: Node) -> Tensor:
+        return self.nodes.constant([a for a in range(_rank(node)) if a != _channel(node)], _INT32, x)
+
+    def _reduce(self, op: str, name: str, x: Tensor, node: Node, *, controls: bool = False) -> Tensor:
+        """Over all dimensions but that of the channels."""
+        form = (channels_of(node),)
+        made = self._op(op, name, [x, self._axes(x, node)], node, T=_FLOAT, Tidx=_INT32, keep_dims=False, form=form)
+        if controls:
+            self.graph.add_controls(made.node, node.controls)
+        return made
+
+    def _spread(self, statistic: Tensor, node: Node) -> Tensor:
+        """A number for each channel in a shape that broadcasts along the operand; rows may lie along the channels."""
+        if _channel(node) == _rank(node) - 1:
+            return statistic
+        shape = [-1 if a == _channel(node) else 1 for a in range(_rank(node))]
+        return self._once(f"as {shape}", statistic, None, lambda: self.nodes.reshape(statistic, shape))
+
+    def _op(self, op: str, name: str, inputs: list[Tensor], node: Node, *, kind: attrs.DType = _FLOAT,
+            form: attrs.Shape = None, **attributes: object) -> Tensor:  # fmt: skip
+        """A node beside the fused one; element by element unless attributes say otherwise."""
+        if form is None and None not in (shapes := [t.shape for t in inputs]):
+            form = max((shape or () for shape in shapes), key=len)
+        return self.nodes.add(op, f"{node.name}/{name}", inputs, attributes or {"T": _FLOAT}, kind, form, node.out())
+
+    def _float(self, tensor: Tensor) -> Tensor:
+        return self._once("float", tensor, None, lambda: self.nodes.cast(tensor, _FLOAT))
+
+    def _once(self, name: str, a: Tensor, b: Tensor | None, make: Callable[[], Tensor]) -> Tensor:
+        """What forward and gradient have in common is made once."""
+        if (name, a, b) not in self._kept:
+            self._kept[name, a, b] = make()
+        return self._kept[name, a, b]
+
+    def _replace(self, node: Node, port: int, made: Tensor) -> None:
+        if node.uses(port):
+            self.graph.replace_uses(node.out(port), self.nodes.cast(made, node.out(port).dtype))
+
+
+def _rank(node: Node) -> int:
+    """The number of dimensions of the operand, which a loop's backpropagation does not always say."""
+    return len(node.attr("data_format", "NHWC"))
+
+
+def _channel(node: Node) -> int:
+    """The dimension of the channels."""
+    return str(node.attr("data_format", "NHWC")).index("C")
+
+
+def channels_of(node: Node) -> int | None:
+    """How many channels there are, from the shape of the scale."""
+    scale = node.inputs[1 if node.op in ops.BATCH_NORMS else 2]
+    return scale.shape[0] if scale.shape else None

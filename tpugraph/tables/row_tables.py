@@ -1,0 +1,257 @@
+"""Tables of rows: variables that a step reads and writes by the numbers of their rows, with the optimizer's variables of each row.
+
+What a step does with such a variable, it does row by row. So a core that holds some of the rows can do its part of it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, signatures
+from tpugraph.analysis.bounds import bounded_shape
+from tpugraph.analysis.shapes import is_static
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Node, Tensor, Use
+from tpugraph.ir.walks import reached, variable_of
+from tpugraph.rewrite.row_updates import distinct_by
+
+_SUMMED_AND_SLICED = ops.REDUCE_DTYPES - {"float16", "uint32"}
+"""The dtypes of which TensorFlow reads a whole tensor that a checkpoint has in slices, among those that cores sum."""
+
+_MOST_ROWS = 2**31 - 1
+"""The cores exchange numbers of rows in 32 bits."""
+
+_LOOKUPS = ops.PICKS | ops.GATHERS
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """A table, and all that is done with it.
+
+    Attributes:
+        variables: the table first, then the variables of the optimizer; with the node that gives each its first value.
+        lookups: gathers of rows, which read a variable or its whole value; their operand 1 has the numbers of the rows.
+        steps: updates of rows.
+        wide: reads of whole variables and what is made of these element by element, in the shape of the table.
+        dense: updates of whole variables by such values.
+    """
+
+    variables: dict[Node, Node] = field(default_factory=dict)
+    lookups: NodeSet = field(default_factory=dict)
+    steps: NodeSet = field(default_factory=dict)
+    wide: NodeSet = field(default_factory=dict)
+    dense: NodeSet = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the table's variable."""
+        return next(iter(self.variables)).name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each of the variables."""
+        return tuple(next(iter(self.variables)).attr("shape"))
+
+
+class NotByRows(Exception):
+    """A variable is used otherwise than row by row; the words say by what."""
+
+
+def row_tables(graph: Graph, cores: int, least_bytes: int) -> tuple[list[RowTable], dict[str, str]]:
+    """The tables of some size that can be shared among cores, and why the others of this size cannot.
+
+    Args:
+        graph: a graph whose nodes are on host and device, with their shapes.
+        cores: among how many cores.
+        least_bytes: how large a table is at least; 0 for no table at all.
+
+    Returns:
+        The tables, and for each other variable that the device looks up, by name, what is in the way.
+    """
+    if not least_bytes:
+        return [], {}
+    found: list[RowTable] = []
+    refused: dict[str, str] = {}
+    uses = _Uses(graph, cores)
+    for variable in graph.of_type(*ops.RESOURCE_VARIABLES):
+        if _bytes(variable) < least_bytes or not uses.looks_up(variable):
+            continue
+        if any(variable in table.variables for table in found):
+            continue
+        try:
+            found.append(uses.table(variable))
+        except NotByRows as why:
+            refused[variable.name] = str(why)
+    return found, refused
+
+
+def _bytes(variable: Node) -> int:
+    shape = variable.attr("shape")
+    known = shape is not None and len(shape) > 0 and is_static(tuple(shape))
+    return prod(shape) * (variable.attr("dtype").size or 0) if known else 0
+
+
+class _Uses:
+    """What the nodes of a graph do with variables."""
+
+    def __init__(self, graph: Graph, cores: int) -> None:
+        self._device = analysis.cluster_nodes(graph)
+        self._of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
+        self._inner = analysis.conditional(graph).keys() | {n for n, frame in analysis.frames(graph).items() if frame}
+        self._roles = graph.roles.variables
+        self._cores = cores
+
+    def looks_up(self, variable: Node) -> bool:
+        """Whether the device gathers rows of a variable, or of what it makes of variables and constants alone."""
+
+        def following(node: Node) -> Iterator[Node]:
+            return (use.node for use in node.uses() if use.node in self._device and use.node not in self._of_input)
+
+        tables = reached([variable], following)
+        uses = (use for table in tables for use in table.uses() if use.node in self._device)
+        return any(use.node.op in _LOOKUPS and not use.index for use in uses)
+
+    def table(self, variable: Node) -> RowTable:
+        """The table with all that belongs to it.
+
+        Raises:
+            NotByRows: what is in the way.
+        """
+        found, pending = RowTable(), {variable: None}
+        while pending:
+            member = pending.popitem()[0]
+            found.variables[member] = first = self._initializer(member, variable)
+            others = (other for use in member.uses() if use.node is not first for other in self._used(found, use))
+            pending.update((other, None) for other in others if other not in found.variables)
+        for node in (*found.wide, *found.dense):
+            self._check_wide(found, node)
+        return found
+
+    def _initializer(self, variable: Node, table: Node) -> Node:
+        """The node that gives a variable of the table its first value."""
+        role, shape = self._roles.get(variable.name), tuple(table.attr("shape"))
+        if tuple(variable.attr("shape") or ()) != shape:
+            raise NotByRows(f"'{variable.name}' is trained with it and has another shape")
+        first = next((use.node for use in variable.uses() if role and use.node.name == role.initializer), None)
+        if role is not None and role.slice:
+            raise NotByRows(f"'{variable.name}' is a piece of a table in pieces")
+        if first is None or first in self._device:
+            raise NotByRows(f"'{variable.name}' has no first value from the host")
+        if variable.attr("dtype").name not in _SUMMED_AND_SLICED:
+            raise NotByRows(
+                f"rows of {variable.attr('dtype')} cannot be summed over cores, or not be read from slices of a checkpoint"
+            )
+        if shape[0] > _MOST_ROWS:
+            raise NotByRows(f"its {shape[0]:,} rows are more than the numbers that cores exchange can tell apart")
+        if (self._cores - 1) * -(-shape[0] // self._cores) >= shape[0]:
+            raise NotByRows(f"its {shape[0]} rows leave one of {self._cores} cores without any")
+        return first
+
+    def _used(self, table: RowTable, use: Use) -> Iterator[Node]:
+        """Take note of a use of a variable, or of its whole value; yields the variables that belong to the table for it."""
+        node = use.node
+        if node not in self._device:
+            raise NotByRows(f"{_called(node)} uses it whole on the host")
+        if node in self._inner or node.op in ops.ENTER | ops.SWITCH:
+            raise NotByRows(f"{_called(node)} uses it within a loop or a branch")
+        fact = ops.WRITES.get(node.op)
+        if _picks_rows(use):
+            if not _known_rows(node.inputs[1]):
+                raise NotByRows(f"nobody knows how many rows '{node.name}' looks up")
+            table.lookups[node] = None
+        elif fact is not None and fact.rows is not None and use.index in fact.variables and _is_by_rows(node):
+            table.steps[node] = None
+            yield from self._written(node)
+            yield from self._updated_with(node, fact.rows, table.shape)
+        elif fact is not None and fact.rows is None and use.index in (*fact.variables, fact.value):
+            table.dense[node] = None
+            yield from self._written(node)
+            yield from self._behind(node, table.shape)
+        elif node.op in ops.READS or _elementwise(node, table.shape):
+            if node not in table.wide:
+                table.wide[node] = None
+                yield from self._behind(node, table.shape)
+                for behind in node.uses():
+                    yield from self._used(table, behind)
+        else:
+            raise NotByRows(f"{_called(node)} reads it whole")
+
+    def _written(self, node: Node) -> Iterator[Node]:
+        """The variables that an update writes."""
+        for index in ops.WRITES[node.op].variables:
+            variable = variable_of(node.inputs[index], ())
+            if variable is None:
+                raise NotByRows(f"{_called(node)} writes it within a loop or a branch")
+            yield variable
+
+    def _updated_with(self, step: Node, rows: int, shape: tuple[int, ...]) -> Iterator[Node]:
+        """The variables of the same shape that are updated in the same distinct rows: the optimizer's, in steps of their own."""
+        if distinct_by(step.inputs[rows]) is None:
+            return
+        for node, index in step.inputs[rows].node.uses(step.inputs[rows].port):
+            fact = ops.WRITES.get(node.op)
+            if fact is not None and fact.rows == index:
+                yield from (other for other in self._written(node) if tuple(other.attr("shape") or ()) == shape)
+
+    def _behind(self, node: Node, shape: tuple[int, ...]) -> Iterator[Node]:
+        """The variables of which a node's operands in the shape of the table are made, element by element."""
+        seen, pending = {node}, [tensor.node for tensor in node.inputs if not _small(tensor, shape)]
+        while pending:
+            before = pending.pop()
+            variable = variable_of(before.inputs[0], ()) if before.op in ops.READS else None
+            if variable is not None:
+                yield variable
+            elif before not in seen and _elementwise(before, shape):
+                pending += [tensor.node for tensor in before.inputs if not _small(tensor, shape)]
+            seen.add(before)
+
+    def _check_wide(self, table: RowTable, node: Node) -> None:
+        """See that all operands in the shape of the table are made of it."""
+        for tensor in node.inputs:
+            if tensor.node not in table.wide and not _small(tensor, table.shape):
+                raise NotByRows(f"{_called(node)} works on it whole, with '{tensor}'")
+
+
+def _called(node: Node) -> str:
+    """A node as the user knows it."""
+    return f"'{node.origin or node.name}' ({node.op})"
+
+
+def _picks_rows(use: Use) -> bool:
+    """Whether a use of a variable, or of its value, picks rows by their numbers."""
+    node = use.node
+    if use.index or node.op not in _LOOKUPS or len(node.inputs[1].shape or ()) == 0:
+        return False
+    axis = known_value(node.inputs[2]) if len(node.inputs) > 2 else 0
+    given, numbers, made = node.inputs[0], node.inputs[1].shape, node.out().shape
+    rank = len(made or ()) - len(numbers or ()) + 1
+    by_rows = given.dtype.name == "resource" or len(given.shape or ()) == rank
+    return axis == 0 and not node.attr("batch_dims", 0) and by_rows and made is not None
+
+
+def _known_rows(numbers: Tensor) -> bool:
+    """Whether there is a bound of how many rows are looked up, of a list of numbers or of more dimensions that are known."""
+    return is_static(numbers.shape) or (len(numbers.shape or ()) == 1 and is_static(bounded_shape(numbers)))
+
+
+def _is_by_rows(node: Node) -> bool:
+    """Whether an update is given a number for each row, and no places of elements."""
+    fact = ops.WRITES[node.op]
+    numbers, values = node.inputs[fact.rows or 0].shape, node.inputs[fact.value].shape
+    return numbers is not None and values is not None and len(numbers) == 1
+
+
+def _elementwise(node: Node, shape: tuple[int, ...]) -> bool:
+    signature = signatures.of(node)
+    return (
+        signature is not None and signature.elementwise and len(node.outputs or ()) == 1 and node.out().shape == shape
+    )
+
+
+def _small(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether all rows of a table are combined with the same of a tensor."""
+    known = tensor.shape
+    return known is not None and (len(known) < len(shape) or known[0] == 1)
