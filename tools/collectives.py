@@ -159,9 +159,7 @@ def row(name: str, model: Model) -> Row:
 
     with tf.Graph().as_default() as plain:
         tf.graph_util.import_graph_def(model.definition, name="")
-    program = convert(
-        graphdef.from_graph_def(model.definition, source=name), num_replicas=CORES, batch_mode="global", **model.options
-    )
+    program = convert(graphdef.from_graph_def(model.definition, source=name), num_replicas=CORES, **model.options)
     made = [node for node in program.graph_def.node if node.op == "CrossReplicaSum" and node.input[0] != LAST_LOSS]
     trained, norms = program.report["trained"], list(_norms(plain))
     loss = plain.get_operation_by_name(program.report["loss"]["name"].partition(":")[0])

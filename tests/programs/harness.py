@@ -33,9 +33,6 @@ ROUNDING = 2e-6
 NOISE = 1e-4
 """What rounding may move a variable whose gradient is zero, as a share of the farthest move of any variable."""
 
-AS_IT_STANDS = {"batch_mode": "global", "random": "plain"}
-"""How graphs are converted: the cores share the batch that a graph reads, and draw the numbers that it draws."""
-
 Values = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -115,7 +112,7 @@ def run_on_cores(traced: Traced, steps: int, cores: int, session: Mapping[str, A
 
 def converted(traced: Traced, steps: int, cores: int, **options: Any) -> program.Program:
     """A graph whose batch is split over so many cores, with all steps in one loop."""
-    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **AS_IT_STANDS, **options}
+    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, "random": "plain", **options}
     graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
     return convert(graph, num_replicas=cores, **given)
 
