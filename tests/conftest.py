@@ -26,7 +26,7 @@ if (
     tf.compat.v1.disable_v2_behavior()
 
 
-LONGEST = """programs pjrt truth reduce spmd_judge families published evaluation ops columns branches pjrt_processes
+LONGEST = """programs pjrt truth reduce xla_judge families published evaluation ops columns branches pjrt_processes
     compiled_loop docs bundle estimator_programs losses sampled_losses written_state cli_evaluation""".split()
 """The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
 

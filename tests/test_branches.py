@@ -255,7 +255,7 @@ BUILDS: list[Build] = [
     loop_in_branch,
     mean_kept_in_branch,
     two_networks_by_mean,
-    *(PROGRAMS[name] for name in ("accumulate_in_cond_with_average", "branch_by_any", "branch_by_batch")),
+    *(PROGRAMS[f"control/{name}_2"] for name in ("accumulate_in_cond_with_average", "branch_by_batch")),
 ]
 
 
@@ -264,18 +264,18 @@ STEPS = 4
 
 
 @lru_cache(maxsize=2)
-def graph_at(name: str, rows: int) -> Traced:
-    return trace(NAMED[name], rows)
+def graph_for(name: str, cores: int) -> Traced:
+    return trace(NAMED[name], 4 * cores)
 
 
 @lru_cache(maxsize=2)
-def on_the_whole_batch(name: str, cores: int) -> Training:
-    return run_plain(graph_at(name, 4 * cores), STEPS)
+def as_it_stands(name: str, cores: int) -> Training:
+    return run_plain(graph_for(name, cores), STEPS)
 
 
 @lru_cache(maxsize=2)
 def for_cores(name: str, cores: int) -> Any:
-    return converted(graph_at(name, 4), STEPS, cores, {})
+    return converted(graph_for(name, cores), STEPS, cores)
 
 
 def _cases() -> Iterator[Any]:
@@ -292,14 +292,14 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("name", "engine", "cores"), sorted(_cases(), key=lambda case: (case.values[0], case.values[2]))
 )
-def test_every_engine_trains_as_the_whole_batch(name: str, engine: str, cores: int) -> None:
+def test_every_engine_trains_as_the_plain_graph(name: str, engine: str, cores: int) -> None:
     """What the engines share, which are next to each other, is made once."""
-    run = partial(run_converted, for_cores(name, cores), graph_at(name, 4), STEPS, ENGINES[engine])
+    run = partial(run_converted, for_cores(name, cores), graph_for(name, cores), STEPS, ENGINES[engine])
     if name == "loop_in_branch" and engine == "pjrt":  # the gradient of a loop in a branch: no functional form
         with pytest.raises(ConversionError, match="a later part of the conditional needs what this node did"):
             run()
         return
-    verdict = compare(run(), on_the_whole_batch(name, cores))
+    verdict = compare(run(), as_it_stands(name, cores))
     assert verdict.outcome == "equal", str(verdict)
 
 

@@ -1,113 +1,26 @@
 """Small, valid training programs in the manner of TensorFlow 1, and the harness that judges their conversion.
 
-Programs with names stand in ``PROGRAMS``, by theme in the modules here; ``coincidences`` makes transformers in which two
-sizes agree; ``generated`` and ``composed`` make random ones.
+Programs with names, such as ``losses/dice_2``, stand in ``PROGRAMS``, by construct in the modules here; ``COINCIDENCES`` are
+transformers in which two sizes agree; ``generated`` and ``composed`` make random ones.
 """
 
 import re
+from importlib import import_module
+from pkgutil import iter_modules
 
-from . import (
-    adversarial,
-    attention,
-    banks,
-    chosen,
-    clipping,
-    composed,
-    control,
-    counting,
-    embeddings,
-    experts,
-    factored,
-    first_rows,
-    folded,
-    found,
-    generated,
-    host_parts,
-    images,
-    losses,
-    made_of_rows,
-    made_values,
-    masked,
-    matrices_of_rows,
-    optimizers,
-    pairs,
-    recurrent,
-    residual,
-    row_numbers,
-    shapes,
-    signals,
-    single_rows,
-    statistics,
-    strings,
-    told_by_data,
-    views,
-)
-from .doubts import constants_in_doubt, followed, judged
-from .harness import Verdict, check, plain, trace, unmoved, unsteady
+from . import attention, composed, generated
+from .harness import Verdict, check, trace
 from .parts import PROGRAMS, Program
 from .regressions import REGRESSIONS
 
 __all__ = [
-    "COINCIDENCES",
-    "PROGRAMS",
-    "Program",
-    "Verdict",
-    "check",
-    "composed",
-    "constants_in_doubt",
-    "find",
-    "followed",
-    "generated",
-    "judged",
-    "made_of_rows",
-    "matrices_of_rows",
-    "named",
-    "plain",
-    "trace",
-    "unmoved",
-    "unsteady",
-]
+    "COINCIDENCES", "PROGRAMS", "REGRESSIONS", "Program", "Verdict", "check", "composed", "find", "generated", "named", "trace",
+]  # fmt: skip
 
-_THEMES = (
-    adversarial,
-    banks,
-    chosen,
-    clipping,
-    control,
-    counting,
-    embeddings,
-    experts,
-    factored,
-    first_rows,
-    folded,
-    found,
-    host_parts,
-    images,
-    losses,
-    made_of_rows,
-    made_values,
-    masked,
-    matrices_of_rows,
-    optimizers,
-    pairs,
-    recurrent,
-    residual,
-    row_numbers,
-    shapes,
-    signals,
-    single_rows,
-    statistics,
-    strings,
-    told_by_data,
-    views,
-)
+for construct in iter_modules(__path__):  # each enters its programs
+    import_module(f"{__name__}.{construct.name}")
 
-COINCIDENCES = {
-    f"{name}:{pair}": PROGRAMS[name].sized(depth=1, **sizes)
-    for pair, sizes in attention.coincidences()
-    for name in ("bert", "albert", "gpt2", "xlnet")
-}
-"""Transformers with one layer in which two sizes agree, such as ``bert:rows=hidden``."""
+COINCIDENCES = attention.coincidences()
 
 
 def named(pattern: str) -> list[str]:

@@ -6,10 +6,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, minimise, program, sgd, tf1, variable, whole
+from .parts import adam, batch, column, dense, floats, mean, minimise, program, sgd, tf1, variable, whole
 from .statistics import fused
 
-mean = tf.reduce_mean
+
+def losses_of(one: Any, other: Any) -> tuple[Any, Any, list[Any], list[Any]]:
+    """The losses of critic and generator by what the critic says of real and of made ones, and their variables."""
+    entropy = tf.nn.sigmoid_cross_entropy_with_logits
+    against = mean(entropy(labels=tf.ones_like(one), logits=one))
+    against += mean(entropy(labels=tf.zeros_like(other), logits=other))
+    fooled = mean(entropy(labels=tf.ones_like(other), logits=other))
+    own = [[v for v in tf1.trainable_variables() if v.op.name.startswith(name)] for name in ("critic", "generator")]
+    return against, fooled, own[0], own[1]
 
 
 def networks(rows: int) -> tuple[Any, Any, list[Any], list[Any]]:
@@ -25,35 +33,11 @@ def networks(rows: int) -> tuple[Any, Any, list[Any], list[Any]]:
     return losses_of(critic(real), critic(made))
 
 
-def losses_of(one: Any, other: Any) -> tuple[Any, Any, list[Any], list[Any]]:
-    """The losses of critic and generator by what the critic says of real and of made ones, and their variables."""
-    entropy = tf.nn.sigmoid_cross_entropy_with_logits
-    against = mean(entropy(labels=tf.ones_like(one), logits=one))
-    against += mean(entropy(labels=tf.zeros_like(other), logits=other))
-    fooled = mean(entropy(labels=tf.ones_like(other), logits=other))
-    own = [[v for v in tf1.trainable_variables() if v.op.name.startswith(name)] for name in ("critic", "generator")]
-    return against, fooled, own[0], own[1]
-
-
 def gradients(losses: tuple[Any, Any], variables: tuple[list[Any], list[Any]], optimizers: Any) -> list[Any]:
     return [o.compute_gradients(x, var_list=v) for x, v, o in zip(losses, variables, optimizers, strict=True)]
 
 
-@program(variants={"": {}, "adam": {"optimizer": adam}, "found": {"named": False}})
-def gan_together(rows: int, optimizer: Any = sgd) -> Any:
-    """Both networks learn in each step, from the variables at its start."""
-    against, fooled, critic, generator = networks(rows)
-    optimizers = optimizer(), optimizer()
-    made = gradients((against, fooled), (critic, generator), optimizers)
-    with tf.control_dependencies([against, fooled, *(g for pairs in made for g, _ in pairs)]):
-        trains = [o.apply_gradients([(tf.identity(g), v) for g, v in pairs])
-                  for o, pairs in zip(optimizers, made, strict=True)]  # fmt: skip
-    tf1.summary.scalar("loss", against)
-    with tf.control_dependencies(trains):
-        return against, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
-
-
-@program(variants={"": {}, "adam": {"optimizer": adam}, "found": {"named": False}}, steps=4)
+@program({"": {}, "adam": {"optimizer": adam}}, steps=4)
 def gan_alternating(rows: int, optimizer: Any = sgd) -> Any:
     """The critic learns in even steps, the generator in odd ones."""
     against, fooled, critic, generator = networks(rows)
@@ -72,23 +56,8 @@ def gan_alternating(rows: int, optimizer: Any = sgd) -> Any:
         return against, tf1.assign_add(step, 1).op
 
 
-@program(steps=4)
-def gan_one_after_the_other(rows: int) -> Any:
-    """Two train ops under one group; the generator's is made from what the critic's left."""
-    against, fooled, critic, generator = networks(rows)
-    step = tf1.train.get_or_create_global_step()
-    pairs = sgd().compute_gradients(fooled, var_list=generator)
-    with tf.control_dependencies([g for g, _ in pairs] + [against, fooled]):
-        second = sgd().apply_gradients([(tf.identity(g), v) for g, v in pairs])
-    with tf.control_dependencies([second]):
-        first = sgd().apply_gradients([(tf.identity(g), v) for g, v in sgd().compute_gradients(against, critic)])
-    tf1.summary.scalar("loss", against)
-    with tf.control_dependencies([first, second]):
-        return against, tf1.assign_add(step, 1).op
-
-
-@program(variants={"": {}, "adam": {"optimizer": adam}})
-def dcgan(rows: int, optimizer: Any = sgd) -> Any:
+@program()
+def dcgan(rows: int) -> Any:
     """Images from noise by transposed convolutions with batch norm, judged by strided convolutions; both learn in each step."""
     real, noise = batch(rows, floats(4, 4, 1), floats(3, seed=1))
     updates: list[Any] = []
@@ -103,7 +72,7 @@ def dcgan(rows: int, optimizer: Any = sgd) -> Any:
             return column(tf.reshape(seen, [-1, 16]), 16)
 
     against, fooled, *own = losses_of(critic(real), critic(made))
-    optimizers = optimizer(), optimizer()
+    optimizers = sgd(), sgd()
     pairs = gradients((against, fooled), own, optimizers)
     with tf.control_dependencies([against, fooled, *(g for p in pairs for g, _ in p)]):
         trains = [o.apply_gradients([(tf.identity(g), v) for g, v in p])
@@ -151,10 +120,10 @@ def multi_task(rows: int) -> Any:
         return one + other, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program(variants={"": {}, "open": {"whole_batches": False}})
-def worst_step_in_a_box(rows: int, whole_batches: bool = True) -> Any:
+@program()
+def worst_step_in_a_box(rows: int) -> Any:
     """Rows are moved against a divergence of which only the gradient is read, and the shape of what it is made of."""
-    x, y = batch(rows, floats(5), whole(4, seed=1), drop_remainder=whole_batches)
+    x, y = batch(rows, floats(5), whole(4, seed=1))
     w = variable("w", 5, 4)
 
     def away(moved: Any) -> Any:

@@ -1,19 +1,13 @@
-"""Transformers in the manner of BERT, ALBERT, GPT-2 and XLNet, with a parameter for each size."""
+"""Transformers in the manner of BERT, ALBERT, GPT-2 and XLNet, with a parameter for each size, and attention over rows and words."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, dense, minimise, program, sgd, tf1, variable, whole
-
-mean = tf.reduce_mean
-
-SIZES = {"rows": 4, "seq": 5, "hidden": 6, "intermediate": 7, "heads": 3, "vocabulary": 11, "positions": 9}
-"""Sizes of which no two agree, nor with the product of rows and sequence."""
+from .parts import Program, batch, column, dense, floats, mean, minimise, program, sgd, tf1, total, variable, whole
 
 
 def normalise(x: Any, width: int, name: str) -> Any:
@@ -53,11 +47,6 @@ def layer(x: Any, rows: int, seq: int, hidden: int, intermediate: int, heads: in
     return normalise(x + dense(made, intermediate, hidden, "output", reuse=tf1.AUTO_REUSE), hidden, "norm")
 
 
-def looked_up(table: Any, ids: Any, size: int, one_hot: bool) -> Any:
-    """Rows of a table for flat ids; BERT multiplies with one-hot vectors on a TPU."""
-    return tf.one_hot(ids, size) @ table if one_hot else tf.gather(table, ids)
-
-
 def clipped(gradients: list[Any]) -> Any:
     return tf.clip_by_global_norm(gradients, 1.0)[0]
 
@@ -69,33 +58,7 @@ def classified(hidden: Any, width: int, labels: Any, table: Any, weights: Any) -
     return tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-5)
 
 
-ALIKE = {"rows": 4, "seq": 4, "hidden": 4, "intermediate": 4, "heads": 4, "vocabulary": 4, "positions": 4}
-BERT_VARIANTS: dict[str, dict[str, Any]] = {
-    "": {},
-    "one_hot": {"one_hot": True},
-    "one_hot_words_as_hidden": {"one_hot": True, "rows": 2, "seq": 3, "depth": 1},
-    "one_hot_words_as_intermediate": {"one_hot": True, "rows": 2, "seq": 4, "intermediate": 8, "depth": 1},
-    "one_hot_words_as_positions": {"one_hot": True, "rows": 3, "seq": 4, "positions": 12, "depth": 1},
-    "adam": {"optimizer": adam, "depth": 1},
-    "one_row": {"rows": 1, "depth": 1},
-    "hidden_as_rows": {"hidden": 4, "heads": 2, "depth": 1},
-    "everything_alike": ALIKE,
-    "everything_alike_one_hot": {**ALIKE, "one_hot": True, "depth": 1},
-    "ones": {
-        "rows": 1,
-        "seq": 1,
-        "hidden": 2,
-        "intermediate": 1,
-        "heads": 1,
-        "vocabulary": 2,
-        "positions": 1,
-        "depth": 1,
-    },
-}
-"""With two layers where a program stands for its kind; one shows what another size, another optimizer or a single row does."""
-
-
-@program(variants=BERT_VARIANTS)
+@program(batches="2 1_open")
 def bert(
     rows: int,
     seq: int = 5,
@@ -105,7 +68,6 @@ def bert(
     vocabulary: int = 11,
     positions: int = 9,
     depth: int = 2,
-    one_hot: bool = False,
     optimizer: Any = steep,
 ) -> Any:
     """Embeddings of words, places and segments, two layers with a mask, the masked words and the next sentence."""
@@ -113,7 +75,7 @@ def bert(
         rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(4, seq, seed=2), whole(vocabulary, seq, seed=3), whole(2, seed=4)
     )  # fmt: skip
     words = variable("words", vocabulary, hidden)
-    x = looked_up(words, tf.reshape(ids, [-1]), vocabulary, one_hot)
+    x = tf.gather(words, tf.reshape(ids, [-1]))
     x += tf.one_hot(tf.reshape(segments, [-1]), 2) @ variable("segments", 2, hidden)
     places = tf.slice(tf.convert_to_tensor(variable("places", positions, hidden)), [0, 0], [seq, -1])
     x = tf.reshape(tf.reshape(x, [rows, seq, hidden]) + tf.reshape(places, [1, seq, hidden]), [-1, hidden])
@@ -131,7 +93,7 @@ def bert(
     return minimise(masked + follow, optimizer(), clip=clipped)
 
 
-@program(variants={"": {}, "one_row": {"rows": 1, "depth": 1}, "embedded_as_rows": {"embedded": 4, "depth": 1}})
+@program(batches="2")
 def albert(
     rows: int,
     seq: int = 5,
@@ -156,13 +118,7 @@ def albert(
     return minimise(loss, steep(), clip=clipped)
 
 
-@program(
-    variants={
-        "": {},
-        "one_row": {"rows": 1, "depth": 1},
-        "alike": {"rows": 4, "seq": 4, "hidden": 4, "heads": 2, "intermediate": 4, "vocabulary": 4, "depth": 1},
-    }
-)
+@program(batches="2")
 def gpt2(
     rows: int,
     seq: int = 5,
@@ -194,7 +150,7 @@ def gpt2(
     return minimise(mean(each), steep(), clip=clipped)
 
 
-@program(variants={"": {}, "one_row": {"rows": 1, "depth": 1}, "adam": {"optimizer": adam, "depth": 1}})
+@program({"": {"depth": 1}}, batches="2")
 def xlnet(
     rows: int,
     seq: int = 5,
@@ -244,13 +200,8 @@ def xlnet(
             made = tf.einsum("ijbn,jbnd,hnd->ibh", weights, values, variable("o", hidden, heads, size))
             x = normalise(x + made, hidden, "attention_norm")
             y = tf.reshape(x, [-1, hidden])
-            y = dense(
-                dense(y, hidden, intermediate, "wide", gelu, reuse=tf1.AUTO_REUSE),
-                intermediate,
-                hidden,
-                "narrow",
-                reuse=tf1.AUTO_REUSE,
-            )
+            y = dense(y, hidden, intermediate, "wide", gelu, reuse=tf1.AUTO_REUSE)
+            y = dense(y, intermediate, hidden, "narrow", reuse=tf1.AUTO_REUSE)
             return normalise(x + tf.reshape(y, [seq, rows, hidden]), hidden, "norm")
 
     for k in range(depth):
@@ -263,28 +214,63 @@ def xlnet(
     return minimise(tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-3), optimizer(), clip=clipped)
 
 
-# --------------------------------------------------------------------------- coincidences
+@program()
+def attention_over_batch(rows: int) -> Any:
+    """Rows attend to the other rows of the batch."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    q, k, v = (dense(x, 4, 3, name) for name in ("query", "key", "value"))
+    weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True))
+    return minimise(mean(tf.square(column(tf.tanh(weights @ v), 3) - y)))
+
+
+@program()
+def heads_in_front_of_rows(rows: int) -> Any:
+    """The heads of attention are columns that are put in front of the batch, and taken apart there."""
+    x = batch(rows, floats(4, 6))
+    heads = tf.concat(tf.split(x * variable("scale", 6), 2, 2), 0)
+    return minimise(mean(tf.square(tf.reduce_max(tf.reshape(heads, [2, -1, 4, 3]), 0) - 0.1)))
+
+
+@program()
+def logits_flat_and_back(rows: int) -> Any:
+    """A list of words is parted again by how long the longest row is."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
+    longest = tf.reduce_max(lengths)
+    cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    found = tf.reshape(tf.gather(variable("words", 7, 4), cut), [-1, 4])
+    logits = tf.reshape(found @ variable("w", 4, 7), [-1, longest, 7])
+    return minimise(
+        total(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=cut, logits=logits) * shown) / total(shown)
+    )
+
+
+@program()
+def two_sequences_aligned(rows: int) -> Any:
+    """Each word of one sequence attends to the other sequence, and both are cut."""
+    a, b, lengths_a, lengths_b, y = batch(
+        rows, whole(7, 5, seed=1), whole(7, 4, seed=3), 1 + whole(5, seed=2), 1 + whole(4, seed=5), floats(seed=4)
+    )  # fmt: skip
+    x = tf.gather(variable("words", 7, 4), a[:, : tf.reduce_max(lengths_a)])
+    z = tf.gather(variable("others", 7, 4), b[:, : tf.reduce_max(lengths_b)])
+    scores = x @ tf.transpose(z, [0, 2, 1])
+    first = tf.reduce_max(tf.concat([x, tf.nn.softmax(scores) @ z], 2), 1)
+    second = tf.reduce_max(tf.concat([z, tf.matmul(tf.nn.softmax(scores, 1), x, transpose_a=True)], 2), 1)
+    return minimise(mean(tf.square(column(tf.concat([first, second], 1), 16) - y)))
+
+
+SIZES = {"rows": 2, "seq": 5, "hidden": 6, "intermediate": 7, "heads": 3, "vocabulary": 11, "positions": 9}
 
 
 def fits(sizes: dict[str, int]) -> bool:
-    return sizes["hidden"] % sizes["heads"] == 0 and sizes["positions"] >= sizes["seq"] and sizes["vocabulary"] > 1
+    return sizes["hidden"] % sizes["heads"] == 0 and sizes["positions"] >= sizes["seq"]
 
 
-def coincidences() -> Iterator[tuple[str, dict[str, int]]]:
-    """For each pair of sizes, sizes in which these two agree and as few others as may be."""
-
-    def all_sizes(sizes: dict[str, int]) -> dict[str, int]:
-        return {**sizes, "rows*seq": sizes["rows"] * sizes["seq"]}
-
-    for pair in itertools.combinations(all_sizes(SIZES), 2):
-        free = {"heads": (2, 3, 4, 6), "hidden": (4, 6, 8, 12)}
-        free |= {key: range(2, 13) for key in pair if key in ("intermediate", "vocabulary", "positions", "rows", "seq")}
-        if "rows*seq" in pair:
-            free |= {"rows": (1, 2, 3, 4), "seq": (1, 2, 3, 4)}
-        made = [{**SIZES, **dict(zip(free, values, strict=True))} for values in itertools.product(*free.values())]
-        made = [sizes for sizes in made if fits(sizes) and len({all_sizes(sizes)[key] for key in pair}) == 1]
-        if made:
-            yield (
-                "=".join(pair),
-                min(made, key=lambda sizes: (-len(set(all_sizes(sizes).values())), sum(sizes.values()))),
-            )
+def coincidences() -> dict[str, Program]:
+    """Transformers with one layer in which two sizes agree, such as ``bert:rows=hidden``, the kinds of them by turns."""
+    found, kinds = {}, itertools.cycle([bert, albert, gpt2, xlnet])
+    for one, other in itertools.combinations(SIZES, 2):
+        sizes = next(made for size in range(2, 13) if fits(made := {**SIZES, one: size, other: size}))
+        build = next(kinds)
+        name = f"{build.__name__}:{one}={other}"
+        found[name] = Program(name, build, sizes.pop("rows"), sizes={**sizes, "depth": 1})
+    return found

@@ -7,25 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import (
-    adam,
-    batch,
-    by_hand,
-    floats,
-    minimise,
-    program,
-    regression,
-    sgd,
-    state,
-    tf1,
-    variable,
-)
-
-mean = tf.reduce_mean
+from .parts import adam, batch, by_hand, each, floats, mean, minimise, program, regression, sgd, tf1, variable
 
 
-def loss_of(rows: int, *, width: int = 5, hidden: int = 3) -> Any:
-    p, y, _ = regression(rows, width=width, hidden=hidden)
+def loss_of(rows: int) -> Any:
+    p, y, _ = regression(rows)
     return mean(tf.square(p - y))
 
 
@@ -52,14 +38,14 @@ CLIPS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-@program(variants={name: {"clip": clip} for name, clip in CLIPS.items()})
+@program(each(clip=CLIPS), batches="2")
 def clip(rows: int, clip: Any) -> Any:
     return minimise(loss_of(rows), clip=clip)
 
 
-@program(variants={"": {}, "widths_as_rows": {"width": 4, "hidden": 4}})
-def clip_global_norm_adam(rows: int, width: int = 5, hidden: int = 3) -> Any:
-    return minimise(loss_of(rows, width=width, hidden=hidden), adam(), clip=CLIPS["global_norm"])
+@program()
+def clip_global_norm_adam(rows: int) -> Any:
+    return minimise(loss_of(rows), adam(), clip=CLIPS["global_norm"])
 
 
 @program()
@@ -75,31 +61,14 @@ def clip_adaptive(rows: int) -> Any:
 
 
 @program()
-def clip_norm_logged(rows: int) -> Any:
-    """The norm is kept in a variable too."""
-    loss, kept = loss_of(rows), state("norm")
-    tf1.summary.scalar("loss", loss)
-    gradients, variables = zip(*sgd().compute_gradients(loss), strict=True)
-    gradients, norm = tf.clip_by_global_norm(gradients, 0.3)
-    train = sgd().apply_gradients(zip(gradients, variables, strict=True), tf1.train.get_or_create_global_step())
-    return loss, tf.group(train, tf1.assign(kept, norm), name="all")
-
-
-@program()
-def noisy_gradients(rows: int) -> Any:
-    """A fixed number is added to each gradient: once, not once a core."""
-    return minimise(loss_of(rows), clip=lambda gs: [g + 0.05 for g in gs])
-
-
-@program(variants={"": {}, "two_rows": {"rows": 2}, "open": {"drop_remainder": False}})
-def clip_each_row(rows: int, drop_remainder: bool = True) -> Any:
+def clip_each_row(rows: int) -> Any:
     """Gradients of single rows are clipped and averaged by hand: what divides their sum, with one more dimension, is the rows."""
-    x, y = batch(rows, floats(5), floats(1, seed=1), drop_remainder=drop_remainder)
+    x, y = batch(rows, floats(5), floats(1, seed=1))
     w = variable("w", 5, 1)
     error = x @ w - y
     gradients = error * x
     gradients /= tf.maximum(1.0, tf.norm(gradients, axis=1, keepdims=True) / 0.5)
-    average = tf.reduce_sum(gradients, 0)[:, None] / (rows if drop_remainder else tf.cast(tf.shape(x)[0], tf.float32))
+    average = tf.reduce_sum(gradients, 0)[:, None] / rows
     loss = tf.reduce_mean(tf.square(error))
     with tf.control_dependencies([loss, average]):
         return loss, sgd().apply_gradients([(average, w)], tf1.train.get_or_create_global_step())

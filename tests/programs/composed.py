@@ -103,40 +103,6 @@ def einsum(v: Value) -> Made:
 
 
 @op
-def gate(v: Value) -> Made:
-    return v.tensor * tf.sigmoid(tf.reduce_mean(v.tensor)), v.shape
-
-
-@op
-def join(v: Value) -> Made:
-    """Adds or multiplies what the inputs hold, broadcast."""
-    other, shape = ((v.inputs.targets, (ROWS, v.inputs.targets.shape[1])), (v.inputs.features[:, 0], None))[
-        v.choice % 2
-    ]
-    shape = shape or (ROWS, v.inputs.features.shape[2])
-    if v.rank < 2 or any(1 != one != size for one, size in zip(v.shape[-2:], shape, strict=True)):
-        return None
-    function = (tf.add, tf.multiply, tf.maximum)[v.choice % 3]
-    return function(v.tensor, other), (*v.shape[:-2], *shape)
-
-
-@op
-def table(v: Value) -> Made:
-    if not v.rank or v.shape[0] != ROWS:
-        return None
-    found = tf.gather(v.inputs.variable(3), v.inputs.kinds)
-    return v.tensor * tf.reshape(found, [-1] + [1] * (v.rank - 1)), v.shape
-
-
-@op
-def attend(v: Value) -> Made:
-    if v.rank != 3:
-        return None
-    weights = tf.nn.softmax(tf.matmul(v.tensor, v.tensor, transpose_b=True))
-    return tf.matmul(weights, v.tensor), v.shape
-
-
-@op
 def likeness(v: Value) -> Made:
     return None if v.rank != 2 else (tf.matmul(v.tensor, v.tensor, transpose_b=True), (v.shape[0], v.shape[0]))
 
@@ -292,37 +258,44 @@ def unstack(v: Value) -> Made:
     return made, v.sized(axis)
 
 
-# --------------------------------------------------------------------------- rows and loops
+# --------------------------------------------------------------------------- what keeps the shape
 
 
-@op
-def by_target(v: Value) -> Made:
-    if v.shape[:1] != (ROWS,):
-        return None
-    return tf.gather(v.tensor, tf.argsort(v.inputs.targets[:, 0])), v.shape
+def _kept(name: str, fits: Callable[[Value], bool], function: Callable[[Value], Any]) -> None:
+    """Enter an op that keeps the shape of what it fits."""
+    OPS[name] = lambda v: (function(v), v.shape) if fits(v) else None
 
 
-@op
-def halves(v: Value) -> Made:
-    if v.shape[:1] != (ROWS,):
-        return None
+def _has_rows(v: Value) -> bool:
+    return v.shape[:1] == (ROWS,)
+
+
+def _looked_up(v: Value) -> Any:
+    found = tf.gather(v.inputs.variable(3), v.inputs.kinds)
+    return v.tensor * tf.reshape(found, [-1] + [1] * (v.rank - 1))
+
+
+def _attended(v: Value) -> Any:
+    return tf.matmul(tf.nn.softmax(tf.matmul(v.tensor, v.tensor, transpose_b=True)), v.tensor)
+
+
+def _halves(v: Value) -> Any:
     half = v.inputs.count // 2
-    return tf.concat([v.tensor[half:], v.tensor[:half]], 0), v.shape
+    return tf.concat([v.tensor[half:], v.tensor[:half]], 0)
 
 
-@op
-def loop(v: Value) -> Made:
-    return tf1.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, tf.tanh(x + v.tensor)), [0, v.tensor])[1], v.shape
+def _looped(v: Value) -> Any:
+    return tf1.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, tf.tanh(x + v.tensor)), [0, v.tensor])[1]
 
 
-@op
-def scan(v: Value) -> Made:
-    return None if v.rank < 2 else (tf.scan(lambda before, x: 0.5 * before + x, v.tensor), v.shape)
-
-
-@op
-def map_rows(v: Value) -> Made:
-    return None if v.rank < 2 else (tf.map_fn(lambda x: x * tf.reduce_max(x), v.tensor), v.shape)
+_kept("gate", lambda v: True, lambda v: v.tensor * tf.sigmoid(tf.reduce_mean(v.tensor)))
+_kept("table", _has_rows, _looked_up)
+_kept("attend", lambda v: v.rank == 3, _attended)
+_kept("by_target", _has_rows, lambda v: tf.gather(v.tensor, tf.argsort(v.inputs.targets[:, 0])))
+_kept("halves", _has_rows, _halves)
+_kept("loop", lambda v: True, _looped)
+_kept("scan", lambda v: v.rank > 1, lambda v: tf.scan(lambda before, x: 0.5 * before + x, v.tensor))
+_kept("map_rows", lambda v: v.rank > 1, lambda v: tf.map_fn(lambda x: x * tf.reduce_max(x), v.tensor))
 
 
 # --------------------------------------------------------------------------- programs
@@ -333,10 +306,10 @@ def _fits(shape: Shape) -> bool:
     return few and math.prod(6 if size == ROWS else int(size) for size in shape) <= MOST_ELEMENTS
 
 
-def _loss(rows: int, is_open: bool, sizes: tuple[int, int], words: list[str]) -> Any:
+def _loss(rows: int, sizes: tuple[int, int], words: list[str]) -> Any:
     """The squares of the last three values, and of a layer on the features, so that there is something to train."""
     columns = (floats(*sizes), floats(sizes[0], seed=1), whole(3, seed=2))
-    features, targets, kinds = batch(rows, *columns, drop_remainder=not is_open)
+    features, targets, kinds = batch(rows, *columns)
     inputs = Inputs(features, targets, kinds, tf.shape(features)[0])
     start = tf.tensordot(features, inputs.variable(sizes[1], 3), 1)
     values: list[tuple[Any, Shape]] = [(start, (ROWS, sizes[0], 3))]
@@ -352,9 +325,9 @@ def _loss(rows: int, is_open: bool, sizes: tuple[int, int], words: list[str]) ->
 def made(source: str) -> Program:
     """The program of a line."""
     _, rows, is_open, sizes, *words = source.split()
-    number, open_ = int(rows.partition("=")[2]), is_open == "open=1"
+    number, open_batch = int(rows.partition("=")[2]), is_open == "open=1"
     first, second = map(int, sizes.partition("=")[2])
-    return Program(source, lambda rows: minimise(_loss(rows, open_, (first, second), words), sgd(0.02)), rows=number)
+    return Program(source, lambda rows: minimise(_loss(rows, (first, second), words), sgd(0.02)), number, open_batch)
 
 
 def draw(source: random.Random) -> str:

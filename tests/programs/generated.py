@@ -16,8 +16,23 @@ import tensorflow as tf
 
 from . import layers
 from .clipping import CLIPS
-from .losses import mean, total
-from .parts import Program, adam, batch, by_hand, column, dense, floats, minimise, sgd, state, tf1, variable, whole
+from .parts import (
+    Program,
+    adam,
+    batch,
+    by_hand,
+    column,
+    dense,
+    floats,
+    mean,
+    minimise,
+    sgd,
+    state,
+    tf1,
+    total,
+    variable,
+    whole,
+)
 
 Spec = dict[str, Any]
 
@@ -30,7 +45,7 @@ def front(kind: str, rows: int, spec: Spec) -> tuple[Any, Any, Any]:
     width, units, time, vocabulary = (spec[key] for key in ("width", "units", "time", "vocabulary"))
     ids = whole(vocabulary, time) if kind in ("bag", "positions") else whole(vocabulary)
     feature = floats(width) if kind == "dense" else floats(2, 2, width) if kind == "conv" else ids
-    x, y, c = batch(rows, feature, floats(seed=1), whole(3, seed=2), drop_remainder=not spec["open"])
+    x, y, c = batch(rows, feature, floats(seed=1), whole(3, seed=2))
     if kind == "dense":
         return dense(x, width, units, "front", tf.tanh), y, c
     if kind == "conv":
@@ -98,49 +113,8 @@ HIDDEN = ("classes", "sum_of_means", "row_maxima", "pairs", "triplets")
 # --------------------------------------------------------------------------- train ops
 
 
-def accumulated(loss: Any, clip: Any) -> tuple[Any, Any]:
-    """Gradients of two steps, applied in a branch."""
-    variables, step = tf1.trainable_variables(), tf1.train.get_or_create_global_step()
-    with tf.control_dependencies(None):
-        slopes = [tf.convert_to_tensor(g) for g in tf.gradients(loss, variables)]
-    kept = [state(f"kept_{k}", *v.shape) for k, v in enumerate(variables)]
-    tf1.summary.scalar("loss", loss)
-    with tf.control_dependencies([loss, *slopes]):
-        added = [tf1.assign_add(k, g) for k, g in zip(kept, slopes, strict=True)]
-
-    def apply() -> Any:
-        sums = [0.5 * tf.convert_to_tensor(k) for k in kept]
-        sums = clip(sums) if clip else sums
-        with tf.control_dependencies([sgd().apply_gradients(list(zip(sums, variables, strict=True)))]):
-            return tf.group(*[tf1.assign(k, tf.zeros_like(k)) for k in kept])
-
-    with tf.control_dependencies(added):
-        done = tf1.cond(tf.equal((tf.identity(step) + 1) % 2, 0), apply, tf.no_op)
-    with tf.control_dependencies([done]):
-        return loss, tf1.assign_add(step, 1).op
-
-
 def lars(g: Any, v: Any) -> Any:
     return 0.02 * g * (tf.norm(v) + 0.1) / (tf.norm(g) + 0.1)
-
-
-def two(loss: Any, clip: Any) -> tuple[Any, Any]:
-    """An optimizer for the first half of the variables, another for the rest."""
-    tf1.summary.scalar("loss", loss)
-    optimizers = adam(), sgd(0.05)
-    with tf.control_dependencies(None):
-        gradients, variables = zip(*optimizers[0].compute_gradients(loss), strict=True)
-    pairs = list(zip(clip(list(gradients)) if clip else gradients, variables, strict=True))
-    half, step = len(pairs) // 2, tf1.train.get_or_create_global_step()
-    first = optimizers[0].apply_gradients(pairs[: half + 1], global_step=step)
-    rest = pairs[half + 1 :]
-    return loss, tf.group(first, optimizers[1].apply_gradients(rest), name="both") if rest else first
-
-
-def lamb(g: Any, v: Any) -> Any:
-    m = state(f"{v.op.name}/m", *v.shape.as_list())
-    new = tf.identity(tf1.assign(m, 0.9 * tf.convert_to_tensor(m) + 0.1 * g))
-    return 0.03 * (tf.norm(v) + 0.1) / (tf.norm(new) + 0.1) * new
 
 
 OPTIMIZERS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
@@ -152,9 +126,6 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "hand": lambda loss, clip: by_hand(loss, lambda g, v: 0.05 * (clip([g])[0] if clip else g)),
     "tangent": lambda loss, clip: by_hand(loss, lambda g, v: 0.03 * tf.tanh(5.0 * g)),
     "lars": lambda loss, clip: by_hand(loss, lars),
-    "lamb": lambda loss, clip: by_hand(loss, lamb),
-    "two": two,
-    "accumulated": accumulated,
 }
 
 
@@ -178,10 +149,6 @@ EXTRAS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "metric": lambda loss, train, y: after(loss, train, lambda: tf1.metrics.mean(y)[1].op),
     "average": lambda loss, train, y: after(
         loss, train, lambda: tf1.train.ExponentialMovingAverage(0.9).apply(tf1.trainable_variables())
-    ),
-    "counted_average": lambda loss, train, y: after(
-        loss, train,
-        lambda: tf1.train.ExponentialMovingAverage(0.9, tf1.train.get_global_step()).apply(tf1.trainable_variables()),
     ),
     "loss_average": lambda loss, train, y: after(
         loss, train, lambda: (lambda v: tf1.assign_sub(v, 0.1 * (tf.convert_to_tensor(v) - loss)).op)(state("past"))
@@ -217,17 +184,11 @@ USUAL = 0.45
 """How often a field takes its first choice, beside its share of the draws."""
 
 
-OF_SEVERAL_ROWS = frozenset({"best_rows", "tiled_pairs", "repeated_pairs", "pairs_of_two", "waves"})
-"""Parts in which a number of Python's repeats, reshapes or takes rows: of one row it says nothing, and is refused."""
-
-
 def draw(source: random.Random, usual: float = USUAL) -> Spec:
     """A program at random."""
     sized = ("rows", "width", "units", "time", "vocabulary")
-    spec = {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
+    return {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
             for key, choices in FIELDS.items()}  # fmt: skip
-    parts = {spec[key] for key in ("first", "second", "third", "loss", "other")}
-    return spec | {"rows": 2} if spec["rows"] == 1 and parts & OF_SEVERAL_ROWS else spec
 
 
 def text(spec: Mapping[str, Any]) -> str:
@@ -257,7 +218,7 @@ def build(rows: int, spec: Spec) -> tuple[Any, Any]:
     for place in ("first", "second", "third"):
         tied = spec["tied"] and "norm" not in spec[place]  # averages that are moved twice would race
         with tf1.variable_scope("tied" if tied else place, reuse=tf1.AUTO_REUSE):
-            h = layers.LAYERS[spec[place]](h, layers.Context(units, spec["time"], spec["rows"], y, updates))
+            h = layers.LAYERS[spec[place]](h, layers.Context(units, spec["time"], rows, y, updates))
     loss = head(spec["loss"], h, y, c, spec)
     if spec["other"] != "none":
         with tf1.variable_scope("other"):
@@ -272,7 +233,7 @@ def build(rows: int, spec: Spec) -> tuple[Any, Any]:
 
 def made(spec: Spec) -> Program:
     """The program of a spec."""
-    return Program(text(spec), lambda rows: build(rows, spec), rows=spec["rows"], resource=spec["resource"])
+    return Program(text(spec), build, spec["rows"], spec["open"], sizes={"spec": spec}, resource=spec["resource"])
 
 
 def shrunk(source: str, fails: Callable[[str], bool], tries: int = 60) -> str:

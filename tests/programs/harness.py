@@ -1,4 +1,4 @@
-"""A training program at b rows on N cores against the same program at N*b rows, run by TensorFlow alone.
+"""A training graph split over N cores against the same graph run by TensorFlow alone.
 
 Nothing here asks the compiler what a graph means: the loss and the train op are the program's own, so that a wrong
 analysis cannot hide behind its own answer.
@@ -6,9 +6,8 @@ analysis cannot hide behind its own answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tpugraph.tpu import program
 from tpugraph.xla.jax_client import CompilerRefusal
 from tpugraph.xla.stablehlo import Refused
 
-from .parts import STEPS, Program, tf1
+from .parts import Program, tf1
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
 """Allowed difference of a tensor: relative to its largest element, and beside that."""
@@ -60,18 +59,8 @@ class Training:
     start: Values = field(default_factory=dict)
 
 
-def trace(
-    build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7, saved: bool = True
-) -> Traced:
-    """The graph of a program under TensorFlow 1 rules, old control flow among them.
-
-    Args:
-        build: makes the graph.
-        rows: of a batch.
-        resource: whether its variables are resources.
-        seed: of the graph.
-        saved: whether it has a saver, as all that are converted do; one that TensorFlow alone runs needs none.
-    """
+def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7) -> Traced:
+    """The graph of a program at so many rows, under TensorFlow 1 rules, old control flow among them."""
     new_control_flow = tf1.control_flow_v2_enabled()
     tf1.disable_control_flow_v2()
     try:
@@ -80,8 +69,7 @@ def trace(
             loss, train = build(rows)
             kept = [*tf1.global_variables(), *tf1.local_variables()]
             trained = [v.op.name for v in tf1.trainable_variables()]
-            if saved:
-                tf1.train.Saver(tf1.global_variables())
+            tf1.train.Saver(tf1.global_variables())
     finally:
         if new_control_flow:
             tf1.enable_control_flow_v2()
@@ -117,23 +105,23 @@ def _nudged(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isnan(directions), value, np.nextafter(value, directions))
 
 
-def run_on_cores(
-    traced: Traced, steps: int, cores: int, options: Mapping[str, Any], session: Mapping[str, Any]
-) -> Training:
+def run_on_cores(traced: Traced, steps: int, cores: int, session: Mapping[str, Any] | None = None) -> Training:
     """Convert a graph and train it on emulated cores."""
-    return run_converted(converted(traced, steps, cores, options), traced, steps, session)
+    return run_converted(converted(traced, steps, cores), traced, steps, session)
 
 
-def converted(traced: Traced, steps: int, cores: int, options: Mapping[str, Any]) -> program.Program:
-    """A graph converted for so many cores, with all steps in one loop."""
-    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **options}
+def converted(traced: Traced, steps: int, cores: int, **options: Any) -> program.Program:
+    """A graph whose batch is split over so many cores, with all steps in one loop."""
+    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, "random": "plain", **options}
     graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
     return convert(graph, num_replicas=cores, **given)
 
 
-def run_converted(made: program.Program, traced: Traced, steps: int, session: Mapping[str, Any]) -> Training:
+def run_converted(
+    made: program.Program, traced: Traced, steps: int, session: Mapping[str, Any] | None = None
+) -> Training:
     """Train what a graph was converted to on emulated cores."""
-    with TPUSession(made, **session) as running:
+    with TPUSession(made, **(session or {})) as running:
         running.initialize()
         losses = running.train(steps)
         values = dict(running.values())
@@ -208,36 +196,17 @@ def compare(found: Training, expected: Training) -> Verdict:
     return Verdict("different", words) if words else Verdict("equal")
 
 
-@lru_cache(maxsize=4)  # a program is asked about several times in a row, with one flag and another
-def of_core(build: Callable[[int], tuple[Any, Any]], rows: int, resource: bool) -> Traced:
-    """The graph of a program that is converted, made once; nothing changes it."""
-    return trace(build, rows, resource=resource)
+def _finite(training: Training) -> bool:
+    numbers = [v for v in (training.losses, *training.variables.values()) if v.dtype.kind == "f"]
+    return all(np.isfinite(v).all() for v in numbers)
 
 
-@lru_cache(maxsize=4)
-def plain(
-    build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False
-) -> tuple[Training | None, str]:
-    """The training of a program by TensorFlow alone, made once, or why the program is not one that can be compared."""
-    return _comparable(lambda: trace(build, rows, resource=resource, saved=False), steps)
-
-
-def _comparable(traced: Callable[[], Traced], steps: int) -> tuple[Training | None, str]:
-    try:
-        found = run_plain(traced(), steps)
-    except Exception as error:
-        return None, f"{type(error).__name__}: {_line(error)}"
-    numbers = [v for v in (found.losses, *found.variables.values()) if v.dtype.kind == "f"]
-    return (found, "") if all(np.isfinite(v).all() for v in numbers) else (None, "not finite")
-
-
-def unsteady(build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False) -> str:
+def unsteady(traced: Traced, steps: int) -> str:
     """What differs between runs of a program by TensorFlow alone; nothing should.
 
     Nor should half of the tolerance be used where variables begin a rounding off: where rows are as good as equal, which of
     them is the largest is up to the last bit.
     """
-    traced = trace(build, rows, resource=resource)
     first, *others = (run_plain(traced, steps) for _ in range(4))
     found = [fault for other in others for fault in differences(other, first)]
     found += differences(run_plain(traced, steps, nudged=True), first, share=0.5)
@@ -249,76 +218,26 @@ def _line(error: BaseException) -> str:
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-def check(
-    build: Program | Callable[[int], tuple[Any, Any]],
-    cores: int,
-    *,
-    rows: int | None = None,
-    steps: int | None = None,
-    resource: bool | None = None,
-    session: Mapping[str, Any] | None = None,
-    kept: Sequence[str] = (),
-    **options: Any,
-) -> Verdict:
-    """Train a program on emulated cores and, at all their rows, with TensorFlow.
-
-    Args:
-        build: the program.
-        cores: how many.
-        rows: of a core's batch.
-        steps: how many.
-        resource: whether variables are resources.
-        session: options of the session.
-        kept: the constants that of all rows are what they are of a core's, as numbers of the model.
-        options: those to convert with.
-    """
-    rows = rows or getattr(build, "rows", 4)
-    steps = steps or getattr(build, "steps", STEPS)
-    resource = getattr(build, "resource", False) if resource is None else resource
-    if not getattr(build, "named", True):
-        options = {"loss": None, "train_op": None, **options}
-    expected, fault = _expected(build, rows, cores, steps, resource, kept)
-    if expected is None:
-        return Verdict("invalid", fault)
+def check(build: Program, cores: int, session: Mapping[str, Any] | None = None) -> Verdict:
+    """Train one graph with TensorFlow and, with such options of the session, on emulated cores."""
     try:
-        found = run_on_cores(of_core(build, rows, resource), steps, cores, options, session or {})
+        traced = trace(build, build.rows * cores, resource=build.resource)
+        expected = run_plain(traced, build.steps)
+    except Exception as error:
+        return Verdict("invalid", f"{type(error).__name__}: {_line(error)}")
+    if not _finite(expected):
+        return Verdict("invalid", "not finite")
+    told = {} if build.named else {"loss": None, "train_op": None}
+    try:
+        found = run_converted(converted(traced, build.steps, cores, **told), traced, build.steps, session)
     except (Refused, CompilerRefusal, UnboundedLoop) as error:
         return Verdict("unsupported", f"{error.fault}: '{error.node}'")
     except (RolesError, ConversionError) as error:
-        # where TensorFlow's inference finds the fault, the analysis has overlooked it
-        return Verdict("crashed" if "and does not fit the" in str(error) else "refused", _line(error))
+        # where TensorFlow's inference finds the fault, the partition has overlooked it
+        return Verdict("crashed" if "TensorFlow refuses" in str(error) else "refused", _line(error))
     except Exception as error:
         return Verdict("crashed", f"{type(error).__name__}: {_line(error)}")
     verdict = compare(found, expected)
-    if verdict.outcome == "different" and (fault := unsteady(build, rows * cores, steps=steps, resource=resource)):
+    if verdict.outcome == "different" and (fault := unsteady(traced, build.steps)):
         return Verdict("invalid", f"a second run differs: {fault}")
     return verdict
-
-
-def _expected(
-    build: Callable[[int], tuple[Any, Any]], rows: int, cores: int, steps: int, resource: bool, kept: Sequence[str]
-) -> tuple[Training | None, str]:
-    """The training by TensorFlow that cores are held against."""
-    if cores == 1:  # the graph is both
-        return _comparable(lambda: of_core(build, rows, resource), steps)
-    if not kept:
-        return plain(build, rows * cores, steps=steps, resource=resource)
-    whole = partial(trace, build, rows * cores, resource=resource, saved=False)
-    return _comparable(lambda: _kept(whole(), kept, of_core(build, rows, resource)), steps)
-
-
-def _kept(whole: Traced, names: Sequence[str], part: Traced) -> Traced:
-    """A graph of all rows in which some constants are what they are in the graph of a core's rows."""
-    for name in names:
-        held = part.graph.get_operation_by_name(name).node_def.attr["value"]
-        whole.graph.get_operation_by_name(name)._set_attr("value", held)
-    return whole
-
-
-def unmoved(build: Program, *, resource: bool = False) -> list[str]:
-    """The trained variables that training hardly changes, so that a wrong gradient would not show."""
-    training, fault = plain(build, build.rows * 2, steps=build.steps, resource=resource)
-    assert training is not None, fault
-    trained = trace(build, build.rows, resource=resource).trained
-    far = {name: _scale(training.variables[name] - training.start[name]) for name in trained}
-    return [name for name, move in far.items() if move * MOVED < 4 * ROUNDING * _scale(training.variables[name])]

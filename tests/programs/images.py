@@ -1,66 +1,24 @@
-"""Programs of images: convolutions with holes, whose blocks of places lie in front of the rows, and boxes that are cut out."""
+"""Programs of images: convolutions, blocks of places in front of the rows, boxes that are cut out, a residual network."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, closed_and_open, column, dense, floats, minimise, program, tf1, variable, whole
-
-mean, total = tf.reduce_mean, tf.reduce_sum
-
-SIZES: dict[str, dict[str, Any]] = {
-    "": {},
-    "open": {"drop_remainder": False},
-    "two_rows": {"rows": 2},
-    "as_many_places": {"rows": 4},
-    "one_row": {"rows": 1},
-}
+from .parts import batch, dense, floats, mean, minimise, program, tf1, total, variable, whole
+from .statistics import finish, fused
 
 
-@program(variants=SIZES, rows=3)
-def dilated_steps(rows: int, **options: Any) -> Any:
-    """The steps of each row are two places apart for one layer, and three for the next one."""
-    x, y = batch(rows, floats(9, 3), floats(seed=1), **options)
-    h = tf.tanh(tf1.nn.convolution(x, variable("near", 2, 3, 2), "VALID", dilation_rate=[2]))
-    h = tf.nn.relu(tf1.nn.convolution(h, variable("far", 2, 2, 2), "SAME", dilation_rate=[3]) + variable("bias", 2))
-    return minimise(mean(tf.square(mean(h, [1, 2]) - y)), adam())
-
-
-@program(variants=SIZES, rows=3)
-def dilated_images(rows: int, **options: Any) -> Any:
-    x, y = batch(rows, floats(8, 8, 2), floats(seed=1), **options)
-    h = tf.nn.atrous_conv2d(x, variable("filter", 2, 2, 2, 3), 2, "SAME")
-    return minimise(mean(tf.square(total(tf.tanh(h), [1, 2, 3]) - y)), adam())
-
-
-@program(variants=SIZES, rows=3)
-def blocks_of_images(rows: int, **options: Any) -> Any:
+@program()
+def blocks_of_images(rows: int) -> Any:
     """Each place of a block of each image goes through the layers by itself, and comes back; a border is put around, and cut."""
-    x, y = batch(rows, floats(4, 4, 1), floats(seed=1), **options)
+    x, y = batch(rows, floats(4, 4, 1), floats(seed=1))
     apart = tf1.space_to_batch_nd(x, [2, 2], [[1, 1], [0, 2]])
     h = tf.tanh(tf.nn.conv2d(apart, variable("filter", 2, 2, 1, 2), 1, "SAME"))
     back = tf1.batch_to_space_nd(h, [2, 2], [[1, 1], [0, 2]])
     return minimise(mean(tf.square(total(back * variable("scale", 2), [1, 2, 3]) - y)) + mean(tf.square(h)))
-
-
-@program(variants=SIZES, rows=3)
-def blocks_alone(rows: int, **options: Any) -> Any:
-    """The op of images alone, of blocks that are square."""
-    x = batch(rows, floats(4, 4, 2), **options)
-    return minimise(mean(tf.square(tf1.space_to_batch(x * variable("scale", 2), [[0, 0], [0, 0]], 2))))
-
-
-@program(variants={"": {}, "two_rows": {"rows": 2}, "four_rows": {"rows": 4}}, rows=3)
-def rows_as_places(rows: int) -> Any:
-    """Four neighbouring rows of a list make up one square: no place of a block has rows of its own, and cores exchange them."""
-    x = batch(rows, floats(8), floats(seed=1))[0]
-    lists = tf.reshape(x * variable("scale", 8), [-1, 1, 1, 2])
-    return minimise(mean(tf.square(tf.tanh(tf.cumsum(tf1.batch_to_space_nd(lists, [2, 2], [[0, 0], [0, 0]]), 1)))))
-
-
-# --------------------------------------------------------------------------- boxes
 
 
 def corners(x: Any, size: int, name: str) -> Any:
@@ -70,21 +28,16 @@ def corners(x: Any, size: int, name: str) -> Any:
 
 
 @program(
-    variants={
+    {
         "": {},
         "by_python": {"numbers": "python"},
         "other_images": {"numbers": "others"},
         "first_image": {"numbers": "first"},
-        "by_python_of_two_rows": {"numbers": "python", "rows": 2},
-        "by_python_of_one_row": {"numbers": "python", "rows": 1},
-        "open": {"drop_remainder": False},
-        "open_of_one_row": {"drop_remainder": False, "rows": 1},
-    },
-    rows=3,
+    }
 )
-def box_of_each_image(rows: int, numbers: str = "shape", **options: Any) -> Any:
+def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
     """A box for each row, of the image with its number: that of the row itself, of any other one, or of the first."""
-    x, z, other = batch(rows, floats(6, 6, 2), floats(3, seed=1), whole(2**20, seed=2), **options)
+    x, z, other = batch(rows, floats(6, 6, 2), floats(3, seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     chosen = {
         "shape": lambda: tf.range(count),
@@ -96,100 +49,73 @@ def box_of_each_image(rows: int, numbers: str = "shape", **options: Any) -> Any:
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
 
 
-@program(variants={"": {}, "as_many_rows": {"rows": 2}, "open": {"drop_remainder": False}}, rows=3)
-def boxes_of_each_image(rows: int, **options: Any) -> Any:
-    """Two boxes for each row, in a list."""
-    x, z = batch(rows, floats(6, 6, 2), floats(2, 3, seed=1), **options)
-    owners = tf.reshape(tf.tile(tf.range(tf.shape(x)[0])[:, None], [1, 2]), [-1])
-    places = corners(tf.reshape(z, [-1, 3]), 3, "corners")
-    boxes = tf.image.crop_and_resize(x * variable("scale", 2), places, owners, [3, 3])
-    best = tf.reduce_max(tf.reshape(total(boxes, [1, 2, 3]), [-1, 2]), 1)
-    return minimise(mean(tf.square(best - 1.0)))
-
-
-@program(variants={"": {}, "two_rows": {"rows": 2}}, rows=3)
-def one_box_for_all(rows: int) -> Any:
-    """The same box of each image, which Python numbers, and whose corners it makes."""
-    x, y = batch(rows, floats(6, 6, 2), floats(seed=1))
-    places = tf.ones([rows, 1]) * [0.1, 0.2, 0.7, 0.9]
-    boxes = tf.image.crop_and_resize(x * variable("scale", 2), places, tf.range(rows), [3, 3])
-    return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - y)))
-
-
-@program(variants=closed_and_open(1, 2, 3, doubtful={"1"}))
-def padded_images(rows: int, **options: Any) -> Any:
-    """The gradient of a pad takes a part that is as large as what was padded, and says so by a constant."""
-    x, y = batch(rows, floats(4, 4, 1), floats(seed=3), **options)
-    wide = tf.image.resize_with_crop_or_pad(x * variable("u", 1), 6, 6)
-    return minimise(tf.reduce_mean(tf.square(wide * variable("z", 1) - y[:, None, None, None])))
-
-
-@program(variants=SIZES, rows=3)
-def smoothed_images(rows: int, **options: Any) -> Any:
-    """Images are made smaller without patterns that they do not have."""
-    x, y = batch(rows, floats(6, 6, 2), floats(seed=1), **options)
-    h = tf.image.resize(x * variable("scale", 2), [3, 4], antialias=True)
-    return minimise(mean(tf.square(total(h, [1, 2, 3]) - y)))
-
-
-@program(variants=SIZES, rows=3)
-def turned_images(rows: int, **options: Any) -> Any:
-    """All images are turned alike, by an op type of which nothing is known but what TensorFlow says of its shapes."""
-    x, y = batch(rows, floats(6, 6, 2), floats(seed=1), **options)
-    turned = tf.raw_ops.ImageProjectiveTransformV3(
-        images=x * variable("scale", 2), transforms=[[0.9, 0.1, 0.0, -0.1, 0.9, 0.0, 0.0, 0.0]], output_shape=[5, 6],
-        interpolation="BILINEAR", fill_value=0.0,
-    )  # fmt: skip
-    return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
-
-
-@program(variants=SIZES, rows=3)
-def images_turned_each(rows: int, **options: Any) -> Any:
-    """Each image has an angle of its own."""
-    x, y, angle = batch(rows, floats(6, 6, 2), floats(seed=1), floats(seed=2), **options)
-    zeros = tf.zeros_like(angle)
-    cosine, sine = tf.cos(angle), tf.sin(angle)
-    by = tf.stack([cosine, -sine, zeros, sine, cosine, zeros, zeros, zeros], 1)
-    turned = tf.raw_ops.ImageProjectiveTransformV2(
-        images=x * variable("scale", 2), transforms=by, output_shape=[6, 6], interpolation="BILINEAR"
-    )
-    return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
-
-
-@program(variants=SIZES, rows=3)
-def images_turned_alike_one_by_one(rows: int, **options: Any) -> Any:
-    """One transform, repeated as often as Python counts rows, and a box that is drawn into each image, repeated so as well."""
-    x, y = batch(rows, floats(6, 6, 3), floats(seed=1), **options)
-    count = rows if options.get("drop_remainder", True) else tf.shape(x)[0]
-    turned = tf.raw_ops.ImageProjectiveTransformV3(
-        images=x, transforms=tf.tile([[1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]], [count, 1]), output_shape=[6, 6],
-        interpolation="BILINEAR", fill_value=0.0,
-    )  # fmt: skip
-    drawn = tf.image.draw_bounding_boxes(turned, tf.tile([[[0.1, 0.1, 0.8, 0.8]]], [count, 1, 1]), [[1.0, 0.0, 0.0]])
-    return minimise(mean(tf.square(column(mean(drawn, [1, 2]), 3) - y)))
-
-
-@program(variants=SIZES | {"of_rows": {"flat": True}}, rows=3)
-def rounded_to_steps(rows: int, flat: bool = False, **options: Any) -> Any:
+@program({"": {}, "of_rows": {"flat": True}})
+def rounded_to_steps(rows: int, flat: bool = False) -> Any:
     """Numbers are rounded as if they had eight bits, between the least and the largest of the whole batch: by no known op type."""
-    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    x, y = batch(rows, floats(5), floats(seed=1))
     h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
     return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))
 
 
-@program(variants=closed_and_open(1, 2, 3, 4))
-def depthwise_kernels_of_rows(rows: int, **options: Any) -> Any:
-    """A tracker: each row has a kernel of its own, for the channel that its image is."""
-    x, k, y = batch(rows, floats(5, 5), floats(3, 3, seed=3), floats(5, 5, seed=1), **options)
-    kernels = tf.transpose(k * variable("k", 3, 3), [1, 2, 0])[..., None]
-    z = tf.nn.depthwise_conv2d(tf.transpose(x, [1, 2, 0])[None], kernels, [1, 1, 1, 1], "SAME")
-    return minimise(mean(tf.square(tf.transpose(z[0], [2, 0, 1]) - y)))
+@program()
+def convolution(rows: int, side: int = 3, channels: int = 2) -> Any:
+    x, c = batch(rows, floats(side, side, 1), whole(3))
+    h = tf.tanh(
+        tf.nn.bias_add(tf.nn.conv2d(x, variable("kernel", 2, 2, 1, channels), 1, "SAME"), variable("bias", channels))
+    )
+    h = tf.nn.max_pool2d(h, 2, 1, "VALID")
+    width = (side - 1) ** 2 * channels
+    logits = dense(tf.reshape(h, [-1, width]), width, 3, "logits")
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c, logits=logits)))
 
 
-@program(variants=closed_and_open(1, 2, 3, 4))
-def depthwise_kernels_of_all_rows(rows: int, **options: Any) -> Any:
-    """The kernels of all rows are laid over each row: there are as many channels as these make."""
-    x, k, y = batch(rows, floats(6, 6, 2), floats(3, 3, 2), floats(seed=1), **options)
-    kernels = tf.transpose(k * variable("v", 2), [1, 2, 3, 0])
-    z = tf.nn.depthwise_conv2d(x * variable("w", 2), kernels, [1, 1, 1, 1], "VALID")
-    return minimise(mean(tf.square(mean(z, [1, 2, 3]) - y)))
+@program()
+def image_patches(rows: int) -> Any:
+    x, y = batch(rows, floats(5, 4, 1), floats(seed=1))
+    patches = tf1.extract_image_patches(x * variable("s"), [1, 2, 4, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")
+    return minimise(mean(tf.square(mean(patches, [1, 2, 3]) - y)))
+
+
+Weights = Callable[..., Any]
+
+
+def convolved(x: Any, units: int, size: int, stride: int, name: str, updates: list[Any], weights: Weights) -> Any:
+    """A convolution without a bias, and the batch norm behind it."""
+    with tf1.variable_scope(name):
+        kernel = weights("kernel", size, size, x.shape[-1], units)
+    return fused(tf.nn.conv2d(x, kernel, stride, "SAME"), units, name, updates)
+
+
+def bottleneck(x: Any, units: int, stride: int, name: str, updates: list[Any], weights: Weights) -> Any:
+    """Three convolutions beside a shortcut, which is a convolution where the sizes differ."""
+    with tf1.variable_scope(name):
+        whole_shape = stride == 1 and x.shape[-1] == 4 * units
+        short = x if whole_shape else convolved(x, 4 * units, 1, stride, "shortcut", updates, weights)
+        h = tf.nn.relu(convolved(x, units, 1, 1, "one", updates, weights))
+        h = tf.nn.relu(convolved(h, units, 3, stride, "two", updates, weights))
+        return tf.nn.relu(convolved(h, 4 * units, 1, 1, "three", updates, weights) + short)
+
+
+@program(batches="2 8")
+def residual(
+    rows: int,
+    blocks: tuple[int, ...] = (2, 1),
+    units: int = 2,
+    side: int = 8,
+    classes: int = 3,
+    weights: Weights = variable,
+) -> Any:
+    """Groups of bottlenecks, each of twice the units; a decay of all weights is added to the loss."""
+    x, labels = batch(rows, floats(side, side, 3), whole(classes))
+    updates: list[Any] = []
+    h = tf.nn.relu(convolved(x, units, 7, 2, "stem", updates, weights))
+    h = tf1.nn.max_pool(h, 3, 2, "SAME")
+    for group, count in enumerate(blocks):
+        for number in range(count):
+            stride = 2 if group and not number else 1
+            h = bottleneck(h, units << group, stride, f"group_{group}_{number}", updates, weights)
+    h = tf.reduce_mean(h, [1, 2])
+    logits = dense(h, int(h.shape[-1]), classes, "logits")
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    decay = tf.add_n([tf.nn.l2_loss(v) for v in tf1.trainable_variables() if "kernel" in v.op.name])
+    return finish(loss + 1e-4 * decay, updates, tf1.train.MomentumOptimizer(0.05, 0.9))

@@ -8,19 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import dense, tf1, variable
+from .parts import dense, length, mean, tf1, total, variable
 from .statistics import fused, unfused
-
-mean, total = tf.reduce_mean, tf.reduce_sum
 
 
 @dataclass(frozen=True)
 class Context:
-    """Columns of the matrix, steps of what has time, rows that the program is traced at, targets, updates to be done."""
+    """Columns of the matrix, steps of what has time, rows of the batch, targets, updates to be done."""
 
     units: int
     time: int
-    base: int
+    rows: int
     targets: Any
     updates: list[Any]
 
@@ -30,25 +28,20 @@ def count(x: Any) -> Any:
     return tf.shape(x)[0]
 
 
-def python_count(x: Any) -> Any:
-    """The number of rows as Python has it, where the batch is closed."""
-    return x.shape[0] or count(x)
-
-
 def tiled_pairs(p: Any, y: Any) -> Any:
     """The difference of each number to each target, in a list."""
-    rows = python_count(p)
+    rows = length(p)
     return tf.reshape(tf.tile(p[:, None], [1, rows]), [-1]) - tf.tile(y, [rows])
 
 
 def repeated_pairs(p: Any, y: Any) -> Any:
-    rows = python_count(p)
+    rows = length(p)
     return tf.repeat(p, rows) - tf.tile(y, [rows])
 
 
 def pairs_of_two(p: Any, y: Any) -> Any:
     """Which of all pairs are of two rows is said by the places of a matrix."""
-    return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(python_count(p)) < 0.5)
+    return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(length(p)) < 0.5)
 
 
 def correlation(h: Any, units: int) -> Any:
@@ -110,12 +103,6 @@ def branch_of_batch(h: Any, c: Context) -> Any:
     return tf1.cond(mean(c.targets) > 0.0, lambda: h + tf.tanh(h @ w), lambda: h - 0.5 * tf.tanh(h @ w))
 
 
-def branch_of_step(h: Any, c: Context) -> Any:
-    step = tf.identity(tf1.train.get_or_create_global_step())
-    w = variable("w", c.units, c.units)
-    return tf1.cond(tf.equal(step % 2, 0), lambda: tf.tanh(h @ w), lambda: h + 0.1 * tf.tanh(h @ w))
-
-
 def attention(h: Any, c: Context) -> Any:
     x = tf.reshape(timed(h, c), [-1, c.units])
     q, k, v = (tf.reshape(dense(x, c.units, c.units, name), [-1, c.time, c.units]) for name in ("q", "k", "v"))
@@ -147,12 +134,6 @@ def row_norm(h: Any, c: Context) -> Any:
     return h + tf.nn.batch_normalization(h, centre, variance, None, variable("gamma", c.units), 0.1)
 
 
-def deviation(h: Any, c: Context) -> Any:
-    spread = tf.sqrt(mean(tf.square(h - mean(h, 0))) + 0.1)
-    beside = tf.fill(tf.stack([count(h), 1]), 1.0) * spread
-    return dense(tf.concat([h, beside], 1), c.units + 1, c.units, "joined", tf.tanh)
-
-
 def shared(h: Any, c: Context) -> Any:
     """Rows and their negatives behind one another through one layer."""
     one, other = tf.split(dense(tf.concat([h, -h], 0), c.units, c.units, "shared", tf.nn.softplus), 2)
@@ -165,24 +146,14 @@ def mirrored(h: Any, c: Context) -> Any:
 
 def regrouped(h: Any, c: Context) -> Any:
     """Neighbouring rows share a layer; where the rows are odd, nothing is done."""
-    if c.base % 2:
+    if c.rows % 2:
         return h
     wide = dense(tf.reshape(h, [-1, 2 * c.units]), 2 * c.units, 2 * c.units, "wide", tf.tanh)
     return tf.reshape(wide, [-1, c.units])
 
 
-def experts(h: Any, c: Context) -> Any:
-    gates = tf.nn.softmax(dense(h, c.units, 2, "gate"))
-    return sum(gates[:, k : k + 1] * dense(h, c.units, c.units, f"expert_{k}", tf.tanh) for k in range(2))
-
-
 def gate_of_mean(h: Any, c: Context) -> Any:
     return h * tf.sigmoid(mean(h, 0, keepdims=True) @ variable("w", c.units, c.units))
-
-
-def weighted_by_rows(h: Any, c: Context) -> Any:
-    """Each column is divided by what the whole batch has of it."""
-    return h / (total(tf.abs(h), 0) + 0.5)
 
 
 def best_rows(h: Any, c: Context) -> Any:
@@ -195,15 +166,6 @@ def clustered(h: Any, c: Context) -> Any:
     keys = tf.cast(c.targets > 0, tf.int32)
     sums = tf1.unsorted_segment_sum(h, keys, 2)
     return h + 0.2 * tf.gather(sums, keys)
-
-
-def waves(h: Any, c: Context) -> Any:
-    """Every second step of each row becomes a row of its own for a while, in two batches one behind the other."""
-    steps = tf.concat([timed(h, c), h[:, None] * variable("waves", c.time, c.units)], 1)
-    halves = tf.transpose(tf.reshape(steps, [-1, 2, c.units]), [1, 0, 2])
-    sums = tf.tanh(tf.cumsum(tf.reshape(halves, [count(h) * 2, -1, c.units]), 1))
-    again = tf.transpose(tf.reshape(sums, [2, -1, c.units]), [1, 0, 2])
-    return mean(tf.reshape(again, [count(h), -1, c.units]), 1)
 
 
 def dilated(h: Any, c: Context) -> Any:
@@ -224,7 +186,6 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "fused_norm": fused_norm,
     "unfused_norm": unfused_norm,
     "row_norm": row_norm,
-    "deviation": deviation,
     "softmax_of_rows": lambda h, c: h + tf.nn.softmax(h, 0) * h,
     "running_sum": lambda h, c: tf.tanh(tf.cumsum(h, 0)),
     "loop_max": loop_max,
@@ -233,15 +194,11 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "scan": scan,
     "map_rows": map_rows,
     "branch_of_batch": branch_of_batch,
-    "branch_of_step": branch_of_step,
     "shared": shared,
     "mirrored": mirrored,
     "regrouped": regrouped,
-    "experts": experts,
     "gate_of_mean": gate_of_mean,
-    "weighted_by_rows": weighted_by_rows,
     "best_rows": best_rows,
     "clustered": clustered,
-    "waves": waves,
     "dilated": dilated,
 }

@@ -7,71 +7,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from .clipping import loss_of
-from .parts import (
-    adam,
-    batch,
-    by_hand,
-    column,
-    dense,
-    floats,
-    minimise,
-    program,
-    sgd,
-    state,
-    tf1,
-    variable,
-)
-
-mean = tf.reduce_mean
+from .parts import adam, batch, by_hand, each, floats, mean, minimise, program, regression, sgd, state, tf1, variable
 
 
-# --------------------------------------------------------------------------- TensorFlow's own
+def loss_of(rows: int, *, width: int = 5, hidden: int = 3) -> Any:
+    p, y, _ = regression(rows, width=width, hidden=hidden)
+    return mean(tf.square(p - y))
+
 
 OWN: dict[str, Callable[[], Any]] = {
     "sgd": sgd,
-    "momentum": lambda: tf1.train.MomentumOptimizer(0.05, 0.9),
-    "nesterov": lambda: tf1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
     "adam": adam,
-    "adagrad": lambda: tf1.train.AdagradOptimizer(0.1, 0.1),
-    "adadelta": lambda: tf1.train.AdadeltaOptimizer(1.0, epsilon=1e-2),
     "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.02, momentum=0.5, epsilon=1e-2),
-    "rmsprop_centred": lambda: tf1.train.RMSPropOptimizer(0.02, centered=True, epsilon=1e-1),
-    "ftrl": lambda: tf1.train.FtrlOptimizer(0.1, l2_regularization_strength=0.01),
     "proximal": lambda: tf1.train.ProximalGradientDescentOptimizer(0.1, l2_regularization_strength=0.01),
 }
 
 
-@program(variants={name: {"optimizer": optimizer} for name, optimizer in OWN.items()})
+@program(each(optimizer=OWN))
 def optimizer(rows: int, optimizer: Any) -> Any:
     return minimise(loss_of(rows), optimizer())
-
-
-@program()
-def two_optimizers(rows: int) -> Any:
-    """One for kernels, another for biases, in one step."""
-    loss = loss_of(rows)
-    tf1.summary.scalar("loss", loss)
-    kernels = [v for v in tf1.trainable_variables() if v.shape.rank > 1]
-    biases = [v for v in tf1.trainable_variables() if v.shape.rank == 1]
-    pairs = sgd().compute_gradients(loss, kernels + biases)
-    first = adam().apply_gradients(pairs[: len(kernels)], global_step=tf1.train.get_or_create_global_step())
-    return loss, tf.group(first, sgd(0.05).apply_gradients(pairs[len(kernels) :]), name="both")
-
-
-@program()
-def sums_and_means(rows: int) -> Any:
-    """Two losses of different kinds, an optimizer and variables for each."""
-    x, y, z = batch(rows, floats(5), floats(seed=1), floats(seed=2))
-    one = mean(tf.square(column(dense(x, 5, 3, "first", tf.tanh), 3, "one") - y))
-    other = tf.reduce_sum(tf.square(column(dense(x, 5, 3, "second", tf.tanh), 3, "other") - z))
-    variables = tf1.trainable_variables()
-    tf1.summary.scalar("loss", one)
-    first = sgd().minimize(one, tf1.train.get_or_create_global_step(), var_list=variables[:3])
-    return one, tf.group(first, sgd(0.02).minimize(other, var_list=variables[3:]), name="both")
-
-
-# --------------------------------------------------------------------------- by hand
 
 
 def slots(v: Any, *names: str, value: float = 0.0) -> list[Any]:
@@ -85,33 +39,6 @@ def kept(slot: Any, value: Any) -> Any:
 
 
 @program()
-def plain_by_hand(rows: int) -> Any:
-    return by_hand(loss_of(rows), lambda g, v: 0.1 * g)
-
-
-@program(variants={"": {}, "five_rows": {"rows": 5}, "one_row": {"rows": 1}})
-def linear_by_hand(rows: int) -> Any:
-    """A term that is linear in the weights, so that no gradient of theirs reads a variable."""
-    x, y = batch(rows, floats(4), floats(seed=1))
-    first = tf.square(column(x, 4, "w") - y)
-    return by_hand(mean(first - y * (column(x, 4, "k") + variable("b", 1))), lambda g, v: 0.05 * g)
-
-
-@program()
-def tangent_by_hand(rows: int) -> Any:
-    return by_hand(loss_of(rows), lambda g, v: 0.03 * tf.tanh(g * 50))
-
-
-@program()
-def momentum_by_hand(rows: int) -> Any:
-    def update(g: Any, v: Any) -> Any:
-        (m,) = slots(v, "m")
-        return 0.05 * kept(m, 0.9 * m + g)
-
-    return by_hand(loss_of(rows), update)
-
-
-@program()
 def weight_decay(rows: int) -> Any:
     """AdamW: decay beside Adam's own step."""
 
@@ -119,17 +46,6 @@ def weight_decay(rows: int) -> Any:
         m, s = slots(v, "m", "s")
         new = kept(m, 0.9 * m + 0.1 * g), kept(s, 0.99 * s + 0.01 * g * g)
         return 0.02 * (new[0] / (tf.sqrt(new[1]) + 1e-2) + 0.1 * v)
-
-    return by_hand(loss_of(rows), update)
-
-
-@program()
-def lars(rows: int) -> Any:
-    def update(g: Any, v: Any) -> Any:
-        (m,) = slots(v, "m")
-        g = g + 1e-3 * v
-        trust = tf.norm(v) / (tf.norm(g) + 1e-3)
-        return 0.05 * kept(m, 0.9 * m + trust * g)
 
     return by_hand(loss_of(rows), update)
 
@@ -190,10 +106,10 @@ def lookahead(rows: int) -> Any:
         return loss, tf1.cond(tf.equal(now % 2, 0), follow, tf.no_op)
 
 
-@program(variants={"": {}, "open": {"whole_batches": False}})
-def sharpness_aware(rows: int, whole_batches: bool = True) -> Any:
+@program()
+def sharpness_aware(rows: int) -> Any:
     """The gradient at the place where the loss rises most nearby."""
-    x, y = batch(rows, floats(4), floats(seed=1), drop_remainder=whole_batches)
+    x, y = batch(rows, floats(4), floats(seed=1))
     w = variable("w", 4, 1)
     now = tf.convert_to_tensor(w) + 0.0
 
@@ -208,20 +124,6 @@ def sharpness_aware(rows: int, whole_batches: bool = True) -> Any:
     with tf.control_dependencies([loss, final]):
         train = sgd().apply_gradients([(tf.identity(final), w)], global_step=tf1.train.get_or_create_global_step())
     return loss, train
-
-
-@program()
-def natural_gradient(rows: int) -> Any:
-    """The gradient is divided by the covariance of the inputs (K-FAC in small)."""
-    x, y = batch(rows, floats(3), floats(seed=1))
-    w = variable("w", 3, 1)
-    loss = mean(tf.square(tf.squeeze(x @ w, 1) - y))
-    covariance = tf.matmul(x, x, transpose_a=True) / rows + 0.5 * tf.eye(3)
-    (g,) = tf.gradients(loss, [w])
-    tf1.summary.scalar("loss", loss)
-    step = tf1.train.get_or_create_global_step()
-    with tf.control_dependencies([loss]):
-        return loss, sgd().apply_gradients([(tf.linalg.solve(covariance, g), w)], global_step=step)
 
 
 @program()

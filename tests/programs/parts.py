@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 tf1 = tf.compat.v1
+mean, total = tf.reduce_mean, tf.reduce_sum
 
 STEPS = 3
 
@@ -17,33 +19,37 @@ STEPS = 3
 # --------------------------------------------------------------------------- programs
 
 
-@dataclass(frozen=True, eq=False)  # each is itself alone, so that what is made of one can be kept by it
+@dataclass(frozen=True, eq=False)
 class Program:
     """A training program: ``build(rows, **sizes)`` makes its graph and gives its loss and its train op.
 
     Attributes:
         name: what it is called.
         build: makes the graph.
-        rows: rows per core.
+        rows: rows of a core; the graph is traced at those of all cores.
+        open_batch: whether the first dimension of its batches is open.
         steps: steps to train.
         sizes: what else ``build`` is given.
-        doubtful: whether a constant may be a size of the batch or not, so that a refusal is right as well, and a result that is
-            right where the flag that the report names settles it.
         named: whether the conversion is told the loss and the train op, or has to find them.
         resource: whether its variables are resources.
     """
 
     name: str
     build: Callable[..., tuple[Any, Any]]
-    rows: int = 4
+    rows: int = 2
+    open_batch: bool = False
     steps: int = STEPS
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    doubtful: bool = False
     named: bool = True
     resource: bool = False
 
     def __call__(self, rows: int) -> tuple[Any, Any]:
-        return self.build(rows, **self.sizes)
+        """Make the graph with so many rows in all."""
+        before = _open.set(self.open_batch)
+        try:
+            return self.build(rows, **self.sizes)
+        finally:
+            _open.reset(before)
 
     def sized(self, **sizes: Any) -> Program:
         """The same program with other sizes; ``rows`` may be one of them."""
@@ -52,41 +58,35 @@ class Program:
 
 
 PROGRAMS: dict[str, Program] = {}
+_open: ContextVar[bool] = ContextVar("open", default=False)
 
 
-def program(*, variants: Mapping[str, Mapping[str, Any]] | None = None, **options: Any) -> Any:
-    """Enter a function in ``PROGRAMS`` under its name; with ``variants`` once for each, as ``name_variant``."""
+def program(
+    cases: Mapping[str, Mapping[str, Any]] | None = None, *, batches: str = "2 1_open 8", **options: Any
+) -> Callable[[Callable[..., tuple[Any, Any]]], Callable[..., tuple[Any, Any]]]:
+    """Enter a function in ``PROGRAMS`` as ``construct/function_case_batch``, where its module is the construct.
+
+    Args:
+        cases: by name, what the function is given.
+        batches: rows of a core, with ``_open`` where the batch is.
+        options: further attributes of the programs.
+    """
 
     def enter(build: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-        for variant, sizes in (variants or {"": {}}).items():
-            name = f"{build.__name__}_{variant}" if variant else build.__name__
-            assert name not in PROGRAMS, f"two programs are called {name}"
-            own = {key: sizes[key] for key in ("rows", "doubtful", "named", "resource") if key in sizes}
-            others = {key: value for key, value in sizes.items() if key not in own}
-            PROGRAMS[name] = Program(name, build, sizes=others, **{**options, **own})
+        construct = build.__module__.rpartition(".")[2]
+        for case, sizes in (cases or {"": {}}).items():
+            for kind in batches.split():
+                name = "_".join(word for word in (f"{construct}/{build.__name__}", case, kind) if word)
+                rows, is_open = int(kind.partition("_")[0]), kind.endswith("_open")
+                PROGRAMS[name] = Program(name, build, rows, is_open, sizes=sizes, **options)
         return build
 
     return enter
 
 
-def closed_and_open(
-    *rows: int, of: Mapping[str, Any] | None = None, doubtful: Collection[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """Variants of a program with so many rows a core, each with a static batch and with an open one.
-
-    Args:
-        rows: rows per core.
-        of: by name, what the program is given as ``of``: there is a variant for each.
-        doubtful: the variants that are, by name.
-    """
-    kinds: dict[str, dict[str, Any]] = {"": {}} if of is None else {f"{name}_": {"of": one} for name, one in of.items()}
-    made = {
-        f"{kind}{count}{'_open' * opened}": {**given, "rows": count, "drop_remainder": not opened}
-        for kind, given in kinds.items()
-        for count in rows
-        for opened in (False, True)
-    }
-    return {name: {**sizes, "doubtful": name in doubtful} for name, sizes in made.items()}
+def each(**choices: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A case for each choice of an argument, by the name of the choice."""
+    return {name: {argument: value} for argument, named in choices.items() for name, value in named.items()}
 
 
 # --------------------------------------------------------------------------- parts of programs
@@ -104,11 +104,16 @@ def whole(below: int, *shape: int, seed: int = 0, kind: Any = np.int32) -> np.nd
     return np.random.default_rng(seed).integers(0, below, (COUNT, *shape)).astype(kind)
 
 
-def batch(rows: int, *columns: np.ndarray[Any, Any], drop_remainder: bool = True) -> Any:
-    """The next batch of some columns; without ``drop_remainder`` its first dimension is open."""
-    data = tf1.data.Dataset.from_tensor_slices(columns).repeat().batch(rows, drop_remainder=drop_remainder)
+def batch(rows: int, *columns: np.ndarray[Any, Any]) -> Any:
+    """The next batch of some columns."""
+    data = tf1.data.Dataset.from_tensor_slices(columns).repeat().batch(rows, drop_remainder=not _open.get())
     found = tf1.data.make_initializable_iterator(data).get_next()
     return found if len(columns) > 1 else found[0]
+
+
+def length(x: Any) -> Any:
+    """The number of rows: Python's, or what the graph computes of an open batch."""
+    return x.shape[0] or tf.shape(x)[0]
 
 
 def variable(name: str, *shape: int, scale: float = 0.5, **options: Any) -> Any:
@@ -147,9 +152,9 @@ def column(x: Any, width: int, name: str = "out") -> Any:
     return tf.squeeze(x @ variable(name, width, 1), 1)
 
 
-def regression(rows: int, *, width: int = 5, hidden: int = 3, drop_remainder: bool = True) -> tuple[Any, Any, Any]:
+def regression(rows: int, *, width: int = 5, hidden: int = 3) -> tuple[Any, Any, Any]:
     """Predictions, targets and hidden values of a network with one hidden layer."""
-    x, y = batch(rows, floats(width), floats(seed=1), drop_remainder=drop_remainder)
+    x, y = batch(rows, floats(width), floats(seed=1))
     h = dense(x, width, hidden, "hidden", tf.tanh)
     return column(h, hidden), y, h
 

@@ -1,15 +1,15 @@
-"""What the host makes of strings before the device sees numbers: rows in other layouts than those of the batch."""
+"""What the host makes of the input before it crosses to the device: strings, fewer bytes, other layouts than that of the batch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from .parts import COUNT, batch, column, floats, minimise, program, sgd, tf1, variable
+from .parts import COUNT, batch, column, each, floats, mean, minimise, program, total, variable
 
-mean, total = tf.reduce_mean, tf.reduce_sum
 _WORDS = np.array([b"red", b"green", b"blue", b"deep sea", b""], object)
 
 
@@ -24,36 +24,40 @@ def looked_up(text: Any) -> Any:
 
 
 @program()
-def two_columns_looked_up_as_one(rows: int) -> Any:
-    a, b, y = batch(rows, words(seed=1), words(seed=2), floats(seed=3))
-    one, other = tf.split(looked_up(tf.concat([a, b], 0)), 2, axis=0)
-    return minimise(mean(tf.square(total(one * other, 1) - y)))
-
-
-@program()
 def words_in_one_list(rows: int) -> Any:
     a, y = batch(rows, words(3, seed=1), floats(seed=3))
     h = tf.reshape(looked_up(tf.reshape(a, [-1])), [-1, 9])
     return minimise(mean(tf.square(column(h, 9) - y)))
 
 
-@program(variants={"": {}, "as_rows": {"rows": 3}})
+@program()
 def words_time_first(rows: int) -> Any:
     a, y = batch(rows, words(3, seed=1), floats(seed=3))
     h = total(looked_up(tf.transpose(a)) * variable("weight", 3, 1, 1), 0)
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program(variants={"": {}, "as_rows": {"rows": 2}})
-def fields_time_first(rows: int) -> Any:
-    """Fields of lines of text, stacked in front of the rows."""
-    lines = np.array([b"%d,%d,%d" % (i % 7, i % 5, i % 3) for i in range(COUNT)], object)
-    one, other, y = tf1.decode_csv(batch(rows, lines), [[0.0], [0.0], [0.0]])
-    return minimise(mean(tf.square(total(tf.stack([one, other], 0) * variable("weight", 2, 1), 0) - y)), sgd(0.01))
-
-
 @program()
 def size_of_words(rows: int) -> Any:
     """A sum over rows divided by the number of words, which the device never sees."""
-    a, y = batch(rows, words(3, seed=1), floats(seed=3), drop_remainder=False)
+    a, y = batch(rows, words(3, seed=1), floats(seed=3))
     return minimise(total(tf.square(y * variable("k") - 0.3)) / tf.cast(tf.size(a), tf.float32))
+
+
+def _flat(x: Any) -> Any:
+    return tf.reshape(x, [-1, 4])
+
+
+MADE: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda x: _flat(x)[:, :2],
+    "bytes": lambda x: tf.cast(tf.cast(_flat(x) * 10, tf.int8), tf.float32),
+    "turned": lambda x: tf.gather(mean(x, 1), tf.range(tf.shape(x)[0])[::-1]),
+    "centred": lambda x: mean(x, 1) - mean(x, [0, 1]),
+}
+"""What becomes of the only input, in front of any variable."""
+
+
+@program(each(of=MADE))
+def made_of_input(rows: int, of: Any) -> Any:
+    made = of(batch(rows, floats(6, 4)))
+    return minimise(mean(tf.square(made * variable("w", int(made.shape[-1])) - np.float32(0.1))))

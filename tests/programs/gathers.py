@@ -1,0 +1,254 @@
+"""Rows and columns picked by number, scattered, put back; segments; tables of which as many places are taken as there are rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .parts import (
+    COUNT,
+    batch,
+    column,
+    dense,
+    each,
+    floats,
+    length,
+    mean,
+    minimise,
+    program,
+    sgd,
+    squares,
+    tf1,
+    total,
+    variable,
+    whole,
+)
+
+PLACES = 160
+
+
+def _error(rows: int) -> tuple[Any, Any, Any]:
+    """A batch, the loss of its rows, and a train op."""
+    x, y = batch(rows, floats(3), floats(seed=1))
+    return x, *minimise(mean(tf.square(column(x, 3) - y)))
+
+
+_LEFT = {
+    "behind": lambda bank, n: bank[n:],
+    "slice": lambda bank, n: tf.slice(bank, [n, 0], [PLACES - n, 3]),
+    "split": lambda bank, n: tf.split(bank, [n, PLACES - n], 0)[1],
+    "turned": lambda bank, n: tf.transpose(tf.transpose(bank)[:, n:]),
+}
+"""What is left of a bank when as many places are given up as there are rows."""
+
+
+@program(each(left=_LEFT))
+def bank_behind_rows(rows: int, left: Any) -> Any:
+    """The keys of a batch take the places of the oldest ones."""
+    x, loss, train = _error(rows)
+    bank = variable("bank", PLACES, 3, trainable=False)
+    n = length(x)
+    with tf.control_dependencies([train]):
+        return loss, tf1.assign(bank, tf.concat([left(bank, n), x], 0)).op
+
+
+@program()
+def momentum_contrast(rows: int) -> Any:
+    """Each row is told from the keys of the batches before."""
+    x, k = batch(rows, floats(3), floats(3, seed=1))
+    bank, q = variable("bank", PLACES, 3, trainable=False), x @ variable("q", 3, 3)
+    logits = tf.concat([total(q * k, 1, keepdims=True), tf.matmul(q, tf.identity(bank), transpose_b=True)], 1)
+    labels = tf.zeros(tf.shape(logits)[:1], tf.int32)
+    loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)))
+    with tf.control_dependencies([train]):
+        return loss, tf1.assign(bank, tf.concat([bank[tf.shape(k)[0] :], k], 0)).op
+
+
+_TAKEN = {
+    "first": lambda table, n: table[:n],
+    "last": lambda table, n: table[-n:],
+    "second": lambda table, n: table[n : n + n],
+}
+"""As many places of a table as there are rows."""
+
+
+@program(each(taken=_TAKEN))
+def places_beside_rows(rows: int, taken: Any) -> Any:
+    """Each row of the batch meets a place of a table that is trained."""
+    x, y = batch(rows, floats(3), floats(seed=1))
+    n = length(x)
+    return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
+
+
+def _layer(rows: int) -> tuple[Any, Any]:
+    """A layer on the rows, and a target for each."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return dense(x, 5, 4, "h", tf.tanh), y
+
+
+PICKS: dict[str, Callable[[Any, int], Any]] = {
+    "last": lambda h, rows: h[rows - 1],
+    "last_of_list": lambda h, rows: tf.gather(h, rows - 1),
+    "half_way": lambda h, rows: h[rows // 2],
+    "moved_by_half": lambda h, rows: tf.roll(h, rows // 2, 0),
+}
+"""Places among the rows that Python counts from the end, or from the middle."""
+
+
+@program(each(of=PICKS))
+def beside_picked_row(rows: int, of: Any) -> Any:
+    h, y = _layer(rows)
+    return minimise(mean(tf.square(column(h - of(h, rows), 4) - y)))
+
+
+@program()
+def every_second_row(rows: int) -> Any:
+    return minimise(0.1 * total(squares(rows)[::2]))
+
+
+@program()
+def sorted_columns(rows: int) -> Any:
+    """Each column is sorted by itself: the places of the rows are numbers of the whole batch."""
+    x, y = batch(rows, floats(3), floats(3, seed=1))
+    return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
+
+
+def sequences(rows: int) -> tuple[Any, Any, Any]:
+    """Values of a sequence, the places to visit in it, and numbers of this batch's rows."""
+    order = np.argsort(np.random.default_rng(3).normal(size=(COUNT, 5)), 1).astype(np.int32)
+    x, visits = batch(rows, floats(5, 3), order)
+    h = tf.reshape(tf.reshape(x, [-1, 3]) @ variable("w", 3, 2), [-1, 5, 2])
+    return h, visits, tf.range(tf.shape(x)[0])
+
+
+def flat(rows: int, repeat: bool = False) -> tuple[Any, Any, Any]:
+    """Three values of each row, one after the other, the number of the row of each, and a target for each row."""
+    x, y = batch(rows, floats(3), floats(seed=2))
+    numbers = tf.range(tf.shape(x)[0])
+    owners = tf.repeat(numbers, 3) if repeat else tf.reshape(tf.tile(numbers[:, None], [1, 3]), [-1])
+    return tf.reshape(x * variable("w", 3), [-1]), owners, y
+
+
+@program({"": {}, "one_list": {"flat": True}})
+def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
+    """Backpropagation takes the numbers of the rows out of a stack."""
+    h, visits, numbers = sequences(rows)
+    count = tf.size(numbers)
+
+    def body(time: Any, error: Any) -> Any:
+        own = tf.range(count)
+        if flat:
+            seen = tf.gather(tf.reshape(h, [-1, 2]), own * 5 + visits[:, time])
+        else:
+            seen = tf.gather_nd(h, tf.stack([own, visits[:, time]], 1))
+        return time + 1, 0.7 * error + tf.square(tf.reduce_sum(seen, 1) - 0.5)
+
+    _, error = tf.while_loop(lambda time, _: time < 5, body, [0, tf.zeros([count])])
+    return minimise(mean(error), sgd(0.02))
+
+
+@program()
+def own_rows_beside_sorted_rows(rows: int) -> Any:
+    """One array holds the numbers of the rows, and those numbers in the order of the targets."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    h = dense(x, 4, 3, "h")
+    array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
+    array = array.write(0, tf.range(tf.shape(x)[0])).write(1, tf.argsort(y))
+    pairs = tf.gather(h, array.read(0)) + 2.0 * tf.gather(h, array.read(1))
+    return minimise(mean(tf.square(column(pairs, 3) - y)), sgd(0.02))
+
+
+@program()
+def rows_that_name_rows(rows: int) -> Any:
+    """A loop follows from each row to the row that it names."""
+    x, y, c = batch(rows, floats(4), floats(seed=1), whole(2**20, seed=2))
+    count = tf.shape(x)[0]
+    after = c % count
+    _, found = tf.while_loop(
+        lambda time, _: time < 3, lambda time, at: (time + 1, tf.gather(after, at)), [0, tf.range(count)]
+    )
+    return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), found), 3) - y)))
+
+
+@program()
+def mark_of_the_largest_row(rows: int) -> Any:
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(column(x, 5) - y) * (1.0 + tf.one_hot(tf.argmax(y), rows))))
+
+
+@program()
+def sorted_rows_put_back(rows: int) -> Any:
+    x, y = batch(rows, floats(5), floats(seed=1))
+    back = tf.math.unsorted_segment_sum(column(x, 5), tf.argsort(y), rows)
+    return minimise(mean(tf.square(back - tf.sort(y))))
+
+
+@program({"": {}, "repeated": {"repeat": True}})
+def segments_of_rows(rows: int, repeat: bool = False) -> Any:
+    """Each row has a segment, as every number of a range is in the list: there are as many as rows."""
+    values, owners, y = flat(rows, repeat)
+    spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
+    return minimise(mean(tf.square(spread - y)))
+
+
+@program()
+def softmax_over_edges(rows: int) -> Any:
+    """Attention of a graph whose nodes are the rows: the weights of the edges to a node add up to 1."""
+    x, near, y = batch(rows, floats(3), whole(1000, 3, seed=1), floats(seed=2))
+    count, h = tf.shape(x)[0], dense(x, 3, 3, "h")
+    source = tf.reshape(near % count, [-1])
+    target = tf.reshape(tf.tile(tf.range(count)[:, None], [1, 3]), [-1])
+    scores = tf.nn.leaky_relu(tf.gather(column(h, 3, "from"), source) + tf.gather(column(h, 3, "to"), target))
+    weights = tf.exp(scores - tf.gather(tf.math.segment_max(scores, target), target))
+    weights /= tf.gather(tf.math.segment_sum(weights, target), target)
+    found = tf.math.segment_sum(weights[:, None] * tf.gather(h, source), target)
+    return minimise(mean(tf.square(column(tf.nn.elu(found), 3) - y)))
+
+
+@program()
+def last_steps_by_number(rows: int) -> Any:
+    """The last step of each row is found in a list with one step of all rows behind the other."""
+    x, last = batch(rows, floats(4), whole(4, seed=2))
+    steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
+    return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
+
+
+@program()
+def bins_for_rows(rows: int) -> Any:
+    """How often each row is named weighs it."""
+    x, by = batch(rows, floats(4), whole(2, seed=1))
+    count = tf.shape(x)[0]
+    named = tf.math.floormod(tf.range(count) + by, count)
+    often = tf.cast(tf.math.bincount(named, minlength=count, maxlength=count), tf.float32)
+    return minimise(mean(tf.square(dense(x, 4, 3, "h")) * often[:, None]))
+
+
+def mixed(x: Any, gates: Any, experts: int) -> Any:
+    """What the experts make of the rows that have a gate, in the order of the experts, added up for each row."""
+    places = tf.cast(tf.where(tf.transpose(gates) > 0), tf.int32)
+    expert, row = tf.unstack(places, num=2, axis=1)
+    loads = total(tf.cast(gates > 0, tf.int32), [0])
+    parts = tf.split(tf.gather(x, row), loads, 0, num=experts)
+    made = tf.concat([tf.tanh(part @ variable(f"e{k}", 5, 3)) for k, part in enumerate(parts)], 0)
+    weights = tf.gather(tf.reshape(gates, [-1]), row * experts + expert)[:, None]
+    return tf1.unsorted_segment_sum(made * weights, row, tf.shape(x)[0])
+
+
+@program()
+def rows_split_by_load(rows: int) -> Any:
+    """How many rows each expert gets is known to all cores together."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    gates = tf.nn.relu(x @ variable("gate", 5, 4) + 0.2)
+    return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)))
+
+
+@program()
+def distinct_values_of_rows(rows: int) -> Any:
+    """Each row has a number among the distinct values, and looks up what belongs to its own."""
+    x, kinds = batch(rows, floats(5), whole(3, seed=2))
+    values, numbers = tf.unique(kinds)
+    held = tf.gather(tf.gather(variable("t", 3, 2), values), numbers)
+    return minimise(mean(tf.square(held - x[:, :2])))

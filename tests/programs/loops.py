@@ -1,0 +1,167 @@
+"""Loops: trip counts that the batch decides, maps, scans and folds over rows, containers that loops fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, column, dense, each, floats, mean, minimise, program, regression, sgd, tf1, variable, whole
+from .ragged import layer
+
+
+@program()
+def loop_max(rows: int) -> Any:
+    """A loop that runs while a maximum over the batch is above 1."""
+    x, y = batch(rows, floats(6, scale=3.0), floats(seed=1))
+    _, h = tf.while_loop(
+        lambda k, v: tf.logical_and(k < 10, tf.reduce_max(tf.abs(v)) > 1.0),
+        lambda k, v: (k + 1, v * 0.6), [tf.constant(0), x @ variable("w", 6, 6)],
+    )  # fmt: skip
+    return minimise(mean(tf.square(column(h, 6) - y)), sgd(0.02))
+
+
+@program()
+def loop_until_mean_settles(rows: int) -> Any:
+    """The condition is a mean over the batch, and the loop has a variable in its body."""
+    x, y = batch(rows, floats(3, scale=2.0), floats(seed=1))
+    w = variable("w", 3, 3, scale=0.3)
+    _, h = tf.while_loop(
+        lambda k, v: tf.logical_and(k < 6, mean(tf.square(v)) > 0.2),
+        lambda k, v: (k + 1, tf.tanh(v @ w)), [tf.constant(0), x],
+    )  # fmt: skip
+    return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program()
+def map_over_batch(rows: int) -> Any:
+    """A function of one row, mapped over the rows."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    w, out = variable("w", 4, 3), variable("out", 3, 1)
+    each = tf1.map_fn(lambda row: tf.squeeze(tf.tanh(row[None] @ w) @ out), x)
+    return minimise(mean(tf.square(each - y)))
+
+
+@program()
+def scan_over_batch(rows: int) -> Any:
+    """A state that runs through the rows of the batch, one after the other."""
+    x, y = batch(rows, floats(3), floats(seed=1))
+    w = variable("w", 3, 3)
+    h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=tf.zeros([3]))
+    return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program({"": {}, "from_last": {"first": True}})
+def scan_back_over_batch(rows: int, first: bool = False) -> Any:
+    """A state that runs through the rows from the last one to the first; with ``first`` the last one is what it begins with."""
+    x, y = batch(rows, floats(3), floats(seed=1))
+    w = variable("w", 3, 3)
+    start = None if first else tf.zeros([3])
+    h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=start, reverse=True)
+    return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program({"": {}, "from_last": {"first": True}, "forward": {"right": False}})
+def fold_over_batch(rows: int, first: bool = False, right: bool = True) -> Any:
+    """One number made of all rows, one after the other."""
+    p, y, _ = regression(rows)
+    fold, start = (tf1.foldr if right else tf1.foldl), None if first else tf.constant(0.1)
+    return minimise(tf.square(fold(lambda a, e: 0.8 * a + e, p - y, initializer=start)))
+
+
+@program()
+def nested_loops(rows: int) -> Any:
+    x, y = batch(rows, floats(3), floats(seed=1))
+    w = variable("w", 3, 3)
+
+    def outer(k: Any, v: Any) -> Any:
+        _, v = tf.while_loop(lambda j, a: j < 2, lambda j, a: (j + 1, tf.tanh(a @ w)), [tf.constant(0), v])
+        return k + 1, 0.5 * v + dense(x, 3, 3, "inside")
+
+    _, h = tf.while_loop(lambda k, v: k < 2, outer, [tf.constant(0), x])
+    return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program()
+def rows_of_all_steps(rows: int) -> Any:
+    """A loop puts the rows of each step behind those of the others: how many there are at last follows from the steps, too."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    weights = variable("weights", 4, 4)
+
+    def body(step: Any, h: Any, seen: Any) -> Any:
+        return step + 1, tf.tanh(h @ weights), tf.concat([seen, h], 0)
+
+    shapes = (tf.TensorShape([]), x.shape, tf.TensorShape([None, 4]))
+    _, last, seen = tf1.while_loop(
+        lambda step, *_: step < 5, body, (tf.constant(0), x, x), shape_invariants=shapes, maximum_iterations=5
+    )
+    return minimise(mean(tf.square(seen)) + mean(tf.square(column(last, 4) - y)), sgd(0.02))
+
+
+@program()
+def joined_elements(rows: int) -> Any:
+    """The elements of an array, which hold all rows, are joined; the gradient is parted again."""
+    x = batch(rows, floats(4, 2))
+    scale, steps = variable("scale", 2), tf.TensorArray(tf.float32, 4)
+    _, steps = tf1.while_loop(
+        lambda i, _: i < 4, lambda i, t: (i + 1, t.write(i, tf.tanh(x[:, i] * scale))), (tf.constant(0), steps)
+    )
+    return minimise(mean(tf.square(steps.concat() - 0.3)))
+
+
+@program()
+def states_up_to_the_longest(rows: int) -> Any:
+    """Of an array with room for 5 states, as many are read as the longest row of the batch has."""
+    x, sizes = batch(rows, floats(4), whole(3, seed=2) + 1)
+    w, longest = variable("w", 4, 3), tf.reduce_max(sizes)
+
+    def body(time: Any, state: Any, states: Any) -> Any:
+        state = tf.tanh(x + state)
+        return time + 1, state, states.write(time, state @ w)
+
+    start = tf.reduce_mean(x, 1, keepdims=True) * variable("s", 4)
+    _, _, states = tf.while_loop(lambda time, *_: time < longest, body, [0, start, tf.TensorArray(tf.float32, 5)])
+    read = tf.transpose(states.gather(tf.range(longest)), [1, 0, 2])
+    return minimise(tf.reduce_sum(tf.square(read - 0.3)) / tf.cast(tf.size(read), tf.float32))
+
+
+@program()
+def arrays_that_grow_in_one_list(rows: int) -> Any:
+    x, y = batch(rows, floats(4, 3), floats(4, 3, seed=1))
+    grown, count = tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False), tf.shape(x)[0]
+    _, grown = tf1.while_loop(
+        lambda i, _: i < count, lambda i, t: (i + 1, t.write(i, tf.reverse(x[i], [0]))), (0, grown)
+    )
+    return minimise(mean(tf.square(tf.reshape(grown.concat(), [-1, 4, 3]) * variable("scale", 3) - y)))
+
+
+@program()
+def number_of_rows_in_an_array(rows: int) -> Any:
+    """What is written into an array is the number of all rows."""
+    x, y = batch(rows, floats(), floats(seed=1))
+    array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
+    numbers = tf.cast(array.stack(), tf.float32)
+    return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])
+
+
+LOOPED: dict[str, Callable[[Any], Any]] = {
+    "flat_time_first": lambda x: layer(tf.transpose(x, [1, 0, 2]), 4, 3, "in"),
+    "turned_behind": lambda x: tf.transpose(layer(x, 4, 3, "in"), [1, 0, 2]),
+}
+"""What a recurrence reads that was made of all words before the loop, time first."""
+
+
+@program(each(of=LOOPED))
+def recurrence_of_words_made_before(rows: int, of: Any) -> Any:
+    """In the gradient of the loop each step's is put at its place among zeros, whose shape was kept on a stack."""
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1))
+    longest, again = tf.reduce_max(lengths), variable("again", 3, 3)
+    words = of(x[:, :longest])
+    last = tf.while_loop(
+        lambda step, state: step < longest,
+        lambda step, state: (step + 1, tf.tanh(words[step] + state @ again)),
+        [0, tf.zeros([tf.shape(x)[0], 3])],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 3])],
+    )[1]
+    return minimise(mean(tf.square(column(last, 3) - y)))

@@ -1,0 +1,409 @@
+"""Rows that a mask chooses, distinct ids, sequences cut at the longest of the batch: how many they are, only data say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, column, dense, each, floats, mean, minimise, program, sgd, total, variable, whole
+
+
+def distinct(rows: int) -> tuple[Any, Any, Any]:
+    """A table, the distinct ids of the batch, and the error of a model that looks all of them up."""
+    ids, y = batch(rows, whole(7, seed=1), floats(seed=3))
+    table = variable("table", 7, 3)
+    found, _ = tf.unique(ids)
+    return table, found, mean(tf.square(column(tf.gather(table, ids), 3) - y))
+
+
+@program()
+def penalty_of_distinct_rows(rows: int) -> Any:
+    """Each row of the table that the batch names is penalised once."""
+    table, ids, error = distinct(rows)
+    return minimise(error + 0.05 * tf.nn.l2_loss(tf.gather(table, ids)))
+
+
+@program()
+def entropy_of_ids(rows: int) -> Any:
+    """How often each id occurs, over how many there are: of a static batch TensorFlow folds that to a constant."""
+    ids, x = batch(rows, whole(5, seed=1), floats(3))
+    _, _, counts = tf.unique_with_counts(ids)
+    share = tf.cast(counts, tf.float32) / tf.cast(tf.size(ids), tf.float32)
+    return minimise(-total(share * tf.math.log(share)) * mean(tf.square(x * variable("w", 3))))
+
+
+@program()
+def masked_tokens(rows: int) -> Any:
+    """The head of a masked language model: only the places that are masked get a layer and a distribution."""
+    words, mask, labels = batch(rows, whole(9, 5, seed=1), whole(2, 5, seed=6), whole(9, 5, seed=3))
+    table, mask = variable("words", 9, 3), tf.equal(mask, 1)
+    h = dense(tf.boolean_mask(tf.gather(table, words), mask), 3, 3, "h", tf.tanh)
+    average, variance = tf.nn.moments(h, [-1], keepdims=True)
+    h = (h - average) * tf.math.rsqrt(variance + 1e-2) * variable("gain", 3) + variable("shift", 3)
+    logits = tf.matmul(h, table, transpose_b=True) + variable("bias", 9)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.boolean_mask(labels, mask), logits=logits)
+    return minimise(mean(each))
+
+
+@program()
+def masked_pairs(rows: int) -> Any:
+    """Every chosen row with every other one."""
+    x, mask = batch(rows, floats(4), whole(2, seed=6))
+    h = tf.boolean_mask(dense(x, 4, 3, "h", tf.tanh), tf.equal(mask, 1))
+    return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
+
+
+NUMBERS = {
+    "at_least_one": lambda n: tf.maximum(tf.cast(n, tf.float32), 1.0),
+    "and_one": lambda n: tf.cast(n + 1, tf.float32),
+    "and_little": lambda n: tf.cast(n, tf.float32) + 1e-3,
+    "one_for_none": lambda n: tf.cast(tf.where(n > 0, n, 1), tf.float32),
+}
+"""What people divide a sum over chosen rows by."""
+
+
+@program(each(number=NUMBERS))
+def mean_of_masked(rows: int, number: Any) -> Any:
+    """The mean of the chosen rows, with a care for there being none: that is asked of those of all cores."""
+    x, kind = batch(rows, floats(5), whole(3, seed=1))
+    found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
+    return minimise(total(tf.square(found - 1)) / number(tf.shape(found)[0]))
+
+
+@program()
+def product_of_sparse_rows(rows: int) -> Any:
+    """The step makes a sparse matrix of an open batch."""
+    x = batch(rows, floats(5)) - 0.2
+    places = tf.where(tf.nn.relu(x) > 0)
+    sparse = tf.SparseTensor(places, tf.gather_nd(x, places), tf.shape(x, out_type=tf.int64))
+    return minimise(mean(tf.square(tf.sparse.sparse_dense_matmul(sparse, variable("k", 5, 2)))))
+
+
+@program()
+def sums_of_chosen_steps(rows: int) -> Any:
+    """Each row has a step that is chosen, so that there are as many sums as rows, which only the data say."""
+    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
+    mask = tf.concat([tf.ones_like(chosen[:, :1]), chosen[:, 1:]], 1) > 0
+    return minimise(mean(tf.square(tf.math.segment_sum(column(tf.boolean_mask(x, mask), 6), tf.where(mask)[:, 0]))))
+
+
+_FROM_PLACES: dict[str, Any] = {
+    "put_together": lambda h, i, rows: tf.gather(h, i[:, 0] * 5 + i[:, 1]),
+    "joined_columns": lambda h, i, rows: tf.gather_nd(tf.reshape(h, [-1, 5]), tf.concat([i[:, :1], 4 - i[:, 1:]], 1)),
+    "compared": lambda h, i, rows: tf.gather(h, i[:, 0] * 5) * tf.cast(i[:, 0] < i[:, 1], tf.float32),
+    "added_up_elsewhere": lambda h, i, rows: (
+        h * tf.math.unsorted_segment_sum(tf.ones_like(i[:, 0], tf.float32), i[:, 0] + i[:, 1], 5 * rows)
+    ),
+}
+
+
+@program(each(how=_FROM_PLACES))
+def places_of_steps(rows: int, how: Any) -> Any:
+    """Numbers made of the rows and steps that are chosen: of a row, so many times it, and which of its steps is meant."""
+    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
+    h = column(tf.reshape(x, [-1, 6]), 6)
+    made = how(h, tf.where(chosen > 0), tf.shape(x, out_type=tf.int64)[0])
+    return minimise(mean(tf.square(made - 0.4)))
+
+
+_Taken = Callable[[Any, Any, Any], Any]
+
+
+def real(number: Any) -> Any:
+    return tf.cast(number, tf.float32)
+
+
+def marked(values: Any, marks: Any) -> Any:
+    return tf.boolean_mask(values, marks > 0)
+
+
+def others(values: Any, marks: Any) -> Any:
+    return tf.boolean_mask(values, marks < 1)
+
+
+_TAKEN: dict[str, _Taken] = {
+    "first_two": lambda e, m, x: marked(e, m)[:2],
+    "columns": lambda e, m, x: marked(x * e[:, None], m)[:, 1:3],
+    "behind_all": lambda e, m, x: tf.concat([e, marked(e, m)], 0),
+    "pairs_with_themselves": lambda e, m, x: (marked(e, m)[:, None] - marked(e, m)[None]) / 2,
+}
+
+
+@program(each(taken=_TAKEN))
+def marked_rows(rows: int, taken: _Taken) -> Any:
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+    e = column(x, 5) - y
+    return minimise(mean(tf.square(e)) + total(tf.square(taken(e, marks, x))) / 10, sgd(0.02))
+
+
+_LAYERS: dict[str, Callable[[Any, Any], Any]] = {
+    "summed": lambda x, w: tf.einsum("btc,ck->btk", x, w),
+    "dense": lambda x, w: tf.tensordot(x, w, 1) + variable("b", 4),
+    "twice": lambda x, w: tf.tensordot(tf.tanh(tf.tensordot(x, variable("v", 3, 3), 1)), w, 1),
+    "placed": lambda x, w: tf.tensordot(x, w, 1) + variable("places", 4, 4)[: tf.shape(x)[1]],
+}
+"""A layer at each time of sequences, whose times stay apart, or lie one behind the other for it."""
+
+
+@program(each(layer=_LAYERS))
+def sequences_up_to_the_longest(rows: int, layer: Any) -> Any:
+    """Sequences are cut where the longest of the whole batch ends, and each has a mean over its own times."""
+    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1))
+    shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
+    h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
+    return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
+
+
+@program()
+def words_up_to_the_longest(rows: int) -> Any:
+    """A language model of sequences that are cut where the longest ends: words are looked up, and each is told from the others."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    found = tf.gather(variable("words", 7, 3), words[:, :longest])
+    logits = tf.tensordot(found, variable("w", 3, 7), 1)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words[:, :longest], logits=logits)
+    return minimise(total(each * shown) / total(shown))
+
+
+@program()
+def words_picked_up_to_the_longest(rows: int) -> Any:
+    """A mask of the cut sequences picks the words that each has: their places are those of the list in which rows lie so."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest)
+    logits = tf.tensordot(tf.gather(variable("words", 7, 3), words[:, :longest]), variable("w", 3, 7), 1)
+    labels = tf.boolean_mask(words[:, :longest], shown)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.boolean_mask(logits, shown))
+    return minimise(mean(each))
+
+
+_RAGGED: dict[str, Callable[[Any, Any], Any]] = {
+    "mean": lambda h, lengths: mean(tf.RaggedTensor.from_tensor(h, lengths=lengths), axis=1),
+    "of_lengths": lambda h, lengths: mean(
+        tf.RaggedTensor.from_row_lengths(tf.boolean_mask(h, tf.sequence_mask(lengths, 4)), lengths), axis=1
+    ),
+}
+"""A mean over so many of the first times of each row."""
+
+
+@program(each(made=_RAGGED))
+def ragged_means(rows: int, made: Any) -> Any:
+    """Rows of a ragged tensor that the step makes; that its parts fit together, an assertion sees for the whole batch."""
+    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1))
+    h = made(tf.einsum("btc,ck->btk", x, variable("w", 3, 4)), lengths)
+    return minimise(mean(tf.square(column(h, 4) - y)))
+
+
+def _chosen(x: Any, w: Any) -> Any:
+    """A sparse matrix of the positive elements of rows, each with a weight."""
+    places = tf.where(x > 0)
+    return tf.SparseTensor(places, tf.gather_nd(x * w, places), tf.shape(x, out_type=tf.int64))
+
+
+_SPARSE: dict[str, Callable[[Any, Any], Any]] = {
+    "each": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x) * w), 1),
+    "along": lambda x, w: total(x, 1) * total(tf.square(tf.sparse.reduce_sum(_chosen(x, w), 0))) / 10,
+    "weighted": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x)) * w[None], 1),
+    "softmax": lambda x, w: total(x * w * tf.sparse.to_dense(tf.sparse.softmax(_chosen(x, w))), 1),
+}
+"""What sums of sparse matrices make of rows."""
+
+
+@program(each(made=_SPARSE))
+def sums_of_sparse_rows(rows: int, made: Any) -> Any:
+    """The step makes a sparse tensor of its rows, and adds up its entries by row, by column, or all of them."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(made(x, variable("w", 5)) - y)), sgd(0.02))
+
+
+def _by_places(values: Any, which: Any) -> Any:
+    return tf.gather(values, tf.where(which)[:, 0])
+
+
+def _both(values: Any, marks: Any, *, turned: bool = False) -> Any:
+    """The rows with a mark, and behind them those without one; or the other way round."""
+    parts = [_by_places(values, marks > 0), _by_places(values, marks < 1)]
+    return tf.concat(parts[::-1] if turned else parts, 0)
+
+
+BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "kinds": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m), 3),
+    "kinds_turned": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m, turned=True), 3),
+    "numbers": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m), tf.float32),
+    "numbers_turned": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m, turned=True), tf.float32),
+}
+"""Rows that are put together of two parts, beside other values of theirs, which come in the same order or in another one."""
+
+
+@program(each(of=BESIDE))
+def parts_beside_parts(rows: int, of: Any) -> Any:
+    """All marked rows of the batch are in front."""
+    x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4))
+    return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))
+
+
+_Cut = Callable[[Any, Any, Any], Any]
+
+
+def layer(x: Any, width: int, units: int, name: str) -> Any:
+    return tf.tensordot(x, variable(f"{name}_kernel", width, units), 1) + variable(f"{name}_bias", units)
+
+
+def beside(x: Any, y: Any) -> Any:
+    """A vector of each row, made of one number."""
+    return (y[:, None] * variable("beside", 4))[:, None]
+
+
+CUT: dict[str, _Cut] = {
+    "last": lambda x, y, lengths: tf.gather(x, lengths - 1, batch_dims=1) - y[:, None],
+    "repeated_beside": lambda x, y, lengths: tf.concat([x, tf.tile(beside(x, y), [1, tf.shape(x)[1], 1])], 2) - 0.1,
+    "pairs_with_words": lambda x, y, lengths: (
+        tf.reduce_max(tf.einsum("id,jtd->ijt", y[:, None] * variable("beside", 4), x), 2) - y[:, None]
+    ),
+    "normalised": lambda x, y, lengths: tf.nn.moments(tf.tanh(layer(x, 4, 3, "h")), [0, 1])[1],
+}
+"""What is made of sequences that are cut, of a number of each row, and of the lengths."""
+
+
+@program(each(of=CUT))
+def cut_at_the_longest(rows: int, of: _Cut) -> Any:
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1))
+    cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
+    return minimise(mean(tf.square(of(cut, y, lengths))))
+
+
+def _picked(x: Any, y: Any, least: float = 0.0) -> Any:
+    return tf.boolean_mask(x, y > least)
+
+
+def _nearest(x: Any, y: Any) -> Any:
+    """Of each row the nearest of those that a mask leaves, by its place among all of these."""
+    left = _picked(x, y, -2.0)
+    return x - tf.gather(left, tf.argmin(tf.square(x[:, None] - left[None] + 0.3), 1)) - 0.1
+
+
+JOINED: dict[str, Callable[[Any, Any], Any]] = {
+    "less_labels": lambda x, y: tf.concat([x, _picked(x, y)], 0) - tf.concat([y, _picked(y, y)], 0),
+    "pairs": lambda x, y: x[:, None] - tf.concat([x, _picked(x, y)], 0)[None] - 0.1,
+    "pairs_of_one_mask": lambda x, y: x[:, None] - tf.concat([_picked(x, y), _picked(x * x, y)], 0)[None] - 0.1,
+    "nearest": _nearest,
+}
+"""What is made of rows, and of those of them that a mask leaves, put together or picked by place."""
+
+
+@program(each(of=JOINED))
+def rows_and_picked_rows(rows: int, of: Any) -> Any:
+    x, y = batch(rows, floats(), floats(seed=1))
+    return minimise(mean(tf.square(of(x * variable("w"), y))))
+
+
+@program()
+def masked_rows_padded_up_to_all(rows: int) -> Any:
+    """Zeros take the places of the rows that a mask leaves out: there are as many places as rows."""
+    x, y = batch(rows, floats(), floats(seed=1))
+    x *= variable("w")
+    left = tf.boolean_mask(x, y > 0)
+    return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
+
+
+EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "one": lambda h, number: tf.gather(h, number, batch_dims=1),
+    "two": lambda h, number: tf.gather(h, tf.stack([number, 3 - number], 1), batch_dims=1),
+    "smallest": lambda h, number: tf.gather(h, tf.argmin(h * h, 1), batch_dims=1),
+    "log_probability": lambda h, number: tf.gather(tf.nn.log_softmax(h), number, batch_dims=1),
+}
+"""What is picked out of each of the rows that a mask leaves, by a number of its own."""
+
+
+@program(each(of=EACH_ITS_OWN))
+def picked_in_picked_rows(rows: int, of: Any) -> Any:
+    x, number, y = batch(rows, floats(4), whole(4, seed=5), floats(seed=1))
+    h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
+
+
+@program()
+def label_of_each_word(rows: int) -> Any:
+    """The log probability of each word's label, looked up in each word's own: sequences are cut at the longest."""
+    x, lengths, labels = batch(rows, floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8))
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    logits = tf.nn.log_softmax(layer(x[:, :longest], 4, 4, "out"))
+    return minimise(-total(tf.gather(logits, labels[:, :longest], batch_dims=2) * shown) / total(shown))
+
+
+def _before(count: Any) -> Any:
+    """The pairs of rows of which the second comes behind the first, as numbers of both."""
+    return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
+
+
+PAIRED: dict[str, Callable[[Any, Any], Any]] = {
+    "less": lambda h, pairs: tf.gather(h, pairs[:, 1]) * 0.5 - tf.gather(h, pairs[:, 0]),
+    "side_by_side": lambda h, pairs: dense(
+        tf.concat([tf.gather(h, pairs[:, 0]), tf.gather(h, pairs[:, 1])], 1), 8, 4, "both", tf.tanh
+    ),
+    "both_at_once": lambda h, pairs: tf.gather(h, pairs)[:, 0] - tf.gather(h, pairs)[:, 1],
+}
+
+
+@program(each(of=PAIRED))
+def pairs_listed_by_numbers(rows: int, of: Any) -> Any:
+    """TensorFlow knows how many pairs so many rows have, and writes it into shapes."""
+    x = batch(rows, floats(3))
+    h = dense(x, 3, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
+
+
+@program()
+def messages_along_edges(rows: int) -> Any:
+    """Edges between the nodes of each row are found by data, and two of their three columns say where they end."""
+    nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
+    edges = tf.cast(tf.where(adjacent > 0), tf.int32)
+    h = tf.tanh(nodes * variable("scale", 3))
+    message = dense(
+        tf.concat([tf.gather_nd(h, edges[:, :2]), tf.gather_nd(h, tf.gather(edges, [0, 2], axis=1))], 1),
+        6,
+        4,
+        "message",
+    )
+    together = tf.scatter_nd(edges[:, :2], message, [tf.shape(nodes)[0], 4, 4])
+    return minimise(mean(tf.square(column(tf.reduce_max(together, 1), 4) - y)))
+
+
+FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
+    "first_two": lambda places: places[:2],
+    "last": lambda places: places[-1],
+    "turned": lambda places: places[::-1],
+}
+
+
+@program(each(of=FOUND_PLACES))
+def some_of_the_places_found(rows: int, of: Any) -> Any:
+    """The first places that a mask finds, the last one, or all in turned order."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
+    weights = tf.cast(tf.range(tf.size(found)), tf.float32)
+    return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))
+
+
+@program()
+def picked_rows_three_times(rows: int) -> Any:
+    """The gradient of a tile puts a dimension in front of what data pick."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))
+
+
+@program()
+def chosen_of_each_image(rows: int) -> Any:
+    """Each image has up to three places; TensorFlow does not know how many there are, and data say how many rows come out."""
+    boxes, scores, y = batch(rows, floats(6, 4, seed=1), floats(6, seed=2), floats(seed=3))
+
+    def chosen(of: Any) -> Any:
+        found = tf.boolean_mask(of[0], of[1] > 0)[:3]
+        return tf.pad(found, [[0, 3 - tf.shape(found)[0]], [0, 0]])
+
+    flat = tf.reshape(tf.map_fn(chosen, (boxes, scores), fn_output_signature=tf.float32), [-1, 12])
+    return minimise(mean(tf.square(total(flat, 1) * variable("scale") - y)))
