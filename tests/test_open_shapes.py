@@ -24,7 +24,11 @@ def _losses(model: Path, cores: int, **options: object) -> list[float]:
 def _save(folder: Path, *, one_shot: bool, rows: int = 16) -> Path:
     with tf.Graph().as_default():
         dataset = tf1.data.Dataset.from_tensor_slices(ROWS).repeat()
-        dataset = dataset.batch(rows, drop_remainder=True) if one_shot else dataset.batch(tf.constant(8, tf.int64) + (rows - 8))
+        dataset = (
+            dataset.batch(rows, drop_remainder=True)
+            if one_shot
+            else dataset.batch(tf.constant(8, tf.int64) + (rows - 8))
+        )
         make = tf1.data.make_one_shot_iterator if one_shot else tf1.data.make_initializable_iterator
         w = tf1.get_variable("w", initializer=np.float32([[1], [2]]))
         loss = tf.reduce_mean(tf.square(make(dataset).get_next() @ w - 1))

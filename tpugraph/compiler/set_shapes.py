@@ -29,11 +29,16 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
         node, _, port = name.partition(":")
         dims = [size.strip() for size in sizes.split(",")]
         if not name or not all(size == "?" or size.isdigit() for size in dims) or not (port or "0").isdigit():
-            raise UsageError(f"--set_shape={text} is not of the form NODE:DIMS", fix="as in --set_shape=IteratorGetNext:32,4")
+            raise UsageError(
+                f"--set_shape={text} is not of the form NODE:DIMS", fix="as in --set_shape=IteratorGetNext:32,4"
+            )
         if node not in graph:
             raise UsageError(f"--set_shape names no node of the graph: '{node}'", origin=graph.source,
                              fix=did_you_mean(node, [n.name for n in graph], "`tpugraph inspect MODEL` lists nodes"))  # fmt: skip
         source, shape = graph[node], tuple(None if size == "?" else int(size) for size in dims)
+        if int(port or 0) >= len(source.outputs or ()):
+            raise UsageError(f"--set_shape={text}: '{node}' has no output {port or 0}", origin=graph.source,
+                             fix=f"name one of 0 to {len(source.outputs or ()) - 1}")  # fmt: skip
         tensor = source.out(int(port or 0))
         if source.op in ops.GET_NEXT:
             shapes_of_element = source.attr("output_shapes")
@@ -42,7 +47,9 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
             continue
         uses = source.uses(tensor.port)
         if not uses:
-            raise UsageError(f"--set_shape: nothing reads '{tensor}'", origin=graph.source, fix="name an output that is read")
+            raise UsageError(
+                f"--set_shape: nothing reads '{tensor}'", origin=graph.source, fix="name an output that is read"
+            )
         ensured = graph.add("EnsureShape", f"{node}/shape_set", [tensor], source=source, device=source.device,
                             attrs={"T": tensor.dtype, "shape": attrs.encode(shape)})  # fmt: skip
         for use in uses:
