@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
-from tpugraph.analysis.placements import SUM, Placement, Shard
+from tpugraph.analysis.placements import Placement, Shard
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed, refuse_uneven
 from tpugraph.spmd.demands import Demands
-from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import UsageError
 from tpugraph.tpu.pipeline import Pass
 
@@ -57,7 +56,7 @@ class Partition(Pass):
         roles, rows, cores = graph.roles, batch_of(graph), self.num_replicas
         loss = graph.tensor(roles.loss.name) if roles.mode == "train" else None
         if cores == 1:
-            graph.keep(Partitioned(1, rows, str(loss or ""), "whole", "one core has the whole batch"))
+            graph.keep(Partitioned(1, rows, str(loss or "")))
             return
         refuse_uneven(graph, rows, cores)
         seeds = {_split(graph, t, p, cores): p for t, p in fed(graph, cores).items()}
@@ -67,16 +66,9 @@ class Partition(Pass):
         share, leaving = "" if loss is None else str(step.share_of_loss(loss)), step.leaving()
         _tell_local_shapes(graph, seeds)
         shapes.infer(graph)
-        how = None if loss is None else _kind(demands.placing, loss)
-        graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, how, "the plain step at its own batch",
-                               step.notes(), {str(t): p for t, p in leaving.items()}, step.conversions.made,
-                               step.conversions.gathered, step.conversions.combined))  # fmt: skip
-
-
-def _kind(placing: Placing, loss: Tensor) -> str:
-    verdict = placing.verdicts.get(loss.node)
-    averaged = verdict is not None and verdict.averaged
-    return "mean" if averaged else "sum" if placing.made(loss) == SUM else "whole"
+        graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, step.notes(),
+                               {str(t): p for t, p in leaving.items()}, step.conversions.made, step.conversions.gathered,
+                               step.conversions.combined))  # fmt: skip
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
@@ -104,5 +96,5 @@ def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:
-            told = [attrs.encode(shape) for _, shape in node.outputs or ()] if in_cluster(node) else None
+            told = [shape for _, shape in node.outputs or ()] if in_cluster(node) else None
             graph.set_attr(node, "_output_shapes", told)

@@ -50,9 +50,8 @@ class ReplicaProgram(Pass):
         leaving = _leaving(graph)
         unified = {} if self.num_replicas == 1 else self._unify(graph, cores)
         share = cores.share(graph.tensor(graph.roles.loss.name))
-        reason = f"a replica program, replicated as it is on {counted(self.num_replicas, 'core')}"
-        graph.keep(Partitioned(self.num_replicas, batch_of(graph), str(share), "mean", reason, leaving=leaving,
-                               unified=unified))  # fmt: skip
+        note = f"a replica program, replicated as it is on {counted(self.num_replicas, 'core')}: the loss is the mean of theirs"
+        graph.keep(Partitioned(self.num_replicas, batch_of(graph), str(share), (note,), leaving, unified=unified))
 
     def _check_groups(self, graph: Graph) -> None:
         """The program was traced for as many replicas as there are cores, which combine all of their values."""

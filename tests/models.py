@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops, roles, testing
+from tpugraph.analysis.batched_input import rows_read
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import PASSES
 from tpugraph.roles.findings import Finding, Roles, Variable
@@ -56,6 +57,22 @@ class Model:
     def recorded(self, mode: str) -> Training:
         with np.load(self.folder / f"final_{mode}.npz") as values:
             return Training(self.losses(mode), {key: values[key] for key in values.files})
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """The rows that a step of the plain graph reads."""
+        graph = self.graph()
+        graph.roles = roles.find(graph)
+        return rows_read(graph) or 0
+
+    def options(self, mode: str) -> dict[str, Any]:
+        """How the recorded graph is converted for what was recorded: ``global8`` reads 8 times the rows."""
+        return {"random": "plain", "global_batch": 8 * self.rows if mode == "global8" else 0}
+
+    def assert_recorded(self, found: Training, mode: str) -> None:
+        """The losses of the first ten steps closely; later ones and variables as TensorFlow 1.15 sums in another order."""
+        np.testing.assert_allclose(found.losses[:10], self.losses(mode)[:10], rtol=1e-5)
+        testing.assert_same_training(found, self.recorded(mode), relative=1e-3, absolute=1e-5)
 
     def graph(self, file: str = "model.pb") -> Graph:
         """The graph; ``model.pb`` may be stored compressed."""

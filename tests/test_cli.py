@@ -132,12 +132,12 @@ def test_the_examples_parse(name: str) -> None:
 
 def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
     parsed = flags.parse(
-        table.RUN, ["--batch-mode=global", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
+        table.RUN, ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
     )
-    assert (parsed.model, parsed["batch_mode"], parsed["num_replicas"]) == ("m.pb", "global", 4)
+    assert (parsed.model, parsed["batch_norm"], parsed["num_replicas"]) == ("m.pb", "per_core", 4)
     assert parsed["rebind"] == ["a-b=c-d"]
     assert parsed["json"] is True
-    assert parsed.given == {"batch_mode", "num_replicas", "rebind", "json"}
+    assert parsed.given == {"batch_norm", "num_replicas", "rebind", "json"}
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,15 @@ def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
         (["m", "--num_replicas=two"], "--num_replicas=two is not a whole number of at least 1", "number of cores"),
         (["m", "--num_replicas=0"], "--num_replicas=0 is not a whole number of at least 1", "number of cores"),
         (
-            ["m", "--batch_mode=both"],
-            "--batch_mode=both is none of per_replica, global",
-            "--batch_mode=per_replica|global",
+            ["m", "--random=both"],
+            "--random=both is none of per_core, plain",
+            "--random=per_core|plain",
+        ),
+        (["m", "--batch_mode=global"], "--batch_mode is gone", "--global_batch=G has it read G rows"),
+        (
+            ["m", "--loss_reduction=mean"],
+            "--loss_reduction is gone",
+            "the loss and the gradients are those of the plain",
         ),
         (["m", "--report"], "--report needs a value", "--report=FILE.json"),
         ([], "needs a MODEL", "tpugraph convert model_dir"),
@@ -199,7 +205,7 @@ def test_convert_writes_beside_the_model_by_default(tmp_path: Path, capsys: pyte
     model.write_bytes((IRIS / "model.pb").read_bytes())
     assert cli.main(["convert", str(model), f"--report={tmp_path / 'r.json'}", *FLAGS]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pb", "model_tpu.pb", "r.json"]
-    assert "global batch 64 = 2 cores x 32" in capsys.readouterr().out
+    assert "global batch 32 = 2 cores x 16" in capsys.readouterr().out
     assert json.loads((tmp_path / "r.json").read_text())["num_replicas"] == 2
 
 
@@ -214,7 +220,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["convert", str(IRIS / "model.pb"), *arguments]) == 0
     assert list(tmp_path.iterdir()) == []
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["report"]["batch"]["global"] == 64
+    assert json.loads(captured.out)["report"]["batch"]["global"] == 32
     assert "nothing was written" in captured.err
 
 
@@ -236,7 +242,7 @@ def test_run_trains_and_goes_on_where_it_stopped(
     common = ["run", str(converted), f"--model_dir={folder}", f"--losses={losses}"]
     assert cli.main([*common, "--steps=14", f"--checkpoint={IRIS / 'model.ckpt-0'}", "--save-steps=6"]) == 0
     first = capsys.readouterr().out
-    assert "global batch 256 = 8 cores x 32" in first
+    assert "global batch 32 = 8 cores x 4" in first
     assert "step 14 of 14" in first
     assert sorted(path.name for path in folder.glob("*.index")) == [f"model.ckpt-{n}.index" for n in (12, 14, 6)]
     assert cli.main([*common, "--steps=10", "--json"]) == 0
@@ -244,7 +250,7 @@ def test_run_trains_and_goes_on_where_it_stopped(
     assert f"restored {folder}/model.ckpt-14 at step 14" in captured.err
     result = json.loads(captured.out)
     assert (result["steps"], result["global_step"], result["interrupted"]) == (10, 24, False)
-    assert losses_in(losses) == pytest.approx(golden("global8"), rel=1e-3)
+    assert losses_in(losses) == pytest.approx(golden("plain"), rel=1e-4)
 
 
 def test_run_converts_a_plain_graph_and_a_relative_folder_resumes(
@@ -312,7 +318,7 @@ def test_inspect_of_a_plain_graph(capsys: pytest.CaptureFixture[str]) -> None:
 def test_inspect_of_a_converted_graph(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", str(converted)]) == 0
     text = capsys.readouterr().out
-    for words in ("a TPU graph", "cores       8", "loop        6 steps", "tpugraph/train", "int32[32]", "dense/kernel"):
+    for words in ("a TPU graph", "cores       8", "loop        6 steps", "tpugraph/train", "int32[4]", "dense/kernel"):
         assert words in text
 
 

@@ -239,9 +239,9 @@ def test_a_loss_that_is_none(name: str, words: str, block: Block) -> None:
 
 
 def test_a_batch_that_does_not_divide_names_sizes_that_do(block: Block) -> None:
-    error = block("convert", IRIS / "model.pb", "--batch_mode=global", "--num_replicas=5", "-o", "o.pb")
+    error = block("convert", IRIS / "model.pb", "--num_replicas=5", "-o", "o.pb")
     assert "a batch of 32 rows cannot be split over 5 cores" in error
-    assert "30 or 35" in error
+    assert "--num_replicas=4 (cores that divide 32: 4, 2, 1), or a batch of 30 or 35 rows" in error
 
 
 # --------------------------------------------------------------------------- running

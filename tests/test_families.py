@@ -15,7 +15,6 @@ from tpugraph import testing
 
 pytestmark = pytest.mark.slow
 
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  # global8: TensorFlow 1.15 at 8 times the batch sums in another order
 PLAIN = [name for name in folders(FAMILIES, "plain") if name != "gan_estimator"]
 GLOBAL8 = [name for name in folders(FAMILIES, "global8") if name != "gan_estimator"]
 
@@ -23,41 +22,42 @@ GLOBAL8 = [name for name in folders(FAMILIES, "global8") if name != "gan_estimat
 def test_every_family_is_compared() -> None:
     # GANEstimator trains by three Session.run calls a step in a hook, which no single train op does.
     assert {folder.name for folder in FAMILIES.iterdir()} == {*PLAIN, "gan_estimator"}
-    assert set(PLAIN) - set(GLOBAL8) == {"bn_mean", "keras_bn_functional"}  # statistics of 8 cores are no one batch's
+    assert set(PLAIN) - set(GLOBAL8) == {"bn_mean", "keras_bn_functional"}  # recorded at their own batch alone
     assert len(GLOBAL8) == 29
 
 
-# The corpus of test_truth trains in loops of 1, 5, 6 and 24 steps; here one step a loop is one family's in three,
-# of which the suite has every other and the gate the others.
-LOOPS = [(name, 24) for name in GLOBAL8 if runs(True)] + [(name, 1) for name in part(GLOBAL8[::3], 2)]
+CASES = [
+    (name, cores, (24, 7, 1)[(place + at) % 3])
+    for place, name in enumerate(PLAIN)
+    for at, cores in enumerate(cores for cores in (4, 2, 8, 1) if family(name).golden["batch"] % cores == 0)
+    if runs(at == place % 2)
+]
+"""Name, cores and steps per loop; the suite has one number of cores of each family."""
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("name", "iterations"), LOOPS)
-def test_eight_cores_train_as_one_on_the_whole_batch(name: str, iterations: int) -> None:
+@pytest.mark.parametrize(("name", "cores", "iterations"), CASES)
+def test_cores_train_as_the_plain_graph(name: str, cores: int, iterations: int) -> None:
+    trained(name, "plain", cores, iterations)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", part(GLOBAL8, 3))
+def test_eight_cores_train_on_eight_times_the_batch(name: str) -> None:
+    trained(name, "global8", 8, 24)
+
+
+def trained(name: str, mode: str, cores: int, iterations: int) -> None:
     model = family(name)
     found = testing.run_on_cores(
         model.graph(),
-        steps=len(model.losses("global8")),
-        num_replicas=8,
+        steps=len(model.losses(mode)),
+        num_replicas=cores,
         checkpoint=model.checkpoint,
         iterations_per_loop=iterations,
+        **model.options(mode),
     )
-    testing.assert_same_training(found, model.recorded("global8"), relative=RELATIVE, absolute=ABSOLUTE)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", part(PLAIN, 2))
-def test_one_core_trains_as_the_plain_graph(name: str) -> None:
-    model = family(name)
-    found = testing.run_on_cores(
-        model.graph(),
-        steps=len(model.losses("plain")),
-        num_replicas=1,
-        checkpoint=model.checkpoint,
-        iterations_per_loop=7,
-    )
-    testing.assert_same_training(found, model.recorded("plain"), relative=1e-4, absolute=1e-5)
+    model.assert_recorded(found, mode)
 
 
 @pytest.mark.parametrize("name", ["ema", "sgd_assign", "keras_small", "slim_model", "strings_tables"])
@@ -73,7 +73,7 @@ def test_gan_with_three_runs_a_step_is_refused_with_its_train_ops() -> None:
         testing.run_on_cores,
         family("gan_estimator").graph(),
         steps=1,
-        num_replicas=8,
+        num_replicas=4,
         words=["several train ops", "discriminator_train", "generator_train", "--train_op="],
         max_length=1200,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, t
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
-from tpugraph.support.errors import ConversionError
 
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 mean, total = tf.reduce_mean, tf.reduce_sum
@@ -146,27 +144,7 @@ def test_one_core_has_the_whole_batch(case: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        "mean",
-        "sum",
-        "pairs",
-        "root",
-    ],
+    ["mean", "sum", "pairs", "root"],
 )
 def test_one_row_on_each_core(case: str) -> None:
     assert_cores_are_the_whole_batch(lambda rows: build(LOSSES[case], rows), **CLOSE, rows=1)
-
-
-def test_a_number_that_may_be_half_the_rows_is_never_guessed() -> None:
-    """TensorFlow writes ``tf.size`` of a static shape as a constant, which says no more than a literal."""
-    with contextlib.suppress(ConversionError):
-        assert_cores_are_the_whole_batch(
-            lambda rows: build(lambda p, t, h, n: mean(tf.square(p - t)[: tf.size(p) // 2]), rows), **CLOSE
-        )
-
-
-@pytest.mark.parametrize("kind", ["mean", "sum"])
-def test_what_the_user_insists_on_is_noted(kind: str) -> None:
-    (note,) = convert(trace(lambda: build(LOSSES["variance"], 8)), num_replicas=2, loss_reduction=kind).report["notes"]
-    assert f"--loss_reduction={kind} decides how cores combine" in note
-    assert convert(trace(lambda: build(LOSSES["variance"], 8)), num_replicas=2).report["notes"] == []

@@ -46,7 +46,7 @@ def test_a_shape_that_is_set_is_split(tmp_path: Path) -> None:
 
 def test_batches_of_another_shape_than_was_set_end_the_run(tmp_path: Path) -> None:
     model = _save(tmp_path, one_shot=False)
-    with pytest.raises(TpuGraphError, match="Incompatible shapes|expected"):
+    with pytest.raises(TpuGraphError, match="Incompatible shapes"):
         _losses(model, 4, set_shape=("IteratorGetNext:32,2",))
 
 

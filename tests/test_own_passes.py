@@ -110,7 +110,7 @@ def test_the_ellipsis_stands_for_the_passes_between_its_neighbours() -> None:
 
     assert names("...") == NAMES
     assert names("prune,...,placement") == NAMES[: NAMES.index("placement") + 1]
-    assert names("placement,...,split-batch") == ["placement", "split-batch"]
+    assert names("placement,...,batch-norm") == ["placement", "batch-norm"]
     assert issubclass(Pass, object)
 
 

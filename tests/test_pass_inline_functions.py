@@ -483,11 +483,9 @@ ENGINES: list[tuple[str, int, dict[str, Any]]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "cores", "options"), ENGINES, ids=str)
 def test_every_engine_trains_as_the_plain_graph(name: str, cores: int, options: dict[str, Any]) -> None:
-    whole, split = (
-        trace(functools.partial(model, name, rows), resource=True, functional=True) for rows in (4 * cores, 4)
-    )
-    expected = testing.run_plain(whole, steps=6)
-    with TPUSession(convert(split, num_replicas=cores, iterations_per_loop=3), **options) as session:
+    made = functools.partial(trace, functools.partial(model, name, 4 * cores), resource=True, functional=True)
+    expected = testing.run_plain(made(), steps=6)
+    with TPUSession(convert(made(), num_replicas=cores, iterations_per_loop=3), **options) as session:
         session.initialize()
         np.testing.assert_allclose(session.train(6), expected.losses, rtol=2e-5)
         for key, value in session.values().items():

@@ -6,7 +6,7 @@ import pytest
 
 from models import GOLDEN, passes_before
 from tpugraph import ops, roles, testing
-from tpugraph.analysis.step import ClosedShapes, JoinedTables, Literals
+from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph
 from tpugraph.passes.join_tables import JoinTables
 from tpugraph.support.errors import InvariantError
@@ -47,13 +47,6 @@ def test_the_rows_of_another_piece_are_numbered_as_such_in_an_update() -> None:
         assert numbers.op == "SelectV2"
         assert numbers.inputs[2].node.attr("value") == -1
     assert graph["update"].inputs[1] != graph["update_1"].inputs[1]
-
-
-def test_the_numbers_of_pieces_hold_no_size_of_the_batch() -> None:
-    graph, _ = joined()
-    made = {node.name for node in graph.of_type("Const") if "/joined/" in node.name}
-    assert made <= set(graph.result(Literals).names)
-    assert graph.result(ClosedShapes).shape_of == {"size/folded": "batch"}  # how many ids there are
 
 
 def test_a_step_without_pieces_stays_as_it_is() -> None:

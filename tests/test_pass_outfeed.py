@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tpugraph.passes.outfeed import Outfeed
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, ShapeError
 
-CORES, ROWS = 4, 4
+CORES, ROWS = 4, 16
 FEATURES, TARGETS = rows_of(96, 3)
 SGD = tf1.train.GradientDescentOptimizer
 
@@ -60,10 +61,10 @@ def test_summaries_see_what_the_plain_graph_would_see() -> None:
 
     seen = summaries(build)
     weights = 0.5 * np.cos(1.7 * np.arange(1, 4) + 1)
-    errors = (FEATURES[: CORES * ROWS] @ weights - TARGETS[: CORES * ROWS]) ** 2
+    errors = (FEATURES[:ROWS] @ weights - TARGETS[:ROWS]) ** 2
     np.testing.assert_allclose(seen["loss"], errors.mean(), rtol=1e-5)
-    np.testing.assert_allclose(seen["mean_target"], TARGETS[: CORES * ROWS].mean(), rtol=1e-5)
-    assert seen["errors"].num == CORES * ROWS
+    np.testing.assert_allclose(seen["mean_target"], TARGETS[:ROWS].mean(), rtol=1e-5)
+    assert seen["errors"].num == ROWS
     assert_close(seen["errors"].sum, errors.sum(), 1e-5)
     assert np.isfinite(seen["first_weight"])
 
@@ -76,7 +77,7 @@ def test_a_summary_of_a_sum_over_the_batch_is_its_sum() -> None:
         finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.0))
         tf1.summary.merge_all()
 
-    expected = TARGETS[: CORES * ROWS].sum() + np.cos(1.7 + 1)
+    expected = TARGETS[:ROWS].sum() + np.cos(1.7 + 1)
     assert_close(summaries(build)["summed"], expected, 1e-5)
 
 
@@ -92,19 +93,18 @@ def test_metrics_count_every_core() -> None:
         tf1.summary.merge_all()
 
     seen = summaries(build)
-    rows = slice(0, CORES * ROWS)
     np.testing.assert_allclose(seen["average"], seen["loss"], rtol=1e-5)
-    expected = ((TARGETS[rows] > 0) == (FEATURES[rows].sum(1) > 0)).mean()
+    expected = ((TARGETS[:ROWS] > 0) == (FEATURES[:ROWS].sum(1) > 0)).mean()
     assert_close(seen["share"], expected, 1e-6)
 
 
 def test_the_loss_of_each_step_is_that_of_the_global_batch() -> None:
-    def build(rows: int) -> None:
-        features, targets = batches((FEATURES, TARGETS), rows)
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
         finish(tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1)))), SGD(0.1))
 
-    plain = testing.run_plain(trace(lambda: build(ROWS * CORES)), steps=5)
-    found = testing.run_on_cores(trace(lambda: build(ROWS)), steps=5, num_replicas=CORES, iterations_per_loop=2)
+    plain = testing.run_plain(trace(build), steps=5)
+    found = testing.run_on_cores(trace(build), steps=5, num_replicas=CORES, iterations_per_loop=2)
     np.testing.assert_allclose(found.losses, plain.losses, rtol=1e-5)
 
 
@@ -131,13 +131,13 @@ def outfeed(
     leaving: Mapping[str, Placement] | None = None,
     tail: tuple[str, ...] = (),
     rows: int | None = 2,
-    batch_mode: str = "per_replica",
+    replica: bool = False,
 ) -> Graph:
     """A graph behind the pass."""
     graph = testing.parse(STEP + text)
     graph.keep(Cut(tail=tail))
     graph.keep(Partitioned(cores=cores, rows=rows, loss_share="share", leaving=leaving or {}))
-    testing.run_pass(Outfeed(num_replicas=cores, batch_mode=batch_mode), graph, roles=by_hand)
+    testing.run_pass(Outfeed(num_replicas=cores), graph, roles=replace(by_hand(graph), replica=replica))
     return graph
 
 
@@ -202,17 +202,17 @@ COUNTED = """
 @pytest.mark.parametrize(
     ("options", "cores"),
     [
-        ({"tail": ("add",)}, 3),
-        ({"tail": ("add",), "rows": 2}, 3),  # two elements of each row
-        ({"tail": ("add",), "rows": 3}, 1),  # no multiple of the rows
-        ({"tail": ("add",), "rows": 8}, 1),  # less than the rows
-        ({"tail": ("add",), "rows": None}, 1),
+        ({}, 3),
+        ({"rows": 2}, 3),  # two elements of each row
+        ({"rows": 3}, 1),  # no multiple of the rows
+        ({"rows": 8}, 1),  # less than the rows
+        ({"rows": None}, 1),
         ({"tail": ()}, 1),  # it is no part of the step
-        ({"tail": ("add",), "batch_mode": "global"}, 1),  # traced with the rows of all cores
+        ({"replica": False}, 1),  # the plain step counts the rows of all cores itself
     ],
 )
-def test_a_constant_that_counts_the_rows_of_a_core_counts_those_of_all(options: dict[str, Any], cores: int) -> None:
-    graph = outfeed(COUNTED, **{"cores": 3, "rows": 4, **options})
+def test_a_constant_that_counts_the_rows_of_a_replica_counts_those_of_all(options: dict[str, Any], cores: int) -> None:
+    graph = outfeed(COUNTED, **{"cores": 3, "rows": 4, "tail": ("add",), "replica": True, **options})
     added = known_value(graph["add"].inputs[1])
     assert added is not None
     assert added.item() == 4 * cores

@@ -40,10 +40,8 @@ def test_text_is_padded_too_and_numbers_made_of_it_are_zero() -> None:
 
         return inner
 
-    chance = None
     with TPUSession(convert(trace(build(4)), mode="eval", num_replicas=4)) as session:
         found = session.evaluate()
-    del chance
     with TPUSession(convert(trace(build(21)), mode="eval", num_replicas=1)) as session:
         whole = session.evaluate()
     assert found.examples == whole.examples == 21

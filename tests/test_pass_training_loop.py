@@ -80,7 +80,7 @@ def test_a_loop_and_a_cond_inside_the_step() -> None:
 
 
 def test_a_loop_whose_length_depends_on_the_batch() -> None:
-    """Each core turns as often as its own batch asks."""
+    """Every core turns as often as the longest row of the batch asks."""
     lengths = np.random.default_rng(2).integers(1, 6, 96).astype(np.int32)
 
     def build(rows: int) -> None:
@@ -97,10 +97,10 @@ def test_a_loop_whose_length_depends_on_the_batch() -> None:
     assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
 
 
-@pytest.mark.parametrize(("cores", "rows"), [(1, 20), (4, 5)])
-def test_the_end_of_the_data_ends_training_after_the_last_whole_step(cores: int, rows: int) -> None:
+@pytest.mark.parametrize("cores", [1, 4])
+def test_the_end_of_the_data_ends_training_after_the_last_whole_step(cores: int) -> None:
     def build() -> None:
-        data = tf1.data.Dataset.from_tensor_slices(rows_of(96, 3)).batch(rows, drop_remainder=True)
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(96, 3)).batch(20, drop_remainder=True)
         features, targets = tf1.data.make_initializable_iterator(data).get_next()
         loss = tf.reduce_mean(squared_error(features, targets, fixed("w", (3, 1))))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))

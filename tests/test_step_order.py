@@ -61,7 +61,7 @@ def by_hand(rate: Rate, explicit: str | None = None) -> None:
 
 
 def trained(graph: Graph, order: str, cores: int = 2) -> list[float]:
-    program = convert(graph, num_replicas=cores, iterations_per_loop=2, batch_mode="global", step_order=order)
+    program = convert(graph, num_replicas=cores, iterations_per_loop=2, step_order=order)
     with TPUSession(program) as session:
         return session.train(STEPS)
 
@@ -85,7 +85,7 @@ def test_each_order_is_that_of_the_step_with_control_dependencies(rate: Rate, re
 
 
 def test_without_a_choice_reads_come_first_and_the_report_says_so() -> None:
-    program = convert(trace(lambda: by_hand(smooth)), num_replicas=2, batch_mode="global")
+    program = convert(trace(lambda: by_hand(smooth)), num_replicas=2)
     said = program.report["step_order"]
     assert said["order"] == "reads_first"
     assert {(race["write"], race["variable"], race["first"]) for race in said["races"]} == {
@@ -96,7 +96,7 @@ def test_without_a_choice_reads_come_first_and_the_report_says_so() -> None:
 
 
 def test_a_step_in_order_has_no_races_whatever_is_asked_for() -> None:
-    program = convert(trace(lambda: by_hand(smooth, "reads_first")), num_replicas=2, batch_mode="global",
+    program = convert(trace(lambda: by_hand(smooth, "reads_first")), num_replicas=2,
                       step_order="writes_first")  # fmt: skip
     assert program.report["step_order"] == {"order": "writes_first", "races": [], "said": []}
 
@@ -148,7 +148,7 @@ def in_a_loop() -> None:
 def test_a_read_in_a_loop_stays_first() -> None:
     first, second = (trained(trace(in_a_loop), order) for order in ORDERS)
     assert first == second
-    program = convert(trace(in_a_loop), num_replicas=2, step_order="writes_first", batch_mode="global")
+    program = convert(trace(in_a_loop), num_replicas=2, step_order="writes_first")
     assert {race["first"] for race in program.report["step_order"]["races"]} == {"read"}
 
 
@@ -164,7 +164,7 @@ def test_verify_compares_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
 def test_the_command_line_chooses_and_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.pb"
     path.write_bytes(graphdef.to_graph_def(trace(lambda: by_hand(smooth))).SerializeToString())
-    options = ["--num_replicas=2", "--batch_mode=global", "--step_order=writes_first"]
+    options = ["--num_replicas=2", "--step_order=writes_first"]
     assert cli.main(["convert", str(path), "--dry_run", *options]) == 0
     assert "writes it: writes come first (--step_order=reads_first takes the other order)" in capsys.readouterr().out
     assert (

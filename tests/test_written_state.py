@@ -15,12 +15,11 @@ from tpugraph import roles, testing
 from tpugraph.compiler import convert
 from tpugraph.support.errors import UsageError
 
-CORES, ROWS, STEPS = 4, 4, 3
+CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 FEATURES, TARGETS = rows_of(96, 3)
 
 
 def confusion(features: Any) -> Any:
-    """Four classes, as many as a core has rows."""
     places = tf.stack(
         [tf.cast(features[:, i] > 0, tf.int32) * 2 + tf.cast(features[:, 2] > 0, tf.int32) for i in (0, 1)], 1
     )
@@ -55,7 +54,7 @@ STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
 }
 
 
-def with_state(kind: str, rows: int = ROWS) -> None:
+def with_state(kind: str, rows: int) -> None:
     features, targets = batches((FEATURES, TARGETS), rows)
     start, update = STATES[kind]
     state = tf1.get_variable("state", initializer=start, trainable=False)
@@ -65,17 +64,9 @@ def with_state(kind: str, rows: int = ROWS) -> None:
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
-LITERALS = {"bank": ("strided_slice_1/stack_1",)}
-"""Constants that might be a share of the rows, and are none."""
-
-
 @pytest.mark.parametrize("kind", sorted(STATES))
 def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
-    plain = testing.run_plain(trace(lambda: with_state(kind, ROWS * CORES), resource=True), steps=STEPS)
-    split = trace(lambda: with_state(kind), resource=True)
-    told = {"literals": LITERALS[kind]} if kind in LITERALS else {}
-    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2, **told)
-    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
+    assert_cores_are_the_whole_batch(lambda rows: with_state(kind, rows), **CLOSE, resource=True)
 
 
 # ------------------------------------------------------------------ counts of rows
@@ -105,19 +96,9 @@ AMOUNTS: dict[str, Callable[[Any], Any]] = {
      ("thrice the rows", 0, True, True), ("columns", 0, True, True), ("one", 0.0, True, True)],
 )  # fmt: skip
 def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, resource: bool) -> None:
-    def at(rows: int) -> None:
-        counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add)
-
-    plain = testing.run_plain(trace(lambda: at(ROWS * CORES), resource=resource), steps=STEPS)
-    split = trace(lambda: at(ROWS), resource=resource)
-    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
-    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
-
-
-def test_the_rows_of_a_batch_that_is_split_are_counted_once() -> None:
-    graph = trace(lambda: counting(8, AMOUNTS["rows"], 0, drop_remainder=True), resource=True)
-    found = testing.run_on_cores(graph, steps=3, num_replicas=4, batch_mode="global", iterations_per_loop=1)
-    assert found.variables["seen"] == 24
+    assert_cores_are_the_whole_batch(
+        lambda rows: counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add), **CLOSE, resource=resource
+    )
 
 
 def test_rows_at_numbers_of_the_batch() -> None:
@@ -130,7 +111,7 @@ def test_rows_at_numbers_of_the_batch() -> None:
             loss = tf.reduce_mean(squared_error(features, targets, weights))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
-    assert_cores_are_the_whole_batch(scattered, relative=2e-5, absolute=2e-6)
+    assert_cores_are_the_whole_batch(scattered, **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +130,10 @@ def test_places_that_the_batch_names_are_given_constants(scatter: Any, named: in
             loss = tf.reduce_mean(squared_error(features, targets, weights))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
-    assert_cores_are_the_whole_batch(scattered, relative=2e-5, absolute=2e-6)
+    assert_cores_are_the_whole_batch(scattered, **CLOSE)
 
 
-@pytest.mark.parametrize("batch_mode", ["per_replica", "global"])
-def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch(batch_mode: str) -> None:
+def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
     """A rate that is halved on a plateau, and the best loss so far."""
 
     def plateau(rows: int) -> None:
@@ -169,16 +149,13 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch(batch_mode:
             with tf.control_dependencies([best.assign(tf.minimum(best.read_value(), loss))]):
                 finish(loss, tf1.train.GradientDescentOptimizer(halved))
 
-    rows = ROWS if batch_mode == "per_replica" else CORES * ROWS
-    found = testing.run_on_cores(trace(lambda: plateau(rows)), steps=6, num_replicas=CORES, batch_mode=batch_mode)
-    whole = testing.run_plain(trace(lambda: plateau(CORES * ROWS)), steps=6)
-    assert found.variables["rate"] < 0.1
-    testing.assert_same_training(found, whole, relative=1e-5, absolute=1e-6)
+    assert testing.run_plain(trace(lambda: plateau(16)), steps=6).variables["rate"] < 0.1
+    assert_cores_are_the_whole_batch(plateau, **CLOSE)
 
 
 def test_an_unknown_choice() -> None:
     testing.assert_raises_block(
-        convert, trace(lambda: with_state("mean")), varying_updates="median",
+        convert, trace(lambda: with_state("mean", 16)), varying_updates="median",
         words=["'median' is no varying updates", "mean, replica0 or error"], max_length=200, kind=UsageError,
     )  # fmt: skip
 
@@ -186,7 +163,7 @@ def test_an_unknown_choice() -> None:
 # --------------------------------------------------------------------------- what the loss reads
 
 
-def with_a_count(rows: int = ROWS, *, before: bool = False) -> None:
+def with_a_count(rows: int, *, before: bool) -> None:
     """A loss that is weighed by how often each sign was seen: a plain write, read by the loss, and no gradient."""
     features, targets = batches((FEATURES, TARGETS), rows)
     seen, weights = variable("seen", (2,), trainable=False), variable("w", (3, 1))
@@ -204,13 +181,11 @@ def with_a_count(rows: int = ROWS, *, before: bool = False) -> None:
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_count_that_the_loss_reads_is_summed_though_the_loss_is_a_mean(before: bool) -> None:
-    found = testing.run_on_cores(trace(lambda: with_a_count(before=before)), steps=STEPS, num_replicas=CORES)
-    plain = testing.run_plain(trace(lambda: with_a_count(ROWS * CORES, before=before)), steps=STEPS)
-    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+    assert_cores_are_the_whole_batch(lambda rows: with_a_count(rows, before=before), **CLOSE)
 
 
 def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> None:
-    def normalised(rows: int = ROWS) -> None:
+    def normalised(rows: int) -> None:
         features, targets = batches((FEATURES, TARGETS), rows)
         seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
         loss = tf.reduce_sum(tf.square(tf.matmul(tf.tanh(features - seen), weights)[:, 0] - targets))
@@ -219,17 +194,11 @@ def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> No
         with tf.control_dependencies([update]):
             finish(loss, tf1.train.GradientDescentOptimizer(0.01))
 
-    graph = trace(normalised)
-    assert [f.name for f in roles.find(graph).updates if "Descent" not in f.name] == []
-    found = testing.run_on_cores(graph, steps=STEPS, num_replicas=CORES)
-    plain = testing.run_plain(trace(lambda: normalised(ROWS * CORES)), steps=STEPS)
-    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+    assert [f.name for f in roles.find(trace(lambda: normalised(16))).updates if "Descent" not in f.name] == []
+    assert_cores_are_the_whole_batch(normalised, **CLOSE)
 
 
-@pytest.mark.parametrize("mode", ["per_replica", "global"])
-def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(mode: str) -> None:
-    """It waits for the gradients, among whose constants some hold the batch; its own decay does not."""
-
+def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch() -> None:
     def averaged(rows: int) -> None:
         features, targets = batches((FEATURES, TARGETS), rows)
         average = variable("average", (), trainable=False)
@@ -240,10 +209,7 @@ def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(mode: str) -> N
             tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
         tf1.summary.scalar("loss", loss)
 
-    plain = testing.run_plain(trace(lambda: averaged(ROWS * CORES)), steps=STEPS)
-    rows = ROWS * CORES if mode == "global" else ROWS
-    found = testing.run_on_cores(trace(lambda: averaged(rows)), steps=STEPS, num_replicas=CORES, batch_mode=mode)
-    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+    assert_cores_are_the_whole_batch(averaged, **CLOSE)
 
 
 def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
@@ -265,10 +231,10 @@ def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
             )
         tf1.summary.scalar("loss", loss)
 
-    plain = testing.run_plain(trace(lambda: codebook(ROWS * CORES)), steps=STEPS, train_op="train")
-    program = convert(trace(lambda: codebook(ROWS)), num_replicas=CORES)
+    program = convert(trace(lambda: codebook(16)), num_replicas=4)
     assert [n for n, v in program.report["variables"].items() if v["trained"]] == ["w"]
     assert program.report["notes"] == []
-    found = testing.run_on_cores(trace(lambda: codebook(ROWS)), steps=STEPS, num_replicas=CORES, train_op="train")
+    plain = testing.run_plain(trace(lambda: codebook(16)), steps=3, train_op="train")
+    found = testing.run_on_cores(trace(lambda: codebook(16)), steps=3, num_replicas=4, train_op="train")
     for name in ("counts", "code", "w"):
         assert_close(found.variables[name], plain.variables[name], 1e-5)

@@ -175,8 +175,6 @@ class Partitioned:
         cores: how many.
         rows: rows of one core's batch; None where the batch has no dimension.
         loss_share: the tensor that is one core's share of the loss.
-        loss_reduction: ``mean``, ``sum`` or ``whole``: how the loss of the batch is made of those of the cores.
-        reason: why.
         notes: for the report.
         leaving: how the tensors that leave the device live on the cores.
         combined: the tensors that cores combine, with the reason.
@@ -187,8 +185,6 @@ class Partitioned:
     cores: int = 0
     rows: int | None = None
     loss_share: str = ""
-    loss_reduction: str | None = None
-    reason: str | None = None
     notes: tuple[str, ...] = ()
     leaving: Mapping[str, Placement] = field(default_factory=dict)
     combined: Mapping[str, Any] = field(default_factory=dict)

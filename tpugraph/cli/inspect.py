@@ -89,7 +89,6 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     try:
         Pipeline(compiler.build_passes(options, replica=graph.roles.replica)).run(graph)
         if options.mode == "train":
-            found["reduction"] = compiler.reduction(graph)
             found["collectives"] = compiler.collectives(graph)
     except TpuGraphError as error:
         found["conversion_error"] = error.as_dict()
@@ -181,8 +180,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if found.get("trained"):
         lines += ["", f"trained variables ({len(found['trained'])})"]
         lines += [f"  {name} {shape}" for name, shape in found["trained"].items()]
-    if found.get("reduction"):
-        lines.append(f"reduction   {found['reduction']['kind']}: {found['reduction']['reason']}")
     if found.get("collectives"):
         lines += collective_lines(found["collectives"])
         lines += [f"  {tensor}: {words}" for tensor, words in list(found["collectives"]["combined"].items())[:_MOST]]

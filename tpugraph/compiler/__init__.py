@@ -8,7 +8,7 @@ from tpugraph.compiler.conversion import (
     passes_of,
     with_cores,
 )
-from tpugraph.compiler.report_facts import collectives, reduction
+from tpugraph.compiler.report_facts import collectives
 
 __all__ = [
     "ConvertOptions",
@@ -17,6 +17,5 @@ __all__ = [
     "convert",
     "find_roles",
     "passes_of",
-    "reduction",
     "with_cores",
 ]

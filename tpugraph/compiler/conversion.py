@@ -19,7 +19,7 @@ from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.another_batch import another_batch
 from tpugraph.compiler.recording import Recording
-from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, step_order, tables
 from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import one_shot
 from tpugraph.ir import Graph, graphdef
@@ -279,7 +279,6 @@ def _report(
         "inputs": [asdict(f) for f in found.inputs],
         "trained": list(dict.fromkeys(plain_name(graph, name) for name in found.trained)),
         "variables": {plain_name(graph, n): {"key": v.key, "trained": v.trained} for n, v in found.variables.items()},
-        "reduction": reduction(graph),
         "collectives": collectives(graph),
         "lookups": lookups(graph),
         "tables": tables(graph),

@@ -1,4 +1,4 @@
-"""Facts about a converted graph for its report: how the loss combines, what the cores combine, lookups, notes."""
+"""Facts about a converted graph for its report: what the cores combine, lookups, notes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ from tpugraph.analysis.step import (
 from tpugraph.ir import Graph, Node
 from tpugraph.tables.shards import ShardedTables, table_of
 
-
-def reduction(graph: Graph) -> dict[str, str | None]:
-    """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
-    return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
-
-
-_COMBINE = (None, "cross-replica-sum", "partition", "shard-tables", "replica-program")
+_COMBINE = (None, "partition", "shard-tables", "replica-program")
 """What makes the sums of a step: passes, or a replica program itself."""
 
 

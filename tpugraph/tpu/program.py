@@ -109,7 +109,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         batch["line"],
         f"loss        {report['loss']['name']} ({report['loss']['reason']})",
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
-        *_combined_lines(report),
+        *collective_lines(report["collectives"]),
         *_lookup_lines(report["lookups"]),
         *_table_lines(report["tables"], report["num_replicas"]),
         f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
@@ -123,14 +123,6 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"combined    {name}: {how} over cores")
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
-
-
-def _combined_lines(report: dict[str, Any]) -> list[str]:
-    """How the loss combines over the cores, and what the cores combine in each step."""
-    found = report["reduction"]
-    if found["kind"] is None:
-        return []
-    return [f"reduction   {found['kind']}: {found['reason']}", *collective_lines(report["collectives"])]
 
 
 def _lookup_lines(found: dict[str, Any]) -> list[str]:
@@ -193,7 +185,7 @@ def _partial_lines(report: dict[str, Any]) -> list[str]:
         f"loss        {report['loss']['name']} ({report['loss']['reason']})",
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
     ]
-    lines.extend(_combined_lines(report))
+    lines.extend(collective_lines(report["collectives"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
 

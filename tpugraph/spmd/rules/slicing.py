@@ -49,7 +49,7 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         for axis, target, place in factors.sliced_places(node, factors.rank(source)) or ():
             if axis == rows.axis and target is not None and place is not None:
                 start = _start(node, place, size_of(source, axis))
-                piece = _piece(rows, size_of(source, axis), start, size_of(out, target))
+                piece = None if start is None else _piece(rows, size_of(source, axis), start, size_of(out, target))
                 if piece is not None:
                     return Verdict([piece.at(target)], why="whole batches")
     return by_signature(p, node, inputs)
