@@ -14,7 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ops.record import Call, Op, Signature
+from tpugraph.analysis import shapes
+from tpugraph.ir import graphdef
+from tpugraph.ops.record import WORDS, Call, Op, Signature
+from tpugraph.spmd import factors
 
 EXAMPLES = """
 # Op types, a colon, the operands, and the attributes behind a semicolon. Another line, or "|", begins another example.
@@ -175,29 +178,31 @@ SparseSoftmaxCrossEntropyWithLogits: n5, n<5
 CTCLoss: 525, =[[0,0],[1,0]], 2<3, =[5,5]
 
 Reshape: 64, =[4,6]
-ExpandDims: 64, =1
-Transpose ConjugateTranspose: 64, =[1,0]
-Slice: 64, =[1,1], =[2,2]
-StridedSlice: 64, =[1,1], =[3,3], =[1,1]
-StridedSliceGrad: =[6,4], =[1,1], =[3,3], =[1,1], 22
-Pad: 64, =[[1,1],[0,2]]
-MirrorPad: 64, =[[1,1],[0,2]]; mode='REFLECT'
-MirrorPadGrad: 86, =[[1,1],[0,2]]; mode='REFLECT'
-PadV2: 64, =[[1,1],[0,2]], _
-Tile: 64, =[2,1]
-BroadcastTo: 64, =[2,6,4]
+ExpandDims: ab, =1 | ab, =-1
+Transpose ConjugateTranspose: abc, =[1,2,0]
+Slice: a4, =[0,1], [a2]
+StridedSlice: a4, =[0,1], =[0,3], =[1,1]; begin_mask=1, end_mask=1 | ab4, =[0,1], =[0,2], =[1,1]; ellipsis_mask=1, shrink_axis_mask=2
+StridedSlice: a4, =[0,0,1], =[0,0,3], =[1,1,1]; new_axis_mask=1, begin_mask=2, end_mask=2
+StridedSliceGrad: [a4], =[0,1], =[0,3], =[1,1], a2; begin_mask=1, end_mask=1
+StridedSliceGrad: [ab4], =[0,1], =[0,2], =[1,1], ab; ellipsis_mask=1, shrink_axis_mask=2
+Pad: a4, =[[0,0],[1,2]]
+MirrorPad: a4, =[[0,0],[1,2]]; mode='REFLECT'
+MirrorPadGrad: a7, =[[0,0],[1,2]]; mode='REFLECT'
+PadV2: a4, =[[0,0],[1,2]], _
+Tile: a4, =[1,2]
+BroadcastTo: a4, [2a4] | a1, [a3]
 Fill: =[2,3], _
-ReverseV2: 64, =[1]
+ReverseV2: ab, =[1]
 Reverse: 64, =[True,False]
-Roll: 64, =[1], =[1]
+Roll: ab, =[1], =[1]
 ReverseSequence: abc, a<4; seq_dim=1
 Squeeze: a1b; squeeze_dims=[1]
 Pack: ab, ab, ab | ab, ab; axis=1 | ab, ab; axis=-1
 Unpack: 3ab; num=3 | ab3; num=3, axis=-1
-ConcatV2: 64, 54, =0
-Concat: =0, 64, 54
-Split: =1, 64; num_split=2
-SplitV: 64, =[1,3], =1; num_split=2
+ConcatV2: a4, a5, =1
+Concat: =1, a4, a5
+Split: =1, a4; num_split=2
+SplitV: a4, =[1,3], =1; num_split=2
 OneHot: ab<3, =3, _, _ | ab<3, =3, _, _; axis=0
 InvertPermutation: =[1,2,0]
 UnravelIndex: p<6, =[2,3] | _<6, =[2,3]
@@ -282,15 +287,12 @@ class Case:
         )
 
     def signature(self) -> Signature | None:
-        """The signature of the record for this example, of ``reduce`` too; leading dimensions are upper-case letters."""
+        """The signature of the record for this example, of words too; leading dimensions are upper-case letters."""
+        if self.record.dims in WORDS:
+            return self._signature_by_values()
         found = self.record.signature(self.call)
         if found is not None:
             found = Signature(*(tuple(re.sub("[A-Z]", "*", dims) for dims in side) for side in found))
-        if self.record.dims == "reduce":
-            whole = [i % self.call.ranks[0] for i in np.ravel(self.value(1))]
-            letters = ["*" if i in whole and not self.record.reduce_op else c for i, c in enumerate(self.shape(0))]
-            kept = [self.attrs.get("keep_dims") and "*" if i in whole else c for i, c in enumerate(letters)]
-            found = Signature(("".join(letters), "-"), ("".join(c for c in kept if c),))
         if found is None:
             return None
         extra = [
@@ -308,6 +310,28 @@ class Case:
             tuple(expanded(dims, next(operands)) if "..." in dims else dims for dims in found.operands),
             tuple(expanded(dims, max(extra, default=0)) for dims in found.outputs),
         )
+
+    def _signature_by_values(self) -> Signature | None:
+        """The signature that the values of operands and the shapes tell, in the letters of the example."""
+        with tf.Graph().as_default() as made:
+            self.apply([tf.constant(value) for value in self.values()])
+        graph = graphdef.from_graph_def(made.as_graph_def())
+        shapes.infer(graph)
+        (node,) = graph.of_type(self.record.name)
+        found = factors.signature(node)
+        if found is None:
+            return None
+        kept = {factor for named in found.outputs for factor in named or ()}
+        letters = {
+            factor: letter if factor in kept or found.reduce_op else "*"
+            for index, named in enumerate(found.inputs)
+            for factor, letter in zip(named or (), self.shape(index), strict=bool(named))
+        } | {factors.WHOLE: "*"}
+        sides = (found.inputs, found.outputs)
+        return Signature(*(
+            tuple("-" if named is None else "".join(letters[factor] for factor in named) for named in side)
+            for side in sides
+        ))  # fmt: skip
 
     # ----------------------------------------------------------------------- operands
 

@@ -327,9 +327,10 @@ def occurring() -> dict[str, str]:
     return found
 
 
-BY_VALUES = set("""ConcatV2 DiagPart DynamicPartition DynamicStitch ExpandDims GatherNd GatherV2 Pad ParallelDynamicStitch
-    Reshape Slice SparseToDense Split StridedSlice StridedSliceGrad Tile Transpose""".split())  # fmt: skip
-"""Ops whose dimensions are told by the values of operands: their rules are functions of the graph."""
+BY_VALUES = set(
+    """DiagPart DynamicPartition DynamicStitch GatherNd GatherV2 ParallelDynamicStitch Reshape SparseToDense""".split()
+)
+"""Ops whose dimensions no signature describes: their rules are functions of the graph."""
 
 NO_DATA = set("""BroadcastGradientArgs ConcatOffset Const Fill Range Shape ShapeN Size SparseFillEmptyRows SparseReshape
     Unique Where""".split())  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.questions import Answer, ask
-from tpugraph.ir import Tensor
+from tpugraph.ir import Node, Tensor
 
 _SAME = (
     ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.SHAPED_ANEW | ops.TILES | ops.BROADCASTS | ops.SLICES | ops.TRANSPOSES | ops.SWITCH
@@ -37,4 +39,18 @@ def _level(tensor: Tensor) -> Answer:
         return {"ZerosLike": 0.0, "OnesLike": 1.0}.get(node.op)
     if node.op in _SAME:
         return (yield _level, node.inputs[0])
+    if node.op in ops.COMPUTES and tensor.dtype.name in ("float32", "float64"):
+        return (yield from _computed(node, tensor.dtype.name))
     return None
+
+
+def _computed(node: Node, kind: str) -> Answer:
+    """As of the gradient of a mean, which is one over the number of elements everywhere."""
+    operands = []
+    for operand in node.inputs:
+        number = yield _level, operand
+        if number is None or operand.dtype.name != kind:
+            return None
+        operands.append(np.asarray(number, kind))
+    with np.errstate(all="ignore"):
+        return float(ops.COMPUTES[node.op](*operands))
