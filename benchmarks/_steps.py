@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tpugraph import roles
 from tpugraph.compiler import convert
+from tpugraph.compiler.another_batch import another_batch
 from tpugraph.ir import graphdef
 from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
@@ -31,7 +32,8 @@ def compare(name: str, rows: int, *, loop: int, steps: int, repeats: int, bound:
     folder = CORPUS / name
     os.chdir(folder if (folder / "mnist.tfrecords").exists() else CORPUS)
     wanted = [loss for _, loss in sorted(_recorded(folder).items())]
-    with TPUSession(convert(folder / "model.pb", num_replicas=CORES, iterations_per_loop=loop)) as session:
+    program = convert(folder / "model.pb", num_replicas=CORES, global_batch=CORES * rows, iterations_per_loop=loop)
+    with TPUSession(program) as session:
         session.restore(folder / "model.ckpt-0")
         _check("8 cores", session.train(len(wanted)), wanted)
         session.train(loop)
@@ -58,7 +60,7 @@ def plain_step(folder: Path, rows: int) -> Callable[[], float]:
     found = roles.find(graphdef.load(folder / "model.pb"))
     graph = tf.Graph()
     with graph.as_default():
-        tf.compat.v1.import_graph_def(_rebatched(folder / "model.pb", rows, CORES * rows), name="")
+        tf.compat.v1.import_graph_def(_rebatched(folder / "model.pb", CORES * rows), name="")
     session = tf.compat.v1.Session(graph=graph)
     session.run([graph.get_operation_by_name(v.initializer) for v in found.variables.values() if v.initializer])
     session.run([graph.get_operation_by_name(name) for name in found.iterator_initializers])
@@ -74,21 +76,12 @@ def _tensor(name: str) -> str:
     return name if ":" in name else f"{name}:0"
 
 
-def _rebatched(path: Path, old: int, new: int) -> Any:
-    """The graph with another batch size in its integer constants and in the shapes of its datasets."""
-    definition = tf.compat.v1.GraphDef.FromString(path.read_bytes())
-    for node in definition.node:
-        node.attr.pop("_output_shapes", None)
-        for shape in node.attr["output_shapes"].list.shape if "output_shapes" in node.attr else ():
-            if shape.dim and shape.dim[0].size == old:
-                shape.dim[0].size = new
-        if node.op == "Const" and "Initializer" not in node.name and node.attr["dtype"].type in (3, 9):
-            value = tf.make_ndarray(node.attr["value"].tensor)
-            if value.size and value.flat[0] == old:  # the batch comes first in a shape
-                value = value.copy()
-                value.flat[0] = new
-                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    return definition
+def _rebatched(path: Path, rows: int) -> Any:
+    """The plain graph with another batch."""
+    graph = graphdef.load(path)
+    graph.roles = roles.find(graph)
+    another_batch(graph, rows)
+    return graphdef.to_graph_def(graph)
 
 
 def _recorded(folder: Path) -> dict[int, float]:

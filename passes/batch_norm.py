@@ -15,7 +15,7 @@ from tpugraph.tpu.pipeline import Pass
 class BatchNorm(Pass):
     """With batch_norm=global each fused batch norm in training is plain arithmetic, in the order of TensorFlow's kernel.
 
-    The analysis of cross-replica-sum then sees means and sums over the batch, and has the cores combine just these: mean
+    The partition then sees means and sums over the batch, and has the cores combine just these: mean
     and variance forward, two sums backward, one number for each channel. In inference the op works row by row and stays.
     """
 

@@ -18,7 +18,7 @@ from tpugraph.tpu.pipeline import Pass
 class DenseRows(Pass):
     """Updates of rows that come from every core are dense where a dense gradient is fewer bytes than the rows of all cores.
 
-    Each core adds its rows up in a tensor of the variable's shape, which cross-replica-sum sums over the cores. It is done
+    Each core adds its rows up in a tensor of the variable's shape, which the partition sums over the cores. It is done
     where a row of zeros changes nothing: in plain gradient descent, in Adam, which writes all its rows anyway, in Adagrad.
     Norms of rows that belong to distinct ids are taken of such sums, too: two cores may have rows of one id. Tables that are going
     to be dealt out to the cores get rows: a sum in their shape would not fit where they do not.

@@ -20,7 +20,7 @@ tf1 = tf.compat.v1
 
 
 def _converted(part: Callable[[Any, Any], Any]) -> Graph:
-    return graphdef.from_graph_def(convert(breaking.build(part), loss_reduction="mean", **breaking.OPTIONS).graph_def)
+    return graphdef.from_graph_def(convert(breaking.build(part), **breaking.OPTIONS).graph_def)
 
 
 def _layers(count: int, odd: Callable[[Any, Any], Any] | None = None) -> Callable[[Any, Any], Any]:

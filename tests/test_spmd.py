@@ -75,6 +75,22 @@ def recurrent(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     return tf.scan(lambda last, step: tf.tanh((last + step[:, None]) @ w[:3]), tf.transpose(x), tf.zeros([8, 3]))[-1]
 
 
+LOOPS: dict[str, tuple[Build, str]] = {  # and branches
+    "steps": (lambda x, w: tf.scan(lambda last, step: last * step, tf.transpose(x)), "rows1"),
+    "gradient through steps": (
+        lambda x, w: tf.gradients(recurrent(x, w), w)[0],
+        "Merge 0:rows0 > Merge 0:rows0 > TensorArrayScatterV3 2:rows1 > sum",
+    ),
+    "sum in a loop": (
+        lambda x, w: tf.while_loop(lambda i, s: i < 3, lambda i, s: (i + 1, s + tf.reduce_sum(x)), (0, 0.0))[1],
+        "sum",
+    ),
+    "row after row": (lambda x, w: tf.map_fn(lambda row: row * 2.0, x), "TensorArrayScatterV3 2:all > all"),
+    "a branch": (
+        lambda x, w: tf1.cond(w[0, 0] > 0, lambda: x * 2.0, lambda: tf.zeros([8, 6])),
+        "Merge 0:rows0 > rows0",
+    ),
+}
 CASES: dict[str, tuple[Build, str]] = {
     # reshapes
     "flat": (lambda x, w: tf.reshape(x, [-1]), "rows0"),
@@ -142,6 +158,10 @@ CASES: dict[str, tuple[Build, str]] = {
     "embedding": (lambda x, w: tf.gather(w, tf.argmax(x, 1)), "rows0"),
     "gather of features": (lambda x, w: tf.gather(x, [2, 0], axis=1), "rows0"),
     "gather of rows": (lambda x, w: tf.gather(x, [2, 0]), "GatherV2 0:all > all"),
+    "sums by distinct class": (
+        lambda x, w: (lambda y, idx: tf.math.unsorted_segment_sum(x, idx, tf.size(y)))(*tf.unique(tf.argmax(x, 1))),
+        "Unique 0:all > UnsortedSegmentSum 0:all > UnsortedSegmentSum 1:all > all",
+    ),
     "sums by class": (lambda x, w: tf.math.unsorted_segment_sum(x, tf.argmax(x, 1), 6), "sum"),
     # sizes
     "number of rows": (lambda x, w: tf.shape(x)[0], "all"),
@@ -178,21 +198,6 @@ CASES: dict[str, tuple[Build, str]] = {
     "masked rows in order": (lambda x, w: tf.cumsum(tf.boolean_mask(x, x[:, 0] > 0)), "Cumsum 0:all > all"),
     "distinct": (lambda x, w: tf.unique(tf.argmax(x, 1)).y, "Unique 0:all > all"),
     "distinct of each row": (lambda x, w: tf.unique(tf.argmax(x, 1)).idx, "Unique 0:all > rows0"),
-    # containers and loops
-    "steps": (lambda x, w: tf.scan(lambda last, step: last * step, tf.transpose(x)), "rows1"),
-    "gradient through steps": (
-        lambda x, w: tf.gradients(recurrent(x, w), w)[0],
-        "Merge 0:rows0 > Merge 0:rows0 > TensorArrayScatterV3 2:rows1 > sum",
-    ),
-    "sum in a loop": (
-        lambda x, w: tf.while_loop(lambda i, s: i < 3, lambda i, s: (i + 1, s + tf.reduce_sum(x)), (0, 0.0))[1],
-        "sum",
-    ),
-    "row after row": (lambda x, w: tf.map_fn(lambda row: row * 2.0, x), "TensorArrayScatterV3 2:all > all"),
-    "a branch": (
-        lambda x, w: tf1.cond(w[0, 0] > 0, lambda: x * 2.0, lambda: tf.zeros([8, 6])),
-        "Merge 0:rows0 > rows0",
-    ),
     # random numbers
     "noise": (lambda x, w: x + tf.random.normal([8, 6]), "rows0"),
     "dropout": (lambda x, w: x * tf.cast(tf.random.uniform([8, 6]) < 0.5, tf.float32), "rows0"),
@@ -203,7 +208,7 @@ CASES: dict[str, tuple[Build, str]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "expected"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("build", "expected"), (CASES | LOOPS).values(), ids=CASES | LOOPS)
 def test_where_a_value_lives_and_what_its_readers_want(build: Build, expected: str) -> None:
     assert found(build) == expected
 

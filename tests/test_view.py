@@ -43,7 +43,7 @@ def iris() -> View:
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return convert(IRIS, batch_mode="global")
+    return convert(IRIS)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def dumped(file: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def test_every_stage_is_the_graph_that_the_pipeline_dumps(tmp_path: Path) -> None:
-    convert(CNN, dump_dir=str(tmp_path), batch_mode="global")
+    convert(CNN, dump_dir=str(tmp_path))
     found = view(CNN)
     dumps = sorted(tmp_path.glob("*.txt"))
     assert [stage.name for stage in found.data.stages] == [dump.stem.partition("_")[2] for dump in dumps]
@@ -156,7 +156,7 @@ def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> N
 
 
 def test_a_recorded_program_shows_every_pass() -> None:
-    program = convert(IRIS, history=History("iris"), batch_mode="global")
+    program = convert(IRIS, history=History("iris"))
     assert len(program.view().data.stages) == 17
 
 

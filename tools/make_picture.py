@@ -25,7 +25,7 @@ MODEL = ROOT / "examples" / "iris" / "model.ckpt-0.meta"
 PICTURE = ROOT / "docs" / "transformation.svg"
 STEPS = 6
 HOST, DEVICE, SUM, GONE = "#fcd34d", "#93c5fd", "#c084fc", "#e5e7eb"
-MADE_FOR = {"infeed": "infeed", "outfeed": "outfeed", "cross-replica-sum": "sums", "training-loop": "loops",
+MADE_FOR = {"infeed": "infeed", "outfeed": "outfeed", "partition": "partition", "training-loop": "loops",
             "replicate": "loops", "entry-points": "entry points", "resource-variables": "variables"}  # fmt: skip
 """What the nodes that a pass made are there for."""
 
@@ -123,12 +123,13 @@ def after(found: Counter[str], report: dict[str, Any]) -> list[str]:
     """The TPU graph, on the right: the host, and the one program of all cores."""
     traffic, sums = report["bytes_per_step"], report["collectives"]
     cores = report["num_replicas"]
-    host = [("input pipeline", count(found, "input"), HOST), ("infeed", count(found, "infeed on the host"), HOST),
+    infeed = count(found, "partition on the host", "infeed on the host")
+    host = [("input pipeline", count(found, "input"), HOST), ("split, infeed", infeed, HOST),
             ("outfeed, summaries", count(found, "outfeed on the host", "summaries"), HOST),
             ("variables", count(found, "variables on the host"), HOST)]  # fmt: skip
     said = f"{sums['sums']} sums, {sums['bytes']} bytes"
     device = [("model and loss", count(found, "model"), DEVICE), ("gradients", count(found, "gradients"), DEVICE),
-              ("all-reduce", f"{count(found, 'sums on the device')}: {said}", SUM),
+              ("all-reduce, own rows", f"{count(found, 'partition on the device')}: {said}", SUM),
               ("optimizer", count(found, "optimizer"), DEVICE)]  # fmt: skip
     drawn = [box(458, 70 + 80 * place, 164, *row) for place, row in enumerate(host)]
     drawn += [box(830, 70 + 80 * place, 190, *row) for place, row in enumerate(device)]

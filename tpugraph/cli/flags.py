@@ -138,7 +138,7 @@ def _define(command: Command) -> absl_flags.FlagValues:
 
 
 def _underscores(argument: str) -> str:
-    """``--batch-mode=global`` as ``--batch_mode=global``."""
+    """``--batch-norm=per_core`` as ``--batch_norm=per_core``."""
     if not argument.startswith("--") or argument == "--":
         return argument
     name, equals, value = argument.partition("=")

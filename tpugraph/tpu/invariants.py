@@ -186,7 +186,7 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
     of_input = analysis.varying_with_input(graph) if writes else {}
     for node in writes:
         if node in of_input:
-            yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")
+            yield Violation(node, "writes a value that differs between cores", "run the pass partition")
         else:
             yield Violation(node, "writes what the host computes apart from the input, which each core reads for itself",
                             "compute it with ops that run on the device, or in the input function", of_model=True)  # fmt: skip

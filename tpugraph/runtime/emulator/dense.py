@@ -16,7 +16,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.analysis.shapes import element_count
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, is_back_edge
-from tpugraph.ir.walks import reached
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.stacked import stack
 from tpugraph.runtime.emulator.staged import numbers_of, stage_loop
@@ -153,11 +153,11 @@ def _constant_operands(node: Node) -> tuple[int, ...]:
 
 
 def _constant_behind(tensor: Tensor) -> Node | None:
-    """The constant outside the loop that enters it here."""
-    node = tensor.node
-    if node.op in ops.ENTER and node.inputs[0].node.op in ops.CONSTANTS:
-        return node.inputs[0].node
-    return None
+    """The constant outside the loop that enters it here, such as the number of a core."""
+    if tensor.node.op not in ops.ENTER:
+        return None
+    source = source_of(tensor.node.inputs[0]).node
+    return source if source.op in ops.CONSTANTS else None
 
 
 # --------------------------------------------------------------------------- the rewrite

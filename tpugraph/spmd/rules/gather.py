@@ -124,6 +124,8 @@ def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers = inputs[1]
     if not isinstance(inputs[2], Replicate):
         return p.replicate_operands(node, inputs, "adds up at as many places as all cores together have")
+    if isinstance(inputs[0], Shard) and size_of(node.out(), 0) is None:  # XLA reduces no tensor of unknown size
+        return p.replicate_operands(node, inputs, "adds up at as many places as data say, at most one for each row")
     ragged = isinstance(inputs[0], Entries)
     if ragged and isinstance(numbers, Entries) and numbers.role == "local" and _same_rows(p, node, numbers):
         return Verdict([Shard(0)], why="adds up in its own rows")
