@@ -84,7 +84,7 @@ class Conversions:
             and shape is not None
             and None not in shape
             and tensor.dtype.name not in ("string", "resource")
-            and node.op not in ops.SWITCH  # what only waits for a Switch runs on both sides
+            and node.op not in ops.SWITCH  # what waits for it runs in both branches
         ):
             local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
             if node.op in ops.CONSTANTS:
