@@ -18,9 +18,8 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
     Raises:
         GraphError: TensorFlow refuses the graph.
     """
-    merges = [merge for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
-    begins = {merge.name: loop.initial.shape for merge in merges if (loop := carried(merge)) is not None}
-    kept: dict[str, Shape] = {name: shape for name, shape in begins.items() if shape is not None}
+    merges = [merge.name for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
+    kept = tried = _initial(graph, merges)
     while True:
         once = graphdef.copy(graph)
         loops = {name: loop for name in kept if (loop := carried(once[name])) is not None}
@@ -28,10 +27,19 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
             told = {"dtype": loop.merge.attr("T"), "shape": kept[name]}
             once.retype(loop.merge, "PlaceholderWithDefault", inputs=[loop.initial], attrs=told)
         shapes.infer(once)
+        if inner := _initial(once, [name for name in merges if name not in tried]):
+            kept, tried = kept | inner, tried | inner
+            continue
         ends = {name: _common(kept[name], loop.closing.out().shape) for name, loop in loops.items()}
         if ends == kept:
             return {node.name: [shape for _, shape in node.outputs or ()] for node in once}
         kept = {name: shape for name, shape in ends.items() if shape is not None}
+
+
+def _initial(graph: Graph, merges: list[str]) -> dict[str, Shape]:
+    """The shapes that loops come in with, where they are known; an inner loop's may follow from the outer one's."""
+    loops = {name: carried(graph[name]) for name in merges}
+    return {name: loop.initial.shape for name, loop in loops.items() if loop and loop.initial.shape is not None}
 
 
 def _common(a: Shape, b: Shape) -> Shape:
