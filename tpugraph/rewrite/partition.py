@@ -109,6 +109,7 @@ class Rewriting:
     def _edit(self, node: Node, index: int, tensor: Tensor, want: Placement) -> None:
         if node.op in ops.MERGE and tensor.node.op in ops.NEXT_ITERATION | ops.ENTER:
             self._edit(tensor.node, 0, tensor.node.inputs[0], want)  # a Merge reads nothing else
+            self.graph.expect_outputs(tensor.node, [(tensor.dtype, tensor.node.inputs[0].shape)])
             return
         self.graph.set_input(node, index, self.conversions.converted(node, tensor, want))
 
