@@ -19,8 +19,8 @@ from tpugraph.xla import stablehlo
 NAMES = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
 
 
-def bytes_of(graph: Graph, cores: int = 8) -> bytes:
-    return serialize(convert(graph, num_replicas=cores, iterations_per_loop=6).graph_def)
+def bytes_of(graph: Graph) -> bytes:
+    return serialize(convert(graph, iterations_per_loop=6).graph_def)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,7 +93,7 @@ def cluster(graph_def: object) -> list[str]:
 
 def test_the_cluster_has_as_many_nodes_for_2048_cores_as_for_8() -> None:
     path = corpus("iris_dnn").folder / "model.pb"
-    eight, many = (convert(path, num_replicas=cores) for cores in (8, 2048))
+    eight, many = (convert(path, num_replicas=cores, global_batch=2048) for cores in (8, 2048))
     assert cluster(eight.graph_def) == cluster(many.graph_def)
     assert eight.report["nodes"]["device"] == many.report["nodes"]["device"]
 

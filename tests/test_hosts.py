@@ -102,8 +102,6 @@ def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
             first = graph[name.removesuffix("/host_1")]
             one, other = session._run([_read(session, first.name), _read(session, name)])
             np.testing.assert_array_equal(one, other, err_msg=name)
-        used = {node.device for node in graph.of_type("IteratorV2")}
-        assert len(used) == 2
 
 
 def _read(session: TPUSession, name: str) -> Any:
@@ -166,7 +164,7 @@ def test_the_commands(new_process: Programs, capsys: pytest.CaptureFixture[str])
         start = f"--checkpoint={model / 'model.ckpt-0'}"
         assert cli.main([*train, start, f"--workers={addresses}"]) == 0
         found = json.loads(capsys.readouterr().out)
-        wanted = json.loads((model / "golden.json").read_text())["losses"]["global8"]
+        wanted = json.loads((model / "golden.json").read_text())["losses"]["plain"]
         assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted["1"], wanted["12"]], rel=1e-3)
     finally:
         for process in running:
@@ -242,7 +240,7 @@ def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:
 def test_cores_that_cannot_be_dealt_out(two: Workers) -> None:
     path = str(Path(__file__).parent / "data" / "corpus" / "iris_dnn" / "model.pb")
     with pytest.raises(tpugraph.RunError, match="3 cores cannot be dealt out to 2 workers"):
-        TPUSession(convert(path, num_replicas=3), cluster=two.addresses)
+        TPUSession(convert(path, num_replicas=3, global_batch=33), cluster=two.addresses)
 
 
 # --------------------------------------------------------------------------- what describes a cluster

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
 from workers import Workers, workers
 
 import estimators
@@ -91,13 +92,15 @@ FORMS = {"whole batches": (), "by number": ("read_in_order",), "batched": ("read
 
 @pytest.fixture(scope="module")
 def shuffled() -> Any:
-    """The mean of 64 shuffled numbers, which is a step of all cores, as the loss."""
+    """The mean of 64 shuffled numbers, which is a step of all cores, as the loss of a program that combines its replicas."""
     with tf.Graph().as_default() as graph:
         data = tf.data.Dataset.from_tensor_slices(np.arange(64, dtype=np.float32)).shuffle(64).repeat()
         rows = tf1.data.make_initializable_iterator(data.batch(4, drop_remainder=True))
         weight = tf1.get_variable("w", [], initializer=tf1.ones_initializer())
         loss = tf.reduce_mean(weight * rows.get_next())
-        tf1.train.GradientDescentOptimizer(0.0).minimize(loss, global_step=tf1.train.get_or_create_global_step())
+        optimizer = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.0))
+        with tpu_function.tpu_shard_context(16):
+            optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step())
         tf1.summary.scalar("loss", loss)
         return convert(
             graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16, iterations_per_loop=3

@@ -203,7 +203,7 @@ def test_a_mean_with_l2() -> None:
     assert_cores_are_the_whole_batch(build, **CLOSE)
 
 
-def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
+def test_a_sum_divided_by_the_rows_is_a_mean() -> None:
     def build(rows: int) -> None:
         finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
 

@@ -231,7 +231,8 @@ def test_a_shape_that_something_waits_for_stays() -> None:
 def test_a_batch_of_which_nothing_says_the_rows_stays_open(old: str, new: str) -> None:
     assert old in INPUT
     graph = testing.parse(
-        INPUT.replace(old, new) + "asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}"
+        INPUT.replace(old, new)
+        + "asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}"
     )
     testing.run_pass(StaticShapes(), graph)
     assert graph["batch"].out().shape == (None, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from test_spmd import CASES, CORES, Build, solved
+from test_spmd import CASES, CORES, Build, counted, solved
 
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph
@@ -50,6 +50,12 @@ def test_rows_that_differ_are_cut_out_by_the_number_of_the_core() -> None:
 def test_what_is_gathered_is_listed_with_its_bytes_and_why() -> None:
     _, step = rewritten(CASES["one row"][0])
     assert step.conversions.gathered == {"x": "192 bytes, for 'strided_slice' (StridedSlice): takes all rows together"}
+
+
+def test_rows_are_gathered_that_are_as_long_as_data_say() -> None:
+    graph, step = rewritten(lambda x, w: tf.cumsum(counted(x), 0))
+    assert list(step.conversions.gathered) == ["strided_slice"]
+    assert len(graph["Cumsum"].inputs[0].shape or ()) == 2
 
 
 def test_what_every_core_has_made_whole_is_not_gathered() -> None:

@@ -70,6 +70,11 @@ def found(build: Build, **policies: str) -> str:
     return " > ".join([*reduced, *wants, brief(placing.made(graph["end"].inputs[0]))])
 
 
+def counted(x: tf.Tensor) -> tf.Tensor:
+    """As many features of each row as data say."""
+    return x[:, : tf.cast(tf.reduce_max(x), tf.int32)]
+
+
 def recurrent(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     """The last state of a loop over the features of each row, whose gradient loop adds up that of w."""
     return tf.scan(lambda last, step: tf.tanh((last + step[:, None]) @ w[:3]), tf.transpose(x), tf.zeros([8, 3]))[-1]
@@ -167,6 +172,10 @@ CASES: dict[str, tuple[Build, str]] = {
     "number of rows": (lambda x, w: tf.shape(x)[0], "all"),
     "zeros like the rows": (lambda x, w: x + tf.zeros(tf.shape(x)), "AddV2 1:rows0 > rows0"),
     "numbers of rows": (lambda x, w: x[:, 0] + tf.cast(tf.range(tf.shape(x)[0]), tf.float32), "AddV2 1:rows0 > rows0"),
+    "columns that data count": (lambda x, w: counted(x), "reduce Max [] > rows0"),
+    "zeros for such columns": (lambda x, w: counted(x) + tf.zeros([8, 1]), "reduce Max [] > AddV2 1:rows0 > rows0"),
+    "such columns flat": (lambda x, w: tf.reshape(counted(x), [-1]), "reduce Max [] > rows0"),
+    "repeated such columns": (lambda x, w: tf.tile(counted(x), [1, 2]), "reduce Max [] > rows0"),
     # partial sums
     "scaled sum": (lambda x, w: tf.reduce_sum(x) / 8.0, "sum"),
     "sum and weight decay": (lambda x, w: tf.reduce_sum(x) + tf.nn.l2_loss(w), "AddV2 1:share > sum"),

@@ -126,6 +126,12 @@ class Collectives(Combining):
             return cut
         return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])
 
+    def first_rows(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """As many rows from the first on, the same on every core."""
+        cut = [self.constant(np.asarray(numbers), _INT32, tensor) for numbers in ([0] * len(shape), shape)]
+        return self.add("Slice", f"{tensor.node.name}/own_rows", [tensor, *cut], {"T": tensor.dtype, "Index": _INT32},
+                        tensor.dtype, tuple(shape), tensor)  # fmt: skip
+
     def _own_open(self, tensor: Tensor, axis: int) -> Tensor:
         """As ``own_rows``, of as many rows as data say."""
         rank = len(tensor.shape or ())

@@ -11,7 +11,7 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
-from tpugraph.spmd.levels import level
+from tpugraph.spmd.levels import is_even, level
 from tpugraph.spmd.placing import COUNT, VALUES, Placing
 from tpugraph.support.errors import ConversionError
 
@@ -77,22 +77,23 @@ class Conversions:
         raise self._refusal(node, tensor, placement)
 
     def _own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """This core's rows of a value that every core holds; of a level one, as many as the core needs are made."""
+        """This core's rows of a value that every core holds; of a level one, as many as the core needs are made.
+
+        Where all elements are the same number that only the step tells, any rows will do: those of core 0 on every core.
+        """
         number, shape, node = level(tensor), tensor.shape, tensor.node
-        if (
-            number is not None
-            and shape is not None
-            and None not in shape
-            and tensor.dtype.name not in ("string", "resource")
-            and node.op not in ops.SWITCH  # what waits for it runs in both branches
-        ):
-            local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
+        if shape is None or None in shape or tensor.dtype.name in ("string", "resource"):
+            return self.c.own_rows(tensor, rows)
+        local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
+        if number is not None and node.op not in ops.SWITCH:  # what waits for one runs in both branches
             if node.op in ops.CONSTANTS:
                 return self.c.constant(np.full(local, constant(node).flat[0]), tensor.dtype, tensor)
             one = self.c.constant(np.asarray(number), tensor.dtype, tensor)
             dims = self.c.constant(np.asarray(local), _INT32, tensor)
             return self.c.add("Fill", f"{node.name}/own_rows", [dims, one], {"T": tensor.dtype, "index_type": _INT32},
                               tensor.dtype, tuple(local), tensor)  # fmt: skip
+        if is_even(tensor):
+            return self.c.first_rows(tensor, local)
         return self.c.own_rows(tensor, rows)
 
     def _whole(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tpugraph import ops
@@ -24,6 +26,25 @@ def level(tensor: Tensor) -> float | None:
 def is_zero(tensor: Tensor) -> bool:
     """Whether a tensor is known to hold nothing but zeros, which are their own share on every core."""
     return level(tensor) == 0
+
+
+def is_even(tensor: Tensor) -> bool:
+    """Whether all elements of a tensor are the same number, known or not."""
+    return bool(ask(_even, tensor))
+
+
+def _even(tensor: Tensor) -> Answer:
+    node = tensor.node
+    if (tensor.shape is not None and math.prod(size or 0 for size in tensor.shape) == 1) or node.op in ops.FILLS:
+        return True
+    if node.op in _SAME:
+        return (yield _even, node.inputs[0])
+    if node.op not in ops.COMPUTES:
+        return (yield _level, tensor) is not None
+    for operand in node.inputs:
+        if not (yield _even, operand):
+            return False
+    return True
 
 
 def _level(tensor: Tensor) -> Answer:
