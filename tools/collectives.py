@@ -45,6 +45,8 @@ The least is counted in the plain graph and asks no analysis of tpugraph:
 - Two statistics for each batch norm forward, a number for each channel. Its two sums backward are the gradients of offset
   and scale; they count where these are not trained.
 - A number from each core where the data of the batch bound a loop: all cores go round as often as the longest row needs.
+- Where numbers of the data pick rows out of those of the whole batch, as the words that BERT masks: these rows, and the
+  gradient with respect to them. Nothing but the data says that a number stays within its example.
 - A number for each sum of data that the loss is divided by, such as one of weights: backpropagation needs it whole.
 
 The loss counts nothing: each core hands its part to the host, which adds them up. That of the last step is summed once for
@@ -163,7 +165,8 @@ def row(name: str, model: Model) -> Row:
     made = [node for node in program.graph_def.node if node.op == "CrossReplicaSum" and node.input[0] != LAST_LOSS]
     trained, norms = program.report["trained"], list(_norms(plain))
     loss = plain.get_operation_by_name(program.report["loss"]["name"].partition(":")[0])
-    least = [*gradients(plain, trained), *statistics(norms, trained), *bounds(plain), *divisors(plain, loss)]
+    least = [*gradients(plain, trained), *statistics(norms, trained), *bounds(plain), *picked(plain),
+             *divisors(plain, loss)]  # fmt: skip
     return Row(
         name, len(trained), len(norms), len(made), program.report["collectives"]["bytes"], len(least), sum(least)
     )
@@ -241,6 +244,15 @@ def bounds(graph: tf.Graph) -> Iterator[int]:
     for op in graph.get_operations():
         if op.type == "Max" and op in fed and any(other.type == "LoopCond" for other in _after([op])):
             yield CORES * op.outputs[0].dtype.size
+
+
+def picked(graph: tf.Graph) -> Iterator[int]:
+    """The bytes of all rows that numbers of the data pick from, and of the gradient with respect to them."""
+    fed = _after([op for op in graph.get_operations() if op.type == "IteratorGetNext"])
+    for op in graph.get_operations():
+        if op.type == "GatherV2" and not op.get_attr("batch_dims") and _has_gradient(op):
+            if {op.inputs[0].op, op.inputs[1].op} <= fed.keys():
+                yield from (_bytes(op.inputs[0]), _bytes(op.inputs[0]))
 
 
 def divisors(graph: tf.Graph, loss: tf.Operation) -> Iterator[int]:
