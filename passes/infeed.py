@@ -9,6 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
+from tpugraph.control_flow.loops import per_batch
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.open_rows import open_again, open_index, pad_open
@@ -84,7 +85,7 @@ class Infeed(Pass):
     def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
         kinds = _kinds(sent)
-        body = _per_step(graph, [*(t.node for t in sent), *waits])
+        body = per_batch(graph, [*(t.node for t in sent), *waits])
         takes = [node for node in body if node.op in ops.INPUTS]
         enqueues = [self._enqueue(graph, 0, sent, kinds, waits)]
         before = takes
@@ -92,6 +93,8 @@ class Infeed(Pass):
             copies = graph.clone_subgraph(body, lambda name, core=core: f"{name}/core_{core}")  # type: ignore[misc]
             for last, take in zip(before, takes, strict=True):
                 graph.add_control(copies[take], last)
+            for copy in filter(lambda n: n.op in ops.ENTER, copies.values()):
+                graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}/core_{core}")
             before = [copies[take] for take in takes]
             inputs = [copies[t.node].out(t.port) if t.node in copies else t for t in sent]
             enqueues.append(self._enqueue(graph, core, inputs, kinds, [copies.get(w, w) for w in waits]))
@@ -140,12 +143,3 @@ def _kinds(sent: list[Tensor]) -> dict[str, Any]:
     """Dtypes and shapes of a tuple as attributes, encoded once for all cores."""
     values = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent], "layouts": []}
     return {name: attrs.encode(value) for name, value in values.items()}
-
-
-def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:
-    """The host nodes that run anew for each batch: what depends on the input, and effects."""
-    cone = graph.ancestors(ends)
-    fresh = graph.descendants([n for n in cone if n.op in ops.INPUTS])
-    again = [n for n in cone if n in fresh or (ops.is_stateful(n.op) and n.op in ops.RANDOM)]
-    moving = graph.descendants(again)
-    return [n for n in cone if n in moving]

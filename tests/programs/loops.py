@@ -44,6 +44,28 @@ def map_over_batch(rows: int) -> Any:
 
 
 @program()
+def map_in_front_of_the_device(rows: int) -> Any:
+    """Images cropped one by one: a loop that the host runs for each batch, with arrays of its own."""
+    x, y = batch(rows, floats(8, 8, 1), floats(seed=1))
+    x = tf1.map_fn(lambda image: tf1.image.resize_image_with_crop_or_pad(image, 2, 2), x)
+    x = tf.image.crop_and_resize(x, tf.tile([[0.0, 0.0, 1.0, 0.5]], [rows, 1]), tf.range(rows), [2, 2])
+    return minimise(mean(tf.square(column(tf.reshape(x, [-1, 4]), 4) - y)))
+
+
+@program()
+def scan_with_functions(rows: int) -> Any:
+    """A scan of control flow v2 over the steps of each row: its gradient adds lists of gradients up."""
+    x, y = batch(rows, floats(4, 3), floats(seed=1))
+    w = variable("w", 3, 3)
+    tf1.enable_control_flow_v2()
+    try:
+        states = tf1.scan(lambda h, step: tf.tanh(h @ w + step), tf.transpose(x, [1, 0, 2]))
+        return minimise(mean(tf.square(column(states[-1], 3) - y)) + mean(tf.square(states)))
+    finally:
+        tf1.disable_control_flow_v2()
+
+
+@program()
 def scan_over_batch(rows: int) -> Any:
     """A state that runs through the rows of the batch, one after the other."""
     x, y = batch(rows, floats(3), floats(seed=1))

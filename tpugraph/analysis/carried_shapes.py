@@ -114,6 +114,8 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
             whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
             count = fixed(array.inputs[0]) if whole else None
             first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
+            places = taken.node.inputs[1].shape if held.stacked and not held.joined else None
+            first = places[0] if first is None and places else first
             shape = (first, *shape[held.joined :])
         if shape is not None and shape != taken.shape:
             found[taken] = shape

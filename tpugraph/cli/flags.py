@@ -31,7 +31,11 @@ class Parsed:
     def options(self) -> dict[str, Any]:
         """The flags that are fields of ConvertOptions."""
         found = {flag.name: self.values[flag.name] for flag in CONVERSION if flag.name in self.values}
-        found |= {name: tuple(found[name]) for name in ("dump_after", "batch_constants", "literals", "set_shape") if name in found}
+        found |= {
+            name: tuple(found[name])
+            for name in ("dump_after", "batch_constants", "literals", "set_shape")
+            if name in found
+        }
         if "metrics" in found:
             found["metrics"] = _metrics(found["metrics"]) or None
             found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None

@@ -14,6 +14,7 @@ from tpugraph.analysis.step import Enqueues, Results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.frames import frames, frames_around
 from tpugraph.support.errors import GraphError
 
 _INT32 = attrs.dtype("int32")
@@ -217,12 +218,25 @@ def add_results(graph: Graph, **names: str) -> None:
 
 def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
     """Put the input part of the host, which ends in ``enqueues``, into its loop; returns the node that ends it."""
-    cone = graph.ancestors(enqueues)
-    moving = graph.descendants([n for n in cone if n.op in ops.INPUTS | ops.RANDOM])
+    body = per_batch(graph, enqueues)
     loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
-    loop.enclose(dict.fromkeys([*(n for n in cone if n in moving), *enqueues]))
+    loop.enclose(dict.fromkeys([*body, *enqueues]))
     loop.finish_after(enqueues)
     return loop.close()[0].node
+
+
+def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
+    """What runs anew for each batch in front of ``ends``: what the input or random numbers lead to; loops and arrays whole."""
+    cone, frame_of, around = graph.ancestors(ends), frames(graph), frames_around(graph)
+    moving: dict[Node, Any] = {}
+    more = [n for n in cone if n.op in ops.INPUTS | ops.RANDOM]
+    while more:
+        moving |= graph.descendants(more)
+        turning = {frame_of.get(node, "") for node in cone if node in moving} - {""}
+        turning |= {frame for frame in around if around[frame] in turning}
+        more = [n for n in cone if n not in moving and (
+            frame_of.get(n, "") in turning or (n.op in ops.CONTAINERS and any(user in moving for user in n.consumers())))]  # fmt: skip
+    return [n for n in cone if n in moving]
 
 
 def local_int(graph: Graph, name: str, value: int) -> tuple[Node, Node]:

@@ -59,7 +59,9 @@ def _level(tensor: Tensor) -> Answer:
     if node.op in ops.FILLED_LIKE:
         return {"ZerosLike": 0.0, "OnesLike": 1.0}.get(node.op)
     if node.op in _SAME:
-        return (yield _level, node.inputs[0])
+        number = yield _level, node.inputs[0]
+        casts = number is not None and node.op in ops.CASTS and tensor.dtype.name != "bfloat16"
+        return float(np.asarray(number).astype(tensor.dtype.name)) if casts else number
     if node.op in ops.COMPUTES and tensor.dtype.name in ("float32", "float64"):
         return (yield from _computed(node, tensor.dtype.name))
     return None

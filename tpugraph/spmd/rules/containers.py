@@ -8,6 +8,7 @@ from tpugraph.ir import Node
 from tpugraph.spmd.factors import integers
 from tpugraph.spmd.levels import is_zero
 from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import by_signature
 
 
 @rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")
@@ -23,6 +24,30 @@ def _gradient(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     source = node.attr("source", "")
     source = source.decode() if isinstance(source, bytes) else source
     return Verdict([Held(f"{inputs[0].key}/{source}", inputs[0].key), REPLICATE], why="a container")
+
+
+@rule("ZerosLike")
+def _zeros_like(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Of a list, the one that gradients of its elements are added to."""
+    if not isinstance(inputs[0], Held):
+        return by_signature(p, node, inputs)
+    return Verdict([Held(f"{inputs[0].key}/{node.name}", inputs[0].key)], why="a container")
+
+
+@rule("AddN")
+def _add_n(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    lists = [s for s in inputs if isinstance(s, Held)]
+    return Verdict([joined_lists(p, node, lists)], why="a container") if lists else by_signature(p, node, inputs)
+
+
+def joined_lists(p: Placing, node: Node, lists: list[Held]) -> Held:
+    """The first of several lists, all of which hold their elements alike from now on."""
+    for other in lists[1:]:
+        for source, target in ((other, lists[0]), (lists[0], other)):
+            element = p.read_element(node, source)
+            if element is not None:
+                p.write_element(node, target, element)
+    return lists[0]
 
 
 def _written(p: Placing, node: Node, inputs: list[Placement], index: int, outputs: list[Placement | None]) -> Verdict:
