@@ -52,7 +52,7 @@ def assert_engines_agree(program: Program, variable_name: str, relative: float) 
 
 
 RECORDED = [
-    ("while_cond", "plain"), ("iris_dnn", "plain"), ("dnn_classifier", "plain"), ("keras_lstm_cfv2", "plain"),
+    ("while_cond", "plain"), ("iris_dnn", "plain"), ("sparse_momentum", "plain"), ("keras_lstm_cfv2", "plain"),
     ("iris_dnn", "global8"), ("lstm_dynamic", "plain"), ("clip_adam", "plain"), ("ref_variables", "global8"),
 ]  # fmt: skip
 
