@@ -28,14 +28,14 @@ OPTIONS = {"num_replicas": 8, "iterations_per_loop": 2}
 
 tf1 = tf.compat.v1
 Part = Callable[[Any, Any], Any]
-"""What is added to the loss, a scalar, of features [4, 3] and weights [3, 1]."""
+"""What is added to the loss, a scalar, of features [32, 3] and weights [3, 1]."""
 
 
 def build(part: Part, *, optimizer: Any = None) -> Graph:
     """The training graph of the linear model with a part added to its loss."""
 
     def model() -> None:
-        features, targets, weights = linear(4, resource=True)
+        features, targets, weights = linear(32, resource=True)
         loss = tf.reduce_mean(squared_error(features, targets, weights)) + part(features, weights)
         finish(loss, optimizer() if optimizer else tf1.train.GradientDescentOptimizer(0.1))
 
@@ -68,13 +68,12 @@ def _gamma(x: Any, w: Any) -> Any:
     return _total(tf.stop_gradient(tf1.random_gamma([2], tf.exp(w))))
 
 
-def _bent(x: Any, w: Any) -> Any:
-    made = x @ w
-    return _total(tf.stack([made[row] for row in range(x.shape[0])])) + _gamma(x, w)  # each row by itself
+def _complex_total(x: Any, w: Any) -> Any:
+    return _total(tf.abs(tf.reduce_sum(tf.cast(x @ w, tf.complex64)))) + _gamma(x, w)  # a sum over the cores
 
 
 def _ctc(x: Any, w: Any) -> Any:
-    logits = tf.reshape(tf.tile(x @ w, [1, 12]), [4, 3, 4])
+    logits = tf.reshape(tf.tile(x @ w, [1, 12]), [32, 3, 4])
     labels = tf.SparseTensor(tf.constant([[0, 0], [1, 0], [2, 0]], tf.int64), tf.constant([0, 1, 0]), [3, 1])
     return _total(tf1.nn.ctc_loss(labels, logits, [4, 4, 4]))
 

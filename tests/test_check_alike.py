@@ -29,7 +29,7 @@ def _layers(count: int, odd: Callable[[Any, Any], Any] | None = None) -> Callabl
     def part(x: Any, w: Any) -> Any:
         for number in range(count):
             kernel = tf1.get_variable(f"kernel_{number}", [3, 3])
-            x = tf.reshape(tf.tanh(x @ kernel), [4, 3])
+            x = tf.reshape(tf.tanh(x @ kernel), [32, 3])
             if odd is not None and number == count - 2:
                 x = odd(x, kernel)
         return 0.01 * tf.reduce_sum(x @ w)
@@ -61,8 +61,8 @@ def _whole(w: Any, least: int) -> Any:
 
 
 ODD = {
-    "a shape that depends on the weights": ("constant", lambda x, w: tf.reshape(x, tf.stack([_whole(w, 4), 3]))),
-    "a shape of which one element does": ("constant", lambda x, w: tf.reshape(x, [4, _whole(w, 3)])),
+    "a shape that depends on the weights": ("constant", lambda x, w: x @ tf.reshape(w, tf.stack([_whole(w, 3), 3]))),
+    "a shape of which one element does": ("constant", lambda x, w: x @ tf.reshape(w, [3, _whole(w, 3)])),
     "an axis that depends on the weights": ("constant", lambda x, w: x + tf.reduce_sum(x, _whole(w, 1), keepdims=True)),
     "another op": ("kernel", lambda x, w: x * tf.nn.fractional_max_pool(w[None, :, :, None], [1, 1, 1, 1])[0][0, 0, 0, 0]),
 }  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_part_of_a_value_that_xla_knows_stays_known() -> None:
 
     def part(x: Any, w: Any) -> Any:
         pairs = [(tf.stack([_whole(w, number), number]), number) for number in (1, 3, 4)]
-        tiled = [tf.tile(x, [1, pair[1]]) + tf.ones([4, 3 * number]) for pair, number in pairs]
+        tiled = [tf.tile(x, [1, pair[1]]) + tf.ones([32, 3 * number]) for pair, number in pairs]
         return 0.01 * tf.add_n([tf.reduce_sum(value) for value in tiled])
 
     graph = _converted(part)

@@ -20,7 +20,6 @@ from tpugraph import cli
 from tpugraph.cli.console import interruptible
 from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.ir import graphdef
-from tpugraph.runtime import batch_search
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.progress import Ticker
 from tpugraph.xla import bridge, cache_folder, compile_cache, memory_layouts, stablehlo, topologies
@@ -83,7 +82,7 @@ TOPOLOGY_FLOPS = {"v3:2x2": 61.5e12, "v5e:2x4": 197e12}
 def test_the_command_tells_memory_traffic_and_the_largest_tensors(
     topology: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["compile", str(IRIS), f"--topology={topology}", "--json"]) == 0
+    assert cli.main(["compile", str(IRIS), "--global_batch=256", f"--topology={topology}", "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["topology"] == topology
@@ -187,7 +186,7 @@ def test_more_replicas_than_any_topology_of_the_kind() -> None:
 
 
 def test_a_module_that_does_not_fit_says_by_how_much() -> None:
-    program = convert(corpus("iris_dnn").graph())
+    program = convert(corpus("iris_dnn").graph(), global_batch=256)
     module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
     with pytest.raises(
         RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.,]+ GiB for .*, which is [\d.,]+ GiB more"
@@ -416,17 +415,13 @@ def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest
     assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--largest_batch", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["largest_batch"] in range(93, 101)
-    assert "batch       32 rows per core need 5.12 GiB: fits" in err
+    assert "batch       4 rows per core need 655.4 MiB: fits" in err
     assert ": too large" in err
     assert f"largest     {json.loads(out)['largest_batch']} rows per core" in err
 
 
 def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
-    graph = convert(corpus("iris_dnn").graph()).graph_def
-    wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
-    path = Path(os.environ[cache_folder.FOLDER]).with_name("wide.pb")
-    path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
-    assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 2
+    assert cli.main(["compile", str(IRIS), "--global_batch=1024", "--topology=v3:2x2"]) == 2
     err = capsys.readouterr().err
     assert "it needs 20.48 GiB for the program, which is 4.48 GiB more than the 16.00 GiB that there are" in err
     assert "node    dense/MatMul" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sampling import part
@@ -22,9 +23,9 @@ IRIS = corpus("iris_dnn")
 
 
 def train(graph: Graph, *steps: int, cores: int = 8, loop: int = LOOP, checkpoint: Path | None = None,
-          compiled: tuple[bool, bool] | None = None) -> Training:  # fmt: skip
+          compiled: tuple[bool, bool] | None = None, **options: Any) -> Training:  # fmt: skip
     """Train in several calls, of what is compiled as it says."""
-    with TPUSession(convert(graph, num_replicas=cores, iterations_per_loop=loop)) as session:
+    with TPUSession(convert(graph, num_replicas=cores, iterations_per_loop=loop, **options)) as session:
         assert compiled in (None, parts(session))
         session.initialize() if checkpoint is None else session.restore(checkpoint)
         losses = [loss for count in steps for loss in session.train(count)]
@@ -52,9 +53,10 @@ STAGED = [corpus("iris_dnn"), corpus("ref_variables"), family("accumulate_or_noi
 def test_compiled_loops_train_as_recorded(model: Model) -> None:
     recorded = model.recorded("global8")
     steps = 5, len(recorded.losses) - 5
-    found = train(model.graph(), *steps, checkpoint=model.checkpoint, compiled=(True, True))
+    options = {"global_batch": model.options("global8")["global_batch"]}
+    found = train(model.graph(), *steps, checkpoint=model.checkpoint, compiled=(True, True), **options)
     assert found.variables.keys() >= recorded.variables.keys()
-    testing.assert_same_training(found, recorded, relative=1e-3, absolute=1e-5)
+    model.assert_recorded(found, "global8")
 
 
 def test_a_step_alone_is_compiled_where_the_loop_cannot_be() -> None:
@@ -67,7 +69,7 @@ def test_a_step_alone_is_compiled_where_the_loop_cannot_be() -> None:
 
 def averaged() -> None:
     """A linear model whose loss sums over axes that the graph computes, as all of ``tf.losses`` do."""
-    features, targets, weights = linear(4)
+    features, targets, weights = linear(8)
     found = tf1.squeeze(tf1.matmul(features, weights), -1)
     finish(tf1.losses.mean_squared_error(targets, found), tf1.train.GradientDescentOptimizer(0.05))
 
@@ -119,7 +121,7 @@ def test_resumed_training_is_uninterrupted_training(tmp_path: Path) -> None:
         testing.assert_same_training(Training([], session.values()), Training([], final), relative=0, absolute=0)
 
 
-def finite(rows: int = 4, *, repeats: int = 30) -> None:
+def finite(rows: int = 8, *, repeats: int = 30) -> None:
     """A linear model on 40 rows, some times."""
     data = tf1.data.Dataset.from_tensor_slices(rows_of(40, 3)).repeat(repeats).batch(rows, drop_remainder=True)
     features, targets = tf1.data.make_initializable_iterator(data).get_next()
@@ -129,7 +131,7 @@ def finite(rows: int = 4, *, repeats: int = 30) -> None:
 
 @pytest.mark.parametrize("cores", [1, 8])
 def test_the_data_ends_after_the_last_whole_step(cores: int) -> None:
-    found = 1200 // (4 * cores)  # whole steps in 30 x 40 rows
+    found = 1200 // 8  # steps in 30 x 40 rows
     program = convert(trace(finite), num_replicas=cores, iterations_per_loop=LOOP)
     with TPUSession(program) as session:
         assert isinstance(session.engine, EmulatedLoop)
@@ -177,8 +179,8 @@ def test_much_data_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def random_step() -> None:
-    features, targets, weights = linear(4)
-    noise = tf1.random_normal((4,), seed=1)
+    features, targets, weights = linear(8)
+    noise = tf1.random_normal((8,), seed=1)
     finish(
         tf1.reduce_mean(squared_error(features, targets + 0.1 * noise, weights), name="loss"),
         tf1.train.AdamOptimizer(0.1),
@@ -186,8 +188,8 @@ def random_step() -> None:
 
 
 def convolution() -> None:
-    features, targets = batches(rows_of(96, 16), 4)
-    images = tf1.nn.conv2d(tf1.reshape(features, (4, 4, 4, 1)), variable("k", (2, 2, 1, 2)), strides=1, padding="VALID")
+    features, targets = batches(rows_of(96, 16), 8)
+    images = tf1.nn.conv2d(tf1.reshape(features, (8, 4, 4, 1)), variable("k", (2, 2, 1, 2)), strides=1, padding="VALID")
     loss = tf1.reduce_mean(tf1.square(tf1.reduce_sum(images, (1, 2, 3)) - targets), name="loss")
     finish(loss, tf1.train.GradientDescentOptimizer(0.01))
 

@@ -143,7 +143,7 @@ def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
         tf.group(tf1.cond(finite, update, tf.no_op), tf1.cond(finite, count, halve), name="train")
 
     assert_cores_are_the_whole_batch(scaled, **CLOSE, steps=6, resource=resource)
-    found = testing.run_on_cores(trace(lambda: scaled(4), resource=resource), steps=6, num_replicas=4)
+    found = testing.run_on_cores(trace(lambda: scaled(16), resource=resource), steps=6, num_replicas=4)
     assert (found.variables["scale"], found.variables["good"]) == (
         1024,
         0,

@@ -37,7 +37,7 @@ def convolved(rows: int, *, last: int = 16, batch_norm: bool = False) -> Any:
 
 
 def program(**options: Any) -> Program:
-    return convert(trace(lambda: convolved(ROWS, **options)), num_replicas=CORES, iterations_per_loop=4)
+    return convert(trace(lambda: convolved(ROWS * CORES, **options)), num_replicas=CORES, iterations_per_loop=4)
 
 
 def lowered(**options: Any) -> Lowered:

@@ -67,7 +67,7 @@ def test_every_generation_is_asked_and_a_refusal_is_an_answer(
     assert fits["largest_batch"] is None
     said = capsys.readouterr().out
     assert "v3:2x2     refused: the step does not fit" in said
-    assert "v5e:2x4    compiles, 5.12 GiB of 16.00 GiB per core, at least 10.2 us a step, bound by compute" in said
+    assert "v5e:2x4    compiles, 655.4 MiB of 16.00 GiB per core, at least 10.2 us a step, bound by compute" in said
 
 
 @pytest.mark.usefixtures("quick")
@@ -77,7 +77,7 @@ def test_the_largest_batch_is_searched_where_it_is_asked_for(tmp_path: Path) -> 
 
 
 def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
-    found = written(tmp_path, "--topology=v5e,v6e:2x4")
+    found = written(tmp_path, "--topology=v5e,v6e:2x4", "--global_batch=256")
     page = Page(pages, tmp_path / "page.html")
     assert page.text("#verdict") == found["verdict"]
     assert "v5e:2x4 (8 cores)" in page.text("#targets")
@@ -96,12 +96,12 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     page.page.wait_for_function("document.documentElement.scrollWidth === 420")
     target = found["targets"][0]
     assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
-    assert target["infeed_bytes"] == 80
+    assert target["infeed_bytes"] == 640
     live = target["live"]
     assert live["together"] == pytest.approx(live["compiler"], rel=0.1)
     assert live["step"][0] < live["step"][1] < live["instructions"]
     assert {point[3] for point in live["points"]} >= {"dense/MatMul", "Adagrad/update_dense/kernel/ApplyAdagrad"}
-    again = written(tmp_path, "--topology=v5e,v6e:2x4")  # from the cache
+    again = written(tmp_path, "--topology=v5e,v6e:2x4", "--global_batch=256")  # from the cache
     assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,
                                        "how": "the sum over the cores"}  # fmt: skip

@@ -78,13 +78,13 @@ def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
 
 
 def test_the_data_ends_after_the_last_whole_step() -> None:
-    # 120 rows, 20 times, in batches of 32 for 8 cores: 75 batches make 9 whole steps.
-    with TPUSession(convert(iris(repeat=20), iterations_per_loop=6)) as session:
+    # 120 rows, 3 times, in batches of 32: 11 whole steps.
+    with TPUSession(convert(iris(repeat=3), iterations_per_loop=6)) as session:
         session.restore(IRIS / "model.ckpt-0")
         losses = session.train(24)
-        assert len(losses) == 9
-        assert session.global_step == 9
-        assert session.notes == ["the data ended after 9 steps"]
+        assert len(losses) == 11
+        assert session.global_step == 11
+        assert session.notes == ["the data ended after 11 steps"]
 
 
 @pytest.mark.timeout(60)
@@ -117,7 +117,7 @@ def test_queues_give_the_same_numbers() -> None:
 
 
 def test_the_first_cause_of_three_parts_is_reported() -> None:
-    with TPUSession(convert(iris(repeat=20), iterations_per_loop=20), queues=True) as session:
+    with TPUSession(convert(iris(repeat=3), iterations_per_loop=20), queues=True) as session:
         session.restore(IRIS / "model.ckpt-0")
         with pytest.raises(RunError, match="the data ended in the middle of a loop") as caught:
             session.train(20)
@@ -214,14 +214,14 @@ def test_a_kill_leaves_the_last_checkpoint_usable(new_process: Programs, tmp_pat
 
 
 def test_iris_of_tpuestimator_ends_where_the_plain_graph_ends() -> None:
-    """Both read their own data; the plain graph's shuffle gets the seeds of the other, and two cores make 64 rows."""
+    """Both read their own data; the plain graph's shuffle gets the seeds of the other, and it reads the 64 rows of two replicas."""
     plain = graphdef.load(ORACLE / "iris_plain" / "model.ckpt-0.meta")
     theirs = graphdef.load(ORACLE / "iris_tpu.pb").of_type("ShuffleDataset")[0]
     for mine in plain.of_type("ShuffleDataset"):
         for index in (2, 3):
             plain.set_attr(mine.inputs[index].node, "value", theirs.inputs[index].node.attr("value"))
     checkpoint = ORACLE / "iris_plain" / "model.ckpt-0"
-    program = convert(plain, num_replicas=2, iterations_per_loop=10)
+    program = convert(plain, num_replicas=2, global_batch=64, iterations_per_loop=10)
     with TPUSession(program) as ours, TPUSession(ORACLE / "iris_tpu.pb") as oracle:
         ours.restore(checkpoint)
         oracle.restore(checkpoint)

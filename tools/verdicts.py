@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tpugraph.compiler import ConvertOptions, adopt_tpu_estimator, convert
+from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.compiler.tpu_check import check
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import TpuGraphError
@@ -50,7 +50,7 @@ def load(path: Path) -> Graph:
 
 def checked(path: Path) -> str:
     """The cell of check: ``yes``, or which op types stop how many of the device's nodes."""
-    report = check(load(path), num_replicas=8)
+    report = check(load(path))
     if report.compiles:
         return "yes"
     stopping = dict.fromkeys(finding.op for finding in report.stopping)
@@ -60,7 +60,7 @@ def checked(path: Path) -> str:
 def verdict(graph: Graph) -> list[str]:
     """The cells of the compiler."""
     if not graph.of_type("TPUReplicateMetadata"):
-        graph = graphdef.from_graph_def(convert(graph, ConvertOptions(num_replicas=8)).graph_def, source=graph.source)
+        graph = graphdef.from_graph_def(convert(graph).graph_def, source=graph.source)
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
     module = stablehlo.lower(graph)
