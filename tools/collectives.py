@@ -250,9 +250,10 @@ def picked(graph: tf.Graph) -> Iterator[int]:
     """The bytes of all rows that numbers of the data pick from, and of the gradient with respect to them."""
     fed = _after([op for op in graph.get_operations() if op.type == "IteratorGetNext"])
     for op in graph.get_operations():
-        if op.type == "GatherV2" and not op.get_attr("batch_dims") and _has_gradient(op):
-            if {op.inputs[0].op, op.inputs[1].op} <= fed.keys():
-                yield from (_bytes(op.inputs[0]), _bytes(op.inputs[0]))
+        if op.type != "GatherV2" or op.get_attr("batch_dims") or not _has_gradient(op):
+            continue
+        if {op.inputs[0].op, op.inputs[1].op} <= fed.keys():
+            yield from (_bytes(op.inputs[0]), _bytes(op.inputs[0]))
 
 
 def divisors(graph: tf.Graph, loss: tf.Operation) -> Iterator[int]:

@@ -234,8 +234,8 @@ def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
         moving |= graph.descendants(more)
         turning = {frame_of.get(node, "") for node in cone if node in moving} - {""}
         turning |= {frame for frame in around if around[frame] in turning}
-        more = [n for n in cone if n not in moving and (
-            frame_of.get(n, "") in turning or (n.op in ops.CONTAINERS and any(user in moving for user in n.consumers())))]  # fmt: skip
+        arrays = {n for n in cone if n.op in ops.CONTAINERS and any(user in moving for user in n.consumers())}
+        more = [n for n in cone if n not in moving and (n in arrays or frame_of.get(n, "") in turning)]
     return [n for n in cone if n in moving]
 
 
