@@ -228,7 +228,7 @@ class LocalSizes:
             sizes = factors.vector(node.inputs[index])
             if self._takes(node):  # where the operand is computed
                 stacked = ops.CONTENTS[node.op].stacked
-                sizes = sizes or (self._shapes[node][ops.CONTENTS[node.op].takes or 0] or ())[int(stacked) :]
+                sizes = sizes or list(self._shapes[node][ops.CONTENTS[node.op].takes or 0] or ())[int(stacked) :]
             if sizes is not None and held.axis < len(sizes) and None not in sizes:
                 local = [s if a != held.axis or (s or 0) < 0 else self.own(s or 0) for a, s in enumerate(sizes)]
                 self._set(node, index, np.asarray(local))
