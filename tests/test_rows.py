@@ -42,18 +42,18 @@ def plain(change: Any, *, in_order: bool = True) -> Any:
 
 
 INPUTS = {
-    "shuffled": (lambda d: d.shuffle(20, seed=4).repeat().batch(3, drop_remainder=True), True),
-    "seed of the graph": (lambda d: d.shuffle(50).repeat().batch(3, drop_remainder=True), True),
-    "ends": (lambda d: d.repeat(2).shuffle(9, seed=1).batch(3, drop_remainder=True).prefetch(2), True),
-    "whole batches": (lambda d: d.shuffle(9, seed=1).repeat().batch(6, drop_remainder=True)
-                      .rebatch(3, drop_remainder=True), True),
+    "shuffled": (lambda d: d.shuffle(20, seed=4).repeat().batch(6, drop_remainder=True), True),
+    "seed of the graph": (lambda d: d.shuffle(50).repeat().batch(6, drop_remainder=True), True),
+    "ends": (lambda d: d.repeat(2).shuffle(9, seed=1).batch(6, drop_remainder=True).prefetch(2), True),
+    "whole batches": (lambda d: d.shuffle(9, seed=1).repeat().batch(12, drop_remainder=True)
+                      .rebatch(6, drop_remainder=True), True),
     "whole batches that do not divide": (lambda d: d.shuffle(9, seed=1).repeat().batch(5, drop_remainder=True)
-                                         .rebatch(3, drop_remainder=True), True),
-    "take and skip": (lambda d: d.skip(2).take(30).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True), True),
-    "a function": (lambda d: d.map(lambda x, y: (x + 1, y)).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True),
+                                         .rebatch(6, drop_remainder=True), True),
+    "take and skip": (lambda d: d.skip(2).take(30).shuffle(9, seed=1).repeat().batch(6, drop_remainder=True), True),
+    "a function": (lambda d: d.map(lambda x, y: (x + 1, y)).shuffle(9, seed=1).repeat().batch(6, drop_remainder=True),
                    False),
-    "in order": (lambda d: d.repeat().batch(3, drop_remainder=True), True),
-    "in order, ends": (lambda d: d.repeat(2).batch(3, drop_remainder=True).prefetch(2), True),
+    "in order": (lambda d: d.repeat().batch(6, drop_remainder=True), True),
+    "in order, ends": (lambda d: d.repeat(2).batch(6, drop_remainder=True).prefetch(2), True),
 }  # fmt: skip
 
 MAY_END = {"ends", "in order, ends", "a function", "take and skip"}
@@ -69,7 +69,7 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int, monkeypatch: pyte
     )
     losses = []
     for together in (True, False):
-        if not together:  # each core reads a batch of its own, row by row
+        if not together:  # the dataset is read, row by row
             monkeypatch.setattr("tpugraph.runtime.emulator.channels.read_together", lambda *_: None)
         with TPUSession(program) as session:
             if together:
@@ -87,7 +87,7 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int, monkeypatch: pyte
 
 
 def test_rows_of_which_none_is_left_end_at_once() -> None:
-    data = plain(lambda d: d.skip(35).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True))
+    data = plain(lambda d: d.skip(35).shuffle(9, seed=1).repeat().batch(6, drop_remainder=True))
     with TPUSession(convert(graphdef.from_graph_def(data), num_replicas=2, iterations_per_loop=5)) as session:
         assert session.train(5) == []
         assert session.notes == ["the data ended after 0 steps"]
@@ -105,7 +105,7 @@ def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> N
 
 def test_a_component_without_elements_is_left_to_the_dataset() -> None:
     with tf.Graph().as_default() as graph:
-        data = tf.data.Dataset.from_tensor_slices((ROWS[:8], np.zeros((8, 0), np.float32))).repeat().batch(4, True)
+        data = tf.data.Dataset.from_tensor_slices((ROWS[:8], np.zeros((8, 0), np.float32))).repeat().batch(8, True)
         x, nothing = tf1.data.make_initializable_iterator(data).get_next()
         weight = tf1.get_variable("w", [2], initializer=tf1.ones_initializer())
         loss = tf.reduce_mean(tf.linalg.matvec(x, weight)) + tf.reduce_sum(nothing)

@@ -73,7 +73,7 @@ def test_a_saved_model_predicts_what_its_signature_names(
     command = ["run", str(model), "--mode=predict", "--num_replicas=2", f"--rebind=examples.tfrecord={examples}"]
     assert cli.main([*command, f"--output={rows}"]) == 0
     said = capsys.readouterr().out
-    assert "global batch 64 = 2 cores x 32" in said
+    assert "global batch 32 = 2 cores x 16" in said
     assert f"reads       {examples}" in said
     assert f"restored {model}/variables/variables at step 0" in said
     assert "predicted 77 examples" in said
@@ -121,7 +121,7 @@ def test_another_signature_and_a_traced_batch(
     assert "prediction    Sigmoid (chance)" in said
     assert "(hidden)" not in said
     assert cli.main(["convert", str(model), "--mode=predict", "--num_replicas=2", "-o", made]) == 0
-    assert "global batch 8 = 2 cores x 4" in capsys.readouterr().out
+    assert "global batch 4 = 2 cores x 2" in capsys.readouterr().out
     assert all(in_cluster(node) for node in graphdef.load(made).of_type("MatMul"))
     rebind = f"--rebind=examples.tfrecord={examples}"
     assert cli.main(["run", made, f"--checkpoint={model}/variables/variables", rebind]) == 0
@@ -132,7 +132,7 @@ def test_another_signature_and_a_traced_batch(
 def test_check_view_and_report_take_a_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, page = str(export(tmp_path / "saved", parsed=True)), tmp_path / "page.html"
     assert cli.main(["check", model, "--mode=predict"]) == 0
-    assert "can run on a TPU: 38 nodes on the device" in capsys.readouterr().out
+    assert "can run on a TPU: 39 nodes on the device" in capsys.readouterr().out
     assert cli.main(["view", model, "--mode=predict", f"--output={page}"]) == 0
     assert page.stat().st_size > 100_000
     assert cli.main(["report", model, "--mode=predict", f"--output={page}"]) == 0
