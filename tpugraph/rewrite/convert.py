@@ -11,6 +11,7 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
+from tpugraph.rewrite.local_sizes import is_open
 from tpugraph.spmd.levels import is_even, level
 from tpugraph.spmd.placing import COUNT, VALUES, Placing
 from tpugraph.support.errors import ConversionError
@@ -101,11 +102,9 @@ class Conversions:
         if maker is not None and tensor.port in maker.cuts:  # every core has made all of it
             return tensor
         if isinstance(placement, Shard):
-            size = self._bytes(tensor) * self.c.count
-            self.gathered[str(tensor)] = (
-                f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
-            )
-            self.note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
+            size = f"{'at least ' * is_open(tensor)}{self._bytes(tensor) * self.c.count:,} bytes"
+            self.gathered[str(tensor)] = f"{size}, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
+            self.note(tensor, f"the rows of all cores ({size}), for '{node.name}' ({node.op})")
             return self.c.gather(source, placement)
         if placement == COUNT:
             self.note(tensor, f"counted over the cores, for '{node.name}' ({node.op})")
@@ -129,15 +128,13 @@ class Conversions:
         columns = (tensor.shape or (1,))[-1] if len(tensor.shape or ()) > 1 else 1
         first = np.arange(columns or 1) == 0 if len(tensor.shape or ()) > 1 else np.asarray(True)
         size = found.shape[0] if found.shape else None
-        if self.placing.read(found) == VALUES:
+        if self.placing.read(found) == VALUES or size is None:
             ahead = self.c.counted_before(self.c.shape(found), source)
             offset = self.c.add("Mul", f"{tensor.node.name}/ahead", [self.c.cast(ahead, tensor.dtype),
                                 self.c.constant(first.astype(int), tensor.dtype, source)], {"T": tensor.dtype}, tensor.dtype,
                                 np.shape(first), source)  # fmt: skip
             return self.c.add("AddV2", f"{tensor.node.name}/of_the_batch", [source, offset], {"T": tensor.dtype},
                               tensor.dtype, tensor.shape, source)  # fmt: skip
-        if size is None:
-            raise self._refusal(tensor.node, tensor, placement)
         return self.c.numbered(source, size * first.astype(int))
 
     def _unified(self, node: Node, tensor: Tensor, source: Tensor, placement: PerCore) -> Tensor:

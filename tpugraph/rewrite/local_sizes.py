@@ -238,13 +238,6 @@ class LocalSizes:
         return ops.CONTENTS[node.op].takes is not None
 
 
-def whole_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
-    """The shape of the whole value of which a core holds so much."""
-    if shape is None or not isinstance(placement, Shard):
-        return shape
-    return tuple(size and (size * cores if axis == placement.axis else size) for axis, size in enumerate(shape))
-
-
 def is_open(tensor: Tensor) -> bool:
     """Whether data say how long a tensor is along some dimension."""
     return tensor.shape is None or None in tensor.shape
