@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampling import SUITE, runs
+from sampling import SUITE, part, runs
 
 from models import CORPUS, corpus, folders
 from tpugraph import testing
 from tpugraph.compiler import convert
+from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
@@ -71,6 +72,16 @@ def trained(name: str, cores: int, iterations: int, *, file: str = "model.pb", m
 )
 def test_cores_train_as_the_plain_graph(name: str, cores: int, iterations: int) -> None:
     corpus(name).assert_recorded(trained(name, cores, iterations), "plain")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", part(["queue_runner", "lstm_dynamic", "iris_dnn"], 2))
+def test_cores_with_queues_train_as_the_plain_graph(name: str) -> None:
+    model = corpus(name)
+    with TPUSession(convert(model.graph(), num_replicas=8, iterations_per_loop=6), queues=True) as session:
+        session.restore(model.checkpoint)
+        found = Training(session.train(STEPS), session.values())
+    model.assert_recorded(found, "plain")
 
 
 @pytest.mark.sampled

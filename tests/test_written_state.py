@@ -118,7 +118,7 @@ def test_rows_at_numbers_of_the_batch() -> None:
     ("scatter", "named"), [(tf1.scatter_nd_sub, 1), (tf1.scatter_nd_add, 2)], ids=["rows", "elements"]
 )
 def test_places_that_the_batch_names_are_given_constants(scatter: Any, named: int) -> None:
-    """One constant for each row of a core's batch: all cores together have more."""
+    """One constant for each row."""
 
     def scattered(rows: int) -> None:
         features, targets = batches((FEATURES, TARGETS), rows)

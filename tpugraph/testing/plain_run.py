@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,28 +74,25 @@ class PlainRun:
         self.open({})
         return self.values(names)
 
-    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
+    def train(self, steps: int, start: Mapping[str, Any]) -> tuple[list[float], Values]:
         """Train from given values; returns the loss of each step and the variables after them. See :meth:`each_step`."""
-        losses = list(self.each_step(steps, start, micro_batches=micro_batches))
+        losses = list(self.each_step(steps, start))
         return losses, self.values(list(self._reads))
 
-    def each_step(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> Iterator[float]:
+    def each_step(self, steps: int, start: Mapping[str, Any]) -> Iterator[float]:
         """Train from given values, a step for each loss that is asked for.
 
         Args:
             steps: number of steps; fewer are run where the data ends.
             start: values of some variables by name; the others start as the graph says.
-            micro_batches: batches per step. With more than one, their gradients are computed one batch after the other at
-                the same variables, averaged, and fed to the optimizer's apply ops in place of their own.
 
         Raises:
-            TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
+            TpuGraphError: a step fails.
         """
         self.open(start)
-        step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
         for _ in range(steps):
             try:
-                loss = step()
+                loss = self._step()
             except tf.errors.OutOfRangeError:
                 return
             yield loss
@@ -113,30 +110,6 @@ class PlainRun:
             return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
         except tf.errors.OutOfRangeError:
             return None
-
-    def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
-        gradients = self._gradients()
-
-        def step() -> float:
-            parts = [self._run([self._tensor(str(self._loss)), *gradients]) for _ in range(micro_batches)]
-            feed = {gradient: np.mean([part[i] for part in parts], axis=0, dtype=np.float64)
-                    for i, gradient in enumerate(gradients, 1)}  # fmt: skip
-            self._run(self._train_ops(), feed)
-            return float(np.mean([part[0] for part in parts]))
-
-        return step
-
-    def _gradients(self) -> list[Any]:
-        """The gradient operands of the optimizer's dense apply ops."""
-        found: dict[str, None] = {}
-        for finding in self.roles.updates:
-            node = self.graph[finding.name]
-            fact = ops.WRITES[node.op]
-            if fact.kind != "apply" or fact.rows is not None:
-                raise RunError("this op is no dense optimizer op: gradients of several batches cannot be fed to it",
-                               node=node, origin=self.graph.source)  # fmt: skip
-            found[str(node.inputs[fact.value])] = None
-        return [self._tensor(name) for name in found]
 
     def _train_ops(self) -> list[Any]:
         return [self._operation(finding.name) for finding in self.roles.train_ops]

@@ -92,26 +92,20 @@ def run_plain(
     *,
     steps: int,
     checkpoint: str | os.PathLike[str] | None = None,
-    micro_batches: int = 1,
     loss: str | None = None,
     train_op: str | None = None,
 ) -> Training:
     """Train a plain graph with TensorFlow itself, one ``Session.run`` a step: the reference for emulated cores.
 
-    With ``micro_batches`` a step takes that many batches: their gradients are computed one batch after the other at the
-    same variables, averaged, and fed to the optimizer's apply ops in place of their own. That is what a step on as many
-    cores means for a loss that is a mean and for gradients that the optimizer takes as they are.
-
     Args:
         model: the plain graph, or its path.
         steps: number of steps.
         checkpoint: where to start; the graph's own initial values when None.
-        micro_batches: batches per step.
         loss: name of the loss; found when None.
         train_op: name of the train op; found when None.
 
     Example:
-        >>> run_plain("model.pb", steps=3, micro_batches=8).losses  # doctest: +SKIP
+        >>> run_plain("model.pb", steps=3).losses  # doctest: +SKIP
         [2.31, 2.29, 2.12]
 
     Raises:
@@ -120,7 +114,7 @@ def run_plain(
     plain = PlainRun(model if isinstance(model, Graph) else graphdef.load(model), loss=loss, train_op=train_op)
     start = {} if checkpoint is None else checkpoint_values(plain.roles, checkpoint)
     try:
-        losses, values = plain.train(steps, start, micro_batches=micro_batches)
+        losses, values = plain.train(steps, start)
     finally:
         plain.close()
     return Training(losses, by_key(plain.roles, values))
