@@ -19,34 +19,23 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Shard:
-    """Along ``axis``, which counts ``outer * batch * inner`` elements row by row, core ``r`` holds the r-th piece of the batch.
+    """Along ``axis`` core ``r`` holds the r-th piece of the batch.
 
     Attributes:
         axis: the dimension that holds the rows.
         outer: how many whole batches lie one after the other.
-        inner: how many elements a row has along the dimension.
-        shift: the values are numbers of rows (of places): that of the whole batch is larger by ``r * rows * shift`` on
-            core ``r``. A tuple has one for each place along the dimension ``along``.
-        along: the dimension along which shifts differ, or -1.
     """
 
     axis: int
     outer: int = 1
-    inner: int = 1
-    shift: int | tuple[int, ...] = 0
-    along: int = -1
 
     def __str__(self) -> str:
-        layout = "" if (self.outer, self.inner) == (1, 1) else f" ({self.outer} x rows x {self.inner})"
+        layout = "" if self.outer == 1 else f" (of {self.outer} batches)"
         return f"rows of this core along dimension {self.axis}{layout}"
 
     def at(self, axis: int) -> Shard:
         """The same rows along another dimension."""
         return self if axis == self.axis else replace(self, axis=axis)
-
-    def plain(self) -> Shard:
-        """The same rows holding values that mean the same on every core."""
-        return replace(self, shift=0, along=-1) if self.shift else self
 
 
 @dataclass(frozen=True)
@@ -54,9 +43,7 @@ class Entries:
     """Any number of entries for each row of this core, along dimension 0, as of a sparse tensor.
 
     Attributes:
-        role: ``values``; ``distinct`` (values, each once on a core); ``by_id`` (what belongs to distinct values, one for
-            each: another core may have the same); ``local`` (numbers that mean places on this core alone); ``shape`` (sizes
-            of such tensors).
+        role: ``values``; ``local`` (numbers that mean places on this core alone); ``shape`` (sizes of such tensors).
         of: of ``local`` places, the tensor that they are places of.
     """
 
@@ -81,14 +68,6 @@ class Partial:
         return {"sum": "a part of a sum over the cores", "max": "a candidate for the maximum over the cores"}.get(
             self.reduce_op, "a candidate for the minimum over the cores"
         )
-
-
-@dataclass(frozen=True)
-class Sized:
-    """A number, or a small vector of numbers, made of shapes that follow the batch; known when the graph is converted."""
-
-    def __str__(self) -> str:
-        return "made of sizes that follow the batch"
 
 
 @dataclass(frozen=True)
@@ -129,35 +108,8 @@ class Share:
         return "this core's share of a replicated addend"
 
 
-Placement = Replicate | Shard | Entries | Partial | Sized | PerCore | Held | Share
+Placement = Replicate | Shard | Entries | Partial | PerCore | Held | Share
 
 REPLICATE = Replicate()
 SUM = Partial("sum")
-SIZED = Sized()
 SHARE = Share()
-ONCE = ("distinct", "by_id")
-"""The roles of entries that stand once on each core for all places that name them: those of two cores are not those of both."""
-
-
-def holds_entries(placement: Placement | None) -> bool:
-    """Whether the first dimension has entries of this core's rows; sizes and places of entries have none."""
-    return isinstance(placement, Entries) and placement.role in ("values", *ONCE)
-
-
-def is_size(placement: Placement | None) -> bool:
-    """Whether numbers are sizes, of rows or of entries."""
-    return isinstance(placement, Sized) or placement == Entries("shape")
-
-
-def join_two(a: Placement, b: Placement) -> Placement | None:
-    """What holds values of both placements; None where only a replicated one does."""
-    if a == b:
-        return a
-    if isinstance(a, Replicate):
-        a, b = b, a
-    if isinstance(b, Replicate) and isinstance(a, Shard | Partial):
-        # numbers that are the same everywhere mean rows of the whole batch
-        return a.plain() if isinstance(a, Shard) else a
-    if isinstance(a, Shard) and isinstance(b, Shard) and a.plain() == b.plain():
-        return a.plain()
-    return REPLICATE

@@ -15,8 +15,6 @@ PLAIN_MAP_DATASETS = with_role("map_dataset")
 """Datasets that make each element when it is asked for, of one of another, by a function."""
 MAP_DATASETS = PLAIN_MAP_DATASETS | with_role("parallel_map_dataset")
 """Datasets that make each element of one of another by a function."""
-FLAT_MAP_DATASETS = with_role("flat_map_dataset")
-"""Datasets that make several elements of one of another, those of the dataset that a function returns."""
 SLICE_DATASETS = with_role("slice_dataset")
 """Datasets whose elements are the slices of tensors along the first dimension."""
 REPEAT_DATASETS = with_role("repeat_dataset")
@@ -54,8 +52,6 @@ MERGED_SUMMARIES = with_role("merge_summary")
 PRINTS = with_role("print")
 ASSERTS = with_role("assert")
 CHECKS = with_role("assert", "check")
-VALUE_CHECKS = having(lambda record: record.role == "check" and record.family == "arithmetic")
-"""Those that hand on the value that they check."""
 
 SAVES = with_role("save", "save_tensors")
 TENSOR_SAVES = with_role("save_tensors")

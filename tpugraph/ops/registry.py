@@ -18,11 +18,6 @@ def record(op: str) -> Op:
     return known or Op(op, family="unknown", host_only=is_dataset(op) or op.startswith(_HOST_PREFIXES))
 
 
-def is_recorded(op: str) -> bool:
-    """Whether anything is known of an op type beside what TensorFlow says of it, and where it runs."""
-    return op in records()
-
-
 @cache
 def op_def(op: str) -> Any:
     """TensorFlow's definition of an op type, or None where this TensorFlow does not know it."""

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.ops.facts import Bins, Ordering
+from tpugraph.ops.facts import Ordering
 from tpugraph.ops.queries import computing, facts_by_op, having, reducing, with_role
-
-CANDIDATE_SAMPLERS = with_role("sampler")
-"""Ops that draw classes whatever the labels are; of the labels they say how often each is expected."""
 
 RANDOM = with_role("random", "sampler")
 """Ops that draw from a stateful random stream; ``seed`` and ``seed2`` name the stream."""
@@ -64,9 +61,6 @@ PLAIN_SLICES = with_role("slice")
 STRIDED_SLICES = with_role("strided_slice")
 """Those whose bounds may be left out, counted from the end, and name single elements."""
 
-ROLLS = with_role("roll")
-"""Ops that move elements round in a dimension, as far as operand 1 says."""
-
 SLICE_GRADIENTS = with_role("slice_gradient")
 """Ops that put a gradient at the place of the slice that it belongs to."""
 
@@ -99,9 +93,6 @@ BANDS = with_role("band")
 CONCATS = with_role("concat")
 """Ops that put tensors one behind the other along a dimension."""
 
-CONCAT_OFFSETS = with_role("concat_offset")
-"""Ops that say where each tensor begins in what a concat makes of them."""
-
 SPLITS = with_role("split")
 """Ops that cut a tensor into pieces along a dimension."""
 
@@ -112,9 +103,6 @@ SHAPED_ANEW = having(lambda record: record.family == "shape" and record.alias ==
 """Ops whose output holds the same elements in the same order, in another shape."""
 
 _HELD_OR_CALLED = {"container", "control_flow", "host", "input", "tpu", "variable"}
-SHAPED_OTHERWISE = having(lambda record: record.host_only or record.family in _HELD_OR_CALLED)
-"""Ops whose outputs TensorFlow's shape function, asked about the op alone, does not tell: they call functions, or hold values."""
-
 EXPANSIONS = with_role("expand")
 """Ops that put a dimension of one element where operand 1 says."""
 
@@ -127,41 +115,20 @@ UNPACKS = with_role("unpack")
 PICKS = with_role("pick")
 """Ops that take elements by their numbers along a dimension."""
 
-PICKS_OF_PLACES = with_role("pick_places")
-"""Ops that take elements by their numbers along several dimensions, which stand beside each other in operand 1."""
-
-CROPS = with_role("crop")
-"""Ops that cut boxes out of images, which operand 2 numbers."""
-
 PLACES_OF_TRUE = with_role("true_places")
 """Ops that find the places of elements that are true: a row for each place, with its number along each dimension."""
 
 LOOKUPS = with_role("pick", "read_rows")
 """Ops that take rows of a table, which is a value or a variable, by their numbers."""
 
-TOP_K = with_role("top_k")
-"""Ops that take the largest elements."""
-
-PLACES_OF_EXTREMES = with_role("place_of_extreme")
-"""Ops that say along a dimension, which operand 1 names, where the largest element is, or the smallest."""
-
-RUNNING_SUMS = with_role("running_sum")
-"""Ops that add up, along the dimension that operand 1 names, the elements up to each one."""
-
 INVERSE_ORDERS = with_role("inverse_order")
 """Ops that say of an order at which place each number stands."""
-
-SINGULAR_VECTORS = with_role("singular_vectors")
-"""Ops whose gradient is built in one of two ways, by whether a matrix has more rows than columns when the graph is traced."""
 
 FILLS = with_role("fill")
 """Ops that make a tensor of which all elements are one number."""
 
 SPREADS = FILLS | TILES | BROADCASTS
 """Ops that put one element in many places."""
-
-BY_PLACE = RANGES | DIAGONALS | BANDS | ONE_HOTS
-"""Ops whose elements differ by the place where they stand."""
 
 FILLED_LIKE = with_role("filled")
 """Ops whose elements are the same number whatever their input's are."""
@@ -217,16 +184,10 @@ BATCH_NORM_GRADIENTS = with_role("batch_norm_gradient")
 BACKPROPAGATION = having(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
 
-SCALINGS = having(lambda record: record.linear == "each") & ELEMENTWISE
-"""Products element by element."""
-
 LAYER_PRODUCTS = having(lambda record: record.linear == "each") - ELEMENTWISE
 """Products of whole layers: linear in each operand while the other is fixed, and not element by element."""
 
 DIVISIONS = with_role("division", "guarded_division")
-GUARDED_DIVISIONS = with_role("guarded_division")
-"""Divisions that give zero where the divisor is zero, as only a counted number may be."""
-
 NO_GRADIENT = having(lambda record: not record.differentiable)
 """Ops through which no gradient flows."""
 
@@ -235,9 +196,6 @@ PARTITIONS = with_role("partition")
 
 DYNAMIC_STITCHES = with_role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
-
-SEGMENTS = with_role("segments", "sparse_segments")
-"""Ops that put rows together by ascending numbers, which are the last operand."""
 
 UNSORTED_SEGMENTS = with_role("unsorted_segments")
 """Ops that take together the rows with one number: the output has a row for each number."""
@@ -253,9 +211,6 @@ SEGMENT_GRADS = with_role("segment_gradient")
 ALL_SEGMENT_GRADS = SEGMENT_GRADS | with_role("row_segment_gradient")
 """With those that make all rows of the table."""
 
-BINS: dict[str, Bins] = facts_by_op(lambda record: record.bins)
-"""Ops that count elements of an operand in bins, or add up in bins what belongs to them."""
-
 ROWS_OPERAND: dict[str, int] = facts_by_op(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 
@@ -264,9 +219,6 @@ SHAPED_BY: dict[str, int] = facts_by_op(lambda record: record.shaped_by)
 
 DRAWS = having(lambda record: record.family == "random" and record.shaped_by is not None)
 """Ops that draw random numbers in as many places as a shape says."""
-
-TOLD_SIZES = having(lambda record: bool(record.sizes) or not {record.rows_operand, record.shaped_by} <= {None})
-"""Ops with operands that hold sizes."""
 
 ORDERINGS: dict[str, Ordering] = facts_by_op(lambda record: record.ordering)
 """Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import REPLICATE, Placement, Shard
 from tpugraph.analysis.step import PaddedBatches
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Tensor
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Placing
@@ -122,9 +122,3 @@ def _split_evenly(tensor: Tensor, placement: Placement | None, cores: int) -> Pl
         if size and size % cores == 0:
             return placement
     return REPLICATE
-
-
-def readers_on_host(graph: Graph, nodes: Iterable[Node]) -> list[tuple[Node, int]]:
-    """Who reads values of the device on the host: node and operand."""
-    device = analysis.cluster_nodes(graph)
-    return [(n, i) for n in nodes if n not in device for i, t in enumerate(n.inputs) if t.node in device]

@@ -17,8 +17,6 @@ from tpugraph.support.wording import counted
 _MOST_ALIKE = 3
 _ENTRIES = {
     "values": "ragged rows",
-    "distinct": "ragged rows, the distinct values of each core",
-    "by_id": "ragged rows, one for each distinct value of a core",
     "local": "ragged rows, places among those of the core",
     "shape": "a number of ragged rows of the core",
 }
