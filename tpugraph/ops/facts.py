@@ -36,18 +36,6 @@ class Batching(NamedTuple):
     drop_remainder: int | None
 
 
-class Bins(NamedTuple):
-    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension.
-
-    The numbers of the bins are output ``port``; operand ``told`` says how many there are along its last dimension.
-    """
-
-    operand: int
-    places: bool = False
-    port: int = 0
-    told: int | None = None
-
-
 class Ordering(NamedTuple):
     """A comparison: the operand that is the smaller one, the larger one, and 1 if they may be equal, else 0."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.facts import Bins
 from tpugraph.ops.record import Call, letters, page
 from tpugraph.ops.trusted import Rank, Trusted
 
@@ -27,7 +26,7 @@ op("Gather", role="pick", dims=_gather, linear="0")
 op("GatherV2", role="pick", linear="0", axis=2, constants=(2,),
    trusted=Trusted(ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),)))  # fmt: skip
 op("GatherNd", role="pick_places", linear="0")
-op("ScatterNd", linear="1", constants=(2,), shaped_by=2, bins=Bins(0, places=True))
+op("ScatterNd", linear="1", constants=(2,), shaped_by=2)
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")
 op("TensorScatterMax TensorScatterMin")
 op("DynamicStitch ParallelDynamicStitch", role="stitch", linear=_stitched, constants=lambda count: range(count // 2))
@@ -35,6 +34,6 @@ op("DynamicPartition", role="partition", linear="0")
 op("Unique", role="unique")
 op("UniqueV2", role="unique", axis=1)
 op("UniqueWithCountsV2", axis=1)
-op("UniqueWithCounts", bins=Bins(0, port=2))
+op("UniqueWithCounts")
 op("Where", role="true_places")
 op("ListDiff")

@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from tpugraph.ops.facts import Batching, Bins, Contents, Ordering, Refusal, Write
+from tpugraph.ops.facts import Batching, Contents, Ordering, Refusal, Write
 from tpugraph.ops.trusted import Trusted
 
 Role = Literal[
@@ -136,7 +136,6 @@ class Op:
         elements: of a dataset op whose elements are those of another: all of them (``same``), a choice or another order
             (``chosen``), or kept (``cached``).
         measures: whether a dataset op only measures the stages before it.
-        bins: how an op counts elements, or adds them up, in bins.
         rows_operand: the operand that says how many rows the output has.
         shaped_by: the operand that is the shape of the output.
         sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
@@ -179,7 +178,6 @@ class Op:
     batching: Batching | None = None
     elements: Literal["same", "chosen", "cached"] | None = None
     measures: bool = False
-    bins: Bins | None = None
     rows_operand: int | None = None
     shaped_by: int | None = None
     sizes: tuple[int, ...] | Callable[[int], Iterable[int]] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpugraph.ops.facts import Bins
 from tpugraph.ops.record import Call, floating, letters, page
 
 op = page("reduction")
@@ -132,6 +131,6 @@ def _weighed(call: Call) -> str | None:
     return None if call.ranks[0] == 2 and call.ranks[2] != 2 else "2"
 
 
-op("Bincount", linear="2", constants=(1,), bins=Bins(0, told=1))
-op("DenseBincount", dims=_counted, linear=_weighed, constants=(1,), bins=Bins(0, told=1))
-op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")
+op("Bincount", linear="2", constants=(1,))
+op("DenseBincount", dims=_counted, linear=_weighed, constants=(1,))
+op("HistogramFixedWidth", instead="tf.math.bincount of the bucket numbers with minlength and maxlength")
