@@ -12,7 +12,7 @@ from tpugraph.support.suggestions import did_you_mean
 
 
 def set_shapes(graph: Graph, told: Iterable[str]) -> None:
-    """Let tensors have shapes: an EnsureShape behind each, which ends a run with an error where the shape is another one.
+    """Let tensors have shapes; where one has another shape as the graph runs, the run ends with an error.
 
     Args:
         graph: a plain graph.
