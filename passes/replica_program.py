@@ -43,7 +43,7 @@ class ReplicaProgram(Pass):
                              fix="--varying_updates=mean, replica0 or error")  # fmt: skip
         self._check_groups(graph)
         cores = Collectives(graph, self.num_replicas)
-        for node in graph.of_type("XlaReplicaId"):
+        for node in graph.of_type(*ops.REPLICA_IDS):
             graph.retype(
                 node, "Identity", inputs=[cores.own_id(node.out())], attrs={"T": _INT32, CLUSTER_ATTR: CLUSTER}
             )
@@ -57,7 +57,7 @@ class ReplicaProgram(Pass):
         """The program was traced for as many replicas as there are cores, which combine all of their values."""
         for node in graph.of_type(*ops.OF_REPLICAS):
             groups = constant_at(node.inputs[1]) if len(node.inputs) > 1 else None
-            if node.op not in {*ops.ALL_REDUCES, "XlaReplicaId"}:
+            if node.op not in ops.ALL_REDUCES | ops.REPLICA_IDS:
                 raise ConversionError(f"the collective {node.op} is not emulated", node=node, origin=graph.source,
                                       fix="combine the replicas by cross_replica_sum")  # fmt: skip
             if groups is None or groups.size == self.num_replicas == len(groups[0]):

@@ -564,6 +564,8 @@ def test_what_an_op_does_to_a_container_is_what_its_operands_are_called(name: st
     )
     if held.shape is not None or name == "EmptyTensorList":
         assert (makes, called("element_shape")) == (True, [held.shape])
+    if held.element_shape is not None:
+        assert called("element_shape") == [held.element_shape]
     assert called("lengths") == ([] if held.lengths is None else [held.lengths])
     if held.puts is not None:
         assert called("elem", "item", "tensor", "value") == [held.puts]

@@ -188,7 +188,7 @@ _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.SHAPED_BY, _rows_of_shape),
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
     **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
-    **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
+    **dict.fromkeys((*ops.SPARSE_RESHAPES, "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
     **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
     **dict.fromkeys((*ops.UNIQUE, *ops.PARTITIONS, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)),
     **dict.fromkeys(ops.LOOKUPS, _rows_of_lookup),

@@ -150,7 +150,7 @@ _VECTORS: dict[str, Rule] = {
     **dict.fromkeys(ops.CONSTANTS, _constant_vector),
     **dict.fromkeys(ops.SAME_NUMBERS, _same_vector),
     "Shape": _shape_vector,
-    "SparseReshape": _completed,
+    **dict.fromkeys(ops.SPARSE_RESHAPES, _completed),
     "DeserializeSparse": _deserialized,
     **dict.fromkeys(("ParseExample", "ParseExampleV2"), _parsed),
     "SparseCross": crossed,

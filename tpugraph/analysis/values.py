@@ -73,7 +73,7 @@ def _value(tensor: Tensor) -> Answer:
         return np.asarray(node.attr("value"))
     if node.op in ops.SHAPE_OF:
         return _of_shape(node, tensor.port)
-    if node.op == "SparseReshape" and tensor.port == 1:
+    if node.op in ops.SPARSE_RESHAPES and tensor.port == 1:
         return _reshaped((yield _value, node.inputs[1]), (yield _value, node.inputs[2]))
     if node.op not in _COMPUTED:
         return None

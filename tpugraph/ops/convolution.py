@@ -100,7 +100,7 @@ op("ResizeBicubic ResizeArea", dims="n**c, - -> n**c", linear="0", instead=_RESI
 op("ResizeBicubicGrad", dims="n**c, nHWc -> nHWc", linear="0", backward=True)
 op("ScaleAndTranslate", dims="n**c, -, -, - -> n**c", linear="0", instead=_RESIZE)
 op("ScaleAndTranslateGrad", dims="n**c, nHWc, -, - -> nHWc", linear="0", backward=True)
-op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE, role="crop")
+op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE)
 op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0", backward=True, shaped_by=3)
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")
 op("ExtractGlimpse", instead=_RESIZE)

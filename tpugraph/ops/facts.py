@@ -16,6 +16,7 @@ class Write:
         value: index of the operand that carries the new value, the gradient or the rows.
         rows: index of the operand that says which rows, or None.
         additive: whether a zero in the value changes nothing.
+        adds: whether what is written is the sum of what was there and the value.
         places: whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows.
         idempotent: whether the same rows written once more change nothing.
     """
@@ -25,6 +26,7 @@ class Write:
     value: int
     rows: int | None = None
     additive: bool = False
+    adds: bool = False
     places: bool = False
     idempotent: bool = False
 
@@ -58,7 +60,8 @@ class Contents:
 
     Attributes:
         length: the operand that says how many elements a container is made for.
-        shape: the operand that says the shape of the elements of a container that is made.
+        shape: the operand that says the shape of the elements of a container that is made empty.
+        element_shape: of other ops on lists, the operand that says the shape of the elements that are put in or taken out.
         puts: the operand that is put in as an element.
         index: the operand that says which element is put in or taken out.
         takes: the output that is an element.
@@ -71,6 +74,7 @@ class Contents:
 
     length: int | None = None
     shape: int | None = None
+    element_shape: int | None = None
     puts: int | None = None
     index: int | None = None
     takes: int | None = None

@@ -25,7 +25,7 @@ def _stitched(call: Call) -> str:
 op("Gather", role="pick", dims=_gather, linear="0")
 op("GatherV2", role="pick", linear="0", axis=2, constants=(2,),
    trusted=Trusted(ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),)))  # fmt: skip
-op("GatherNd", role="pick_places", linear="0")
+op("GatherNd", linear="0")
 op("ScatterNd", linear="1", constants=(2,), shaped_by=2)
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")
 op("TensorScatterMax TensorScatterMin")

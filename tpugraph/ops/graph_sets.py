@@ -58,6 +58,9 @@ INITIALIZED = {name: TO_RESOURCE[name] for name in TO_RESOURCE if records()[name
 WRITES: dict[str, Write] = facts_by_op(lambda record: record.writes)
 """What each variable-writing op writes."""
 
+ASSIGN_ADDS = frozenset(name for name, write in WRITES.items() if write.kind == "assign" and write.adds)
+"""Ops that add a value to a whole variable."""
+
 SAME_VARIABLE = (
     HANDLE_ALIASES | MERGE | frozenset(name for name, write in WRITES.items() if not name.startswith("Resource"))
 )

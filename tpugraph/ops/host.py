@@ -16,16 +16,8 @@ op("PyFunc PyFuncStateless EagerPyFunc", role="python", reach="calls")
 op("ScalarSummary HistogramSummary ImageSummary AudioSummary AudioSummaryV2", role="summary")
 op("TensorSummary TensorSummaryV2", role="summary")
 op("MergeSummary", role="merge_summary")
-op(
-    "WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary",
-    role="summary_writer",
-    reach="writes",
-)
-op(
-    "WriteGraphSummary FlushSummaryWriter CreateSummaryFileWriter CloseSummaryWriter",
-    role="summary_writer",
-    reach="writes",
-)
+op("WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary", reach="writes")
+op("WriteGraphSummary FlushSummaryWriter CreateSummaryFileWriter CloseSummaryWriter", reach="writes")
 op("SummaryWriter")
 op("Print PrintV2", role="print", reach="prints")
 op("Assert", role="assert", host_only=False)

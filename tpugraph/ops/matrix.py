@@ -109,7 +109,6 @@ op(
 )
 op(
     "Svd",
-    role="singular_vectors",
     dims=lambda call: "...** -> ...*, ...**, ...**" if call.attr("compute_uv", True) else "...** -> ...*, -, -",
 )
 op("Qr", dims="...** -> ...**, ...**")

@@ -49,24 +49,25 @@ Role = Literal[
     "group",  # control flow
     "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",
     "variable_shape",  # variables
-    "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder", "default",  # input
-    "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "prefetch_dataset",
+    "iterator", "get_next", "make_iterator", "queue", "dequeue", "dequeue_many", "enqueue", "close_queue", "placeholder",
+    "default",  # input
+    "map_dataset", "batch_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "prefetch_dataset",
     "shuffle_dataset",
     "parallel_map_dataset",
     "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
-    "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "save_tensors",
+    "python", "summary", "merge_summary", "print", "assert", "check", "save", "save_tensors",
     "restore",  # host
-    "table", "fill_table", "unwrap_sparse", "ragged_to_dense",  # tables, and lists of any length
+    "table", "fill_table", "unwrap_sparse", "sparse_reshape", "ragged_to_dense",  # tables, and lists of any length
     "container", "container_gradient", "take", "random", "sampler",  # state of a step
     "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
+    "replica_id",
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
-    "filled", "expand", "squeeze", "unpack", "pick", "pick_places", "crop", "true_places", "range", "reshape", "tile", "broadcast",
+    "filled", "expand", "squeeze", "unpack", "pick", "true_places", "range", "reshape", "tile", "broadcast",
     "transpose", "pack", "diagonal",
-    "band", "concat", "concat_offset", "split", "one_hot",
-    "top_k",
-    "roll", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
+    "band", "concat", "split", "one_hot",
+    "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
-    "place_of_extreme", "running_sum", "inverse_order", "singular_vectors",
+    "inverse_order",
     "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",
 ]  # fmt: skip

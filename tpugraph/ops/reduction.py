@@ -24,7 +24,6 @@ op(
 )
 op(
     "ArgMax ArgMin",
-    role="place_of_extreme",
     dims="reduce",
     reduce_op=None,
     axis=1,
@@ -110,13 +109,13 @@ op(
 
 # --------------------------------------------------------------------------- along one dimension
 
-op("TopK", role="top_k", dims="...* -> ...K, ...K")
-op("TopKV2", role="top_k", dims="...*, - -> ...K, ...K")
+op("TopK", dims="...* -> ...K, ...K")
+op("TopKV2", dims="...*, - -> ...K, ...K")
 op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
-op("Cumsum", dims="along", role="running_sum", linear="0", axis=1, constants=(1,))
+op("Cumsum", dims="along", linear="0", axis=1, constants=(1,))
 op("Cumprod CumulativeLogsumexp", dims="along", axis=1, constants=(1,))
 
 

@@ -18,7 +18,7 @@ op("Size", role="size", differentiable=False)
 op("Rank", role="rank", differentiable=False)
 op("BroadcastArgs", constants=(0, 1), fused=True)
 op("BroadcastGradientArgs", role="broadcast_axes", constants=(0, 1), sizes=(0, 1), fused=True)
-op("ConcatOffset", role="concat_offset", axis=0, constants=range, sizes=lambda count: range(1, count))
+op("ConcatOffset", axis=0, constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", role="inverse_order", dims="R -> R")
 op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2), fused=True)
 op("LinSpace", constants=(2,), rows_operand=2)
@@ -44,7 +44,7 @@ op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0, fused=True)
 op("Empty", constants=(0,), shaped_by=0)
 op("ReverseV2", dims="along", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
-op("Roll", dims="along", role="roll", linear="0", axis=2, constants=(2,))
+op("Roll", dims="along", linear="0", axis=2, constants=(2,))
 
 
 def _squeeze(call: Call) -> str | None:

@@ -29,4 +29,5 @@ op(
     "TPUPartitionedInput",
     trusted=Trusted(ranks=(Rank(slice(None), "partition_dim", exact=False, more=1),), most=(("partition_dim", 253),)),
 )
-op("XlaAllReduce XlaReplicaId")
+op("XlaReplicaId", role="replica_id")
+op("XlaAllReduce")

@@ -33,7 +33,10 @@ OUTFEEDS = with_role("outfeed")
 ALL_REDUCES = with_role("all_reduce")
 """Ops whose value is the same on all cores, whatever theirs are."""
 
-OF_REPLICAS = ALL_REDUCES | {"XlaReplicaId", "AllToAll", "CollectivePermute"}
+REPLICA_IDS = with_role("replica_id")
+"""Ops that say to a replica which one of them it is."""
+
+OF_REPLICAS = ALL_REDUCES | REPLICA_IDS | {"AllToAll", "CollectivePermute"}
 """Ops of a program that is one replica of several, and combines them or asks which of them it is."""
 
 TPU_SYSTEM = (

@@ -22,6 +22,9 @@ UNIQUE = with_role("unique")
 SPARSE_UNWRAPS = with_role("unwrap_sparse")
 """Ops that take a sparse tensor out of the wrapping in which a dataset hands it out."""
 
+SPARSE_RESHAPES = with_role("sparse_reshape")
+"""Ops that give a sparse tensor the shape that operand 2 says; output 1 is that shape, with all of its sizes."""
+
 RAGGED_TO_DENSE = with_role("ragged_to_dense")
 """Ops that pad lists to rows of one length."""
 

@@ -32,14 +32,16 @@ def writes(reference: str, resource: str, write: Write, **facts: object) -> None
 
 writes("Assign", "AssignVariableOp", Write("assign", (0,), 1), fused=True)
 for _name in ("Add", "Sub"):
-    writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True), fused=True)
+    _assign = Write("assign", (0,), 1, additive=True, adds=_name == "Add")
+    writes(f"Assign{_name}", f"Assign{_name}VariableOp", _assign, fused=True)
     writes(
         f"Scatter{_name}",
         f"ResourceScatter{_name}",
-        Write("scatter", (0,), 2, 1, additive=True),
+        Write("scatter", (0,), 2, 1, additive=True, adds=_name == "Add"),
         dense_op=f"Assign{_name}VariableOp",
     )
-    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True, places=True))
+    _places = Write("scatter", (0,), 2, 1, additive=True, adds=_name == "Add", places=True)
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", _places)
 for _name in ("Mul", "Div"):
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
 for _name in ("Update", "Min", "Max"):

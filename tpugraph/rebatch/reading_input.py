@@ -13,8 +13,6 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ShapeError
 
-_MANY = frozenset({"QueueDequeueManyV2", "QueueDequeueMany"})
-
 
 @dataclass(frozen=True)
 class Take:
@@ -61,7 +59,7 @@ def takes_of(graph: Graph) -> list[Take]:
 
 
 def _take(node: Node) -> Take:
-    if node.op in _MANY:
+    if node.op in ops.BATCH_DEQUEUES:
         return Take(node, _constant(node.inputs[1]))
     iterator = node.inputs[0].node if node.inputs else None
     makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR] if iterator is not None else []
@@ -71,7 +69,7 @@ def _take(node: Node) -> Take:
     while dataset.op in ops.ELEMENTS:
         chain.append(dataset)
         dataset = dataset.inputs[0].node
-    if dataset.op in ops.BATCHING and dataset.op != "RebatchDatasetV2":
+    if dataset.op in ops.BATCHING and dataset.op not in ops.REBATCH_DATASETS:
         return Take(node, _constant(dataset.inputs[ops.BATCHING[dataset.op][0]]), (dataset, *reversed(chain)))
     return Take(node, None, (makers[0].inputs[0].node, iterator))
 

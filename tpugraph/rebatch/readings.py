@@ -155,7 +155,7 @@ def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> None:
 
 def counters(f: Following) -> None:
     """A number that is counted up in a variable divides another, to which as many elements are added: the count of a metric."""
-    added = {_variable(n.inputs[0]): n.inputs[1] for n in f.order if n.op in _ADDS}
+    added = {_variable(n.inputs[0]): n.inputs[1] for n in f.order if n.op in ops.ASSIGN_ADDS}
     for node in f.order:
         if node.op in _DIVIDED:
             total, count = (added.get(_variable(tensor)) for tensor in node.inputs[:2])
@@ -171,11 +171,11 @@ def counters(f: Following) -> None:
                 )
 
 
-_ADDS = frozenset({"AssignAdd", "AssignAddVariableOp"})
+_PARTS_OF_COUNT = ops.READS | ops.IDENTITIES | ops.CASTS | ops.ELEMENTWISE | ops.ASSIGN_ADDS
 
 
 def _variable(tensor: Tensor) -> Node:
-    while tensor.node.inputs and tensor.node.op in ops.READS | ops.IDENTITIES | ops.CASTS | ops.ELEMENTWISE | _ADDS:
+    while tensor.node.inputs and tensor.node.op in _PARTS_OF_COUNT:
         tensor = tensor.node.inputs[0]
     return tensor.node
 
@@ -239,7 +239,7 @@ def loop_limits(f: Following) -> None:
     frames, taken = analysis.frames(f.graph), set()
     for node in f.gathers():
         if node.op in _UNSTACKS:
-            f.lists[_key(f, node, out=node.op == "TensorListFromTensor")] = None
+            f.lists[_key(f, node, out=node.op in ops.LIST_CONTENTS)] = None
         elif node in frames and node.op in ops.SLICES | ops.LOOKUPS:
             taken.add(frames[node])
     entered = {node: [use.node.attr("frame_name") for use in node.uses() if use.node.op in ops.ENTER] for node in f.order
@@ -261,15 +261,19 @@ def loop_limits(f: Following) -> None:
             f.force(node.out(), 0)
 
 
-_UNSTACKS = frozenset({"TensorArrayScatterV3", "TensorListFromTensor"})
-_STACKS = frozenset({"TensorArrayGatherV3", "TensorListStack"})
-_INDEXED = frozenset({"TensorArrayGatherV3", "TensorArrayScatterV3"})
+_AT_ONCE = {op: held for op, held in ops.CONTENTS.items() if held.stacked}
+_UNSTACKS = frozenset(op for op, held in _AT_ONCE.items() if held.puts is not None)
+_STACKS = frozenset(op for op, held in _AT_ONCE.items() if held.takes is not None)
+_INDEXED = frozenset(op for op, held in _AT_ONCE.items() if not held.value)
 
 
 def _key(f: Following, node: Node, *, out: bool = False) -> str:
     """The container whose elements a node takes or gives; of gradients that of what they are gradients of."""
     handle = f.layers[0].read(node.out() if out else node.inputs[0])
     return "" if not isinstance(handle, Held) else handle.of or handle.key
+
+
+_BOTH_OR_EITHER = ops.computing(np.logical_and, np.logical_or)
 
 
 def _limits(cond: Node) -> Iterator[Node]:
@@ -282,7 +286,7 @@ def _limits(cond: Node) -> Iterator[Node]:
                     tensor = tensor.node.inputs[0]
                 if tensor.node.op in ops.CONSTANTS:
                     yield tensor.node
-        elif node.op in ops.TRUTHS | ops.IDENTITIES | {"LogicalAnd", "LogicalOr"}:
+        elif node.op in ops.TRUTHS | ops.IDENTITIES | _BOTH_OR_EITHER:
             stack += [t.node for t in node.inputs]
 
 

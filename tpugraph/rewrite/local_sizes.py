@@ -20,13 +20,6 @@ from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ConversionError
 
 _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
-_LIST_SHAPE = {
-    "EmptyTensorList": 0,
-    "TensorListReserve": 0,
-    "TensorListGetItem": 2,
-    "TensorListFromTensor": 1,
-    "TensorListStack": 1,
-}
 
 
 def local_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
@@ -146,9 +139,8 @@ class LocalSizes:
         self.graph.set_input(node, index, made)
 
     def _resize_part(self, node: Node) -> None:
-        gradient = node.op in ops.SLICE_GRADIENTS
-        source = 4 if gradient else (1 if node.op == "Split" else 0)
-        rows = self.placing.read(node.inputs[source])
+        gradient, record, count = node.op in ops.SLICE_GRADIENTS, ops.record(node.op), len(node.inputs)
+        rows = self.placing.read(node.inputs[record.data_operands(count)[0]])
         if not isinstance(rows, Shard) or not isinstance(self.placing.made(node.out()), Shard):
             return
         if node.op in ops.PLAIN_SLICES:
@@ -159,12 +151,20 @@ class LocalSizes:
                 value = np.asarray(amounts).reshape(-1, 2)
                 value[rows.axis] = [self.own(size) for size in value[rows.axis]]
                 self._set(node, 1, value)
-        elif node.op == "SplitV":
-            sizes, axis = factors.integers(node.inputs[1]), factors.integers(node.inputs[2])
-            if sizes is not None and axis is not None and axis[0] % len(node.inputs[0].shape or (1,)) == rows.axis:
-                self._set(node, 1, np.asarray([size if size < 0 else self.own(size) for size in sizes]))
+        elif node.op in ops.SPLITS:
+            self._resize_split(node, rows)
         elif node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
             self._resize_strided(node, rows, gradient=gradient)
+
+    def _resize_split(self, node: Node, rows: Shard) -> None:
+        """Where the pieces are not equally long, operands say how long they are."""
+        record, count = ops.record(node.op), len(node.inputs)
+        (data,), named = record.data_operands(count), record.axis_operand(count)
+        axis = None if named is None else factors.integers(node.inputs[named])
+        for told in record.size_operands(count):
+            sizes = factors.integers(node.inputs[told])
+            if sizes is not None and axis is not None and axis[0] % len(node.inputs[data].shape or (1,)) == rows.axis:
+                self._set(node, told, np.asarray([size if size < 0 else self.own(size) for size in sizes]))
 
     def _resize_slice(self, node: Node, rows: Shard) -> None:
         begin, size = factors.integers(node.inputs[1]), factors.vector(node.inputs[2])
@@ -205,13 +205,12 @@ class LocalSizes:
 
     def _tell_elements(self, node: Node) -> None:
         """What shape the elements of a container have."""
-        if node.op not in ops.CONTENTS:
+        contents = ops.CONTENTS.get(node.op)
+        if contents is None:
             return
-        handle = (
-            node.out()
-            if node.op in ops.CONTAINERS or (node.op in _LIST_SHAPE and not self._takes(node))
-            else node.inputs[0]
-        )
+        index = contents.shape if contents.element_shape is None else contents.element_shape
+        makes = node.op in ops.CONTAINERS or (index is not None and contents.takes is None)
+        handle = node.out() if makes else node.inputs[0]
         placement = self.placing.read(handle)
         held = self.placing.held.get(placement.key) if isinstance(placement, Held) else None
         if not isinstance(held, Shard):
@@ -223,19 +222,13 @@ class LocalSizes:
             axis = held.axis - (name == "element_shape_except0")
             told = tuple(None if a == axis else size for a, size in enumerate(shape)) if axis >= 0 else shape
             self.graph.set_attr(node, name, attrs.encode(told))
-        if node.op in _LIST_SHAPE:
-            index = _LIST_SHAPE[node.op]
+        if index is not None:
             sizes = factors.vector(node.inputs[index])
-            if self._takes(node):  # where the operand is computed
-                stacked = ops.CONTENTS[node.op].stacked
-                sizes = sizes or list(self._shapes[node][ops.CONTENTS[node.op].takes or 0] or ())[int(stacked) :]
+            if contents.takes is not None:  # where the operand is computed
+                sizes = sizes or list(self._shapes[node][contents.takes] or ())[int(contents.stacked) :]
             if sizes is not None and held.axis < len(sizes) and None not in sizes:
                 local = [s if a != held.axis or (s or 0) < 0 else self.own(s or 0) for a, s in enumerate(sizes)]
                 self._set(node, index, np.asarray(local))
-
-    @staticmethod
-    def _takes(node: Node) -> bool:
-        return ops.CONTENTS[node.op].takes is not None
 
 
 def is_open(tensor: Tensor) -> bool:

@@ -57,7 +57,7 @@ def _level(tensor: Tensor) -> Answer:
     if node.op in ops.FILLS:
         return (yield _level, node.inputs[1])
     if node.op in ops.FILLED_LIKE:
-        return {"ZerosLike": 0.0, "OnesLike": 1.0}.get(node.op)
+        return float(ops.COMPUTES[node.op](0.0))
     if node.op in _SAME:
         number = yield _level, node.inputs[0]
         casts = number is not None and node.op in ops.CASTS and tensor.dtype.name != "bfloat16"

@@ -77,9 +77,7 @@ def _index(node: Node, inputs: list[Placement]) -> dict[int, Placement]:
 def _write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     contents = ops.CONTENTS[node.op]
     index = contents.puts or 0
-    made: Placement = (
-        inputs[0] if contents.value else (inputs[index] if node.op in ("StackPushV2", "StackPush") else REPLICATE)
-    )
+    made: Placement = inputs[0] if contents.value else (inputs[index] if contents.grows else REPLICATE)
     return _written(p, node, inputs, index, [made])
 
 

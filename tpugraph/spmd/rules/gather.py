@@ -69,7 +69,7 @@ def _of_own_rows(p: Placing, table: Tensor, placement: Placement, numbers: Place
     if not isinstance(numbers, Entries) or numbers.role != "local":
         return False
     found = p.graph.tensor(numbers.of)
-    if placement == VALUES and table.node.op != "Const":
+    if placement == VALUES and table.node.op not in ops.CONSTANTS:
         return bool(isinstance(p.read(found), Entries)) and table == found
     rows = size_of(found, 0)
     return placement == Shard(0) and rows is not None and rows == size_of(table, 0)

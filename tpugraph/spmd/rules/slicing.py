@@ -108,8 +108,8 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
 
 @rule(" ".join(ops.PADS))
 def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    rows = inputs[0]
-    if isinstance(rows, Shard) and node.op == "Pad":
+    rows, zeros = inputs[0], len(inputs) == 2  # else the last operand is what it puts around
+    if isinstance(rows, Shard) and zeros:
         amounts = factors.integers(node.inputs[1])
         part, whole = size_of(node.inputs[0], rows.axis), size_of(node.out(), rows.axis)
         made = _among(rows, part, None if amounts is None else amounts[2 * rows.axis], whole)
