@@ -171,3 +171,8 @@ def tell_lookups(graph: Graph) -> int:
             graph.set_attr(node, "_output_shapes", [keys.shape])
             count += 1
     return count
+
+
+def shown(shape: Shape) -> str:
+    """A shape in words of an error, as ``[?,6]``."""
+    return "of unknown rank" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

@@ -102,7 +102,8 @@ def line(comparison: Comparison, tolerance: float) -> str:
     most, worst = max(((difference, name) for difference, name in alike if name), default=(0.0, ""))
     of_loss = max((difference for difference, name in alike if not name), default=0.0)
     variables = f"no variable differs by more than {_number(most)} ({worst})" if most else "no variable differs at all"
-    return f"{comparison.what}: {variables}, no loss {f'by more than {_number(of_loss)}' if of_loss else 'at all'}"
+    losses = f"no loss by more than {_number(of_loss)}" if of_loss else "no loss differs"
+    return f"{comparison.what}: {variables}, {losses}"
 
 
 def _number(value: float) -> str:

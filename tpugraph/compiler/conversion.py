@@ -177,6 +177,9 @@ def _convert(
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
+    if not options.global_batch and (options.batch_constants or options.literals):
+        raise UsageError("--batch_constants and --literals say what follows another batch, and none is asked for",
+                         fix="--global_batch=ROWS")  # fmt: skip
     if options.global_batch:
         odd += another_batch(
             graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals

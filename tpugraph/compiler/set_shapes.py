@@ -30,7 +30,8 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
         dims = [size.strip() for size in sizes.split(",")]
         if not name or not all(size == "?" or size.isdigit() for size in dims) or not (port or "0").isdigit():
             raise UsageError(
-                f"--set_shape={text} is not of the form NODE:DIMS", fix="as in --set_shape=IteratorGetNext:32,4"
+                f"--set_shape={text} is not of the form NODE:DIMS",
+                fix="NODE:DIMS or NODE:OUTPUT:DIMS, as in --set_shape=IteratorGetNext:1:32,?; ? stays open",
             )
         if node not in graph:
             raise UsageError(f"--set_shape names no node of the graph: '{node}'", origin=graph.source,
@@ -40,6 +41,12 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
             raise UsageError(f"--set_shape={text}: '{node}' has no output {port or 0}", origin=graph.source,
                              fix=f"name one of 0 to {len(source.outputs or ()) - 1}")  # fmt: skip
         tensor = source.out(int(port or 0))
+        known = tensor.shape
+        if known is not None and (
+            len(known) != len(shape) or any(a != b for a, b in zip(known, shape, strict=True) if a and b)
+        ):
+            raise UsageError(f"--set_shape={text}: '{tensor}' has the shape {shapes.shown(known)}", origin=graph.source,
+                             fix="say only what is open there")  # fmt: skip
         if source.op in ops.GET_NEXT:
             shapes_of_element = source.attr("output_shapes")
             shapes_of_element[tensor.port] = shape

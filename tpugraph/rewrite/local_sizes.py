@@ -105,6 +105,8 @@ class LocalSizes:
             self._resize_part(node)
         if not isinstance(made, Shard):
             return
+        if node.op in ops.IDENTITIES and node.has_attr("shape"):  # EnsureShape
+            self.graph.set_attr(node, "shape", attrs.encode(local_shape(node.attr("shape"), made, self.placing.cores)))
         if record.shaped_by is not None:
             self._tell(node, record.shaped_by, self._shapes[node][0], made)
         elif record.rows_operand is not None and made.axis == 0:

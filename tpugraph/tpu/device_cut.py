@@ -9,7 +9,6 @@ from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
 from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.attrs import Shape
 from tpugraph.ir.regions import sides
 from tpugraph.support.errors import ConversionError, ShapeError
 
@@ -198,7 +197,7 @@ class Step:
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
             return ShapeError(
-                f"'{tensor}' must cross to the device, but its shape {_show(shape)} is open in dimension {axis}, "
+                f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
                 f"opened by '{opened.node}'",
                 node=tensor.node,
                 origin=self.graph.source,
@@ -255,7 +254,3 @@ def _told(tensor: Tensor) -> str:
     """A tensor with its shape, as --set_shape takes them, with a word for each size that is to be said."""
     dims = "DIMS" if tensor.shape is None else ",".join("SIZE" if d is None else str(d) for d in tensor.shape)
     return f"{tensor.node.name}{f':{tensor.port}' if tensor.port else ''}:{dims}"
-
-
-def _show(shape: Shape) -> str:
-    return "of unknown rank" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

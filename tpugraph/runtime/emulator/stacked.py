@@ -114,10 +114,16 @@ def _vectorize(part: _Part, count: int) -> _Made | None:
             found: list[Any] = v1.import_graph_def(definition, input_map=read, return_elements=wanted, name="core")
             return found
 
+        logger, level = tf.get_logger(), tf.get_logger().level
+        logger.setLevel(
+            "CRITICAL"
+        )  # TensorFlow logs an op that it does not vectorize as an error; such a part runs core by core
         try:
             results = tf.vectorized_map(one_core, per_core, fallback_to_while_loop=False)
         except (ValueError, TypeError, NotImplementedError, tf.errors.OpError):
             return None
+        finally:
+            logger.setLevel(level)
         needed = reached((t.op for t in results), lambda operation: (t.op for t in operation.inputs))
         fits = all(t.shape[0] == count for t in results)
         return _Made([op for op in graph.get_operations() if op in needed], same, per_core, results) if fits else None
