@@ -37,6 +37,20 @@ def whole(token: str) -> bool:
     return token == "*" or token.isupper()
 
 
+def tail(tokens: tuple[str, ...]) -> int:
+    """How many dimensions have a token each: all but those of ``...``."""
+    return len(tokens) - (tokens[:1] == ("...",))
+
+
+def numbered(tokens: tuple[str, ...], spread: int, lead: int) -> tuple[str, ...]:
+    """A factor for each dimension: ``*`` for whole ones, and for ``...`` the last ``spread`` of ``lead`` numbers.
+
+    They are counted from the right, so that dimensions that broadcast together have one name.
+    """
+    named = ["*" if whole(token) else token for token in tokens if token != "..."]
+    return (*(f"#{i}" for i in range(lead - spread, lead) if tokens[:1] == ("...",)), *named)
+
+
 def of(node: Node) -> Signature | None:
     """The signature of a node, or None where factors do not say what it does."""
     record = ops.record(node.op)

@@ -1,14 +1,14 @@
 """The compiler: options, conversion, the check for TPUs, and TPU graphs that TPUEstimator built."""
 
 from tpugraph.compiler.conversion import (
-    ConvertOptions,
     build_passes,
     convert,
     find_roles,
     passes_of,
     with_cores,
 )
-from tpugraph.compiler.report_facts import collectives
+from tpugraph.compiler.options import ConvertOptions
+from tpugraph.compiler.report import collectives
 
 __all__ = [
     "ConvertOptions",

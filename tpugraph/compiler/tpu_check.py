@@ -16,7 +16,8 @@ from typing import Any
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.compiler import adopt_tpu_estimator, check_constants, check_files, check_kernels, deduplicate
-from tpugraph.compiler.conversion import ConvertOptions, convert
+from tpugraph.compiler.conversion import convert
+from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
@@ -159,10 +160,8 @@ def check(
         LoadError: the graph cannot be read.
         UsageError: options that cannot be used.
     """
-    if options is not None and fields:
-        raise UsageError("give either options or keyword arguments, not both")
     with without_garbage_collection():
-        return _check(model, options or ConvertOptions(**fields), history)
+        return _check(model, given(options, fields), history)
 
 
 def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, history: History | None) -> Report:

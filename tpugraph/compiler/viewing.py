@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.compiler import tpu_check
-from tpugraph.compiler.conversion import ConvertOptions
+from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, graphdef
-from tpugraph.support.errors import UsageError
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 from tpugraph.views.view_data import FindingView
@@ -27,11 +26,10 @@ def view(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None =
         LoadError: the graph cannot be read.
         UsageError: options that cannot be used.
     """
-    if options is not None and fields:
-        raise UsageError("give either options or keyword arguments, not both")
+    options = given(options, fields)
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     history = History(Path(graph.source).name or "graph")
-    report = tpu_check.check(graph, options or ConvertOptions(**fields), history=history)
+    report = tpu_check.check(graph, options, history=history)
     history.view.judge(runs=report.compiles, verdict=report.verdict, findings=findings_of(report))
     return View(history.view)
 

@@ -1,84 +1,42 @@
-"""What follows the batch: dimensions that are followed forward from the input, and the constants that hold them.
-
-Placements say it: a tensor that would hold a core's rows along a dimension has that dimension scaled with the batch. Where an op
-takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its result
-follow, and these are followed by another layer of placements.
-"""
+"""What follows the batch: dimensions that are followed forward from the input, and the constants that hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import shapes
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Placement, Replicate, Shard
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
+from tpugraph.rebatch.changes import Change, can_be_longer
+from tpugraph.rebatch.shape_functions import inferred
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.placing import Placing
 from tpugraph.spmd.rules.reshape import reshaped
 from tpugraph.spmd.rules.signature import size_of
-from tpugraph.support.errors import GraphError
 
 _ = _rules
 
 PROBE = 7
 """Shape functions are asked with a batch this many times as large."""
-_ROUNDS = 40
 _PASSED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
 _ASKED_NOTHING = (
     _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.RANDOM
 )
 
 
-@dataclass
-class Change:
-    """A constant that follows the batch.
-
-    Attributes:
-        exponents: by element, the power of the scale that it is multiplied by; None of a value of rows.
-        axes: of a value of rows, the dimensions that follow.
-        why: the reading, in a sentence.
-    """
-
-    exponents: np.ndarray[Any, Any] | None
-    axes: set[int] = field(default_factory=set)
-    why: str = ""
-
-    def value(self, node: Node, scale: Fraction) -> np.ndarray[Any, Any]:
-        """What the constant holds of a batch that is so many times as large."""
-        old = constant(node)
-        if self.exponents is None:
-            return _longer(old, [int(d * scale) if axis in self.axes else d for axis, d in enumerate(old.shape)])
-        factor = np.asarray([float(scale ** int(e)) for e in self.exponents.ravel()]).reshape(old.shape)
-        made = old * factor
-        return (np.rint(made) if old.dtype.kind in "iu" else made).astype(old.dtype)
-
-
-def _longer(old: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    if (old == old.flat[0]).all():
-        return np.full(shape, old.flat[0], old.dtype)
-    return np.arange(shape[0], dtype=old.dtype) if old.ndim == 1 else np.eye(*shape, dtype=old.dtype)
-
-
-def _can_be_longer(value: np.ndarray[Any, Any]) -> bool:
-    """Whether it is known what a constant of more rows is: equal elements, ``np.arange(rows)``, ``np.eye(rows)``."""
-    if value.dtype.kind not in "fiub" or not value.size:
-        return False
-    counts = value.ndim == 1 and (value == np.arange(len(value))).all()
-    unit = value.ndim == 2 and value.shape[0] == value.shape[1] and (value == np.eye(len(value))).all()
-    return bool((value == value.flat[0]).all() or counts or unit)
-
-
 class Following:
     """What follows the batch in one step.
+
+    Placements say it: a tensor that would hold a core's rows along a dimension has that dimension scaled with the batch. Where
+    an op takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its
+    result follow, and these are followed by another layer of placements.
 
     Args:
         graph: the graph, functions inlined, with static shapes.
@@ -165,7 +123,7 @@ class Following:
                 return False
             found.exponents.flat[place] = power
             return True
-        if not _can_be_longer(constant(node)):
+        if not can_be_longer(constant(node)):
             return False
         self.changes.setdefault(node, Change(None, why=why)).axes.add(axis)
         self.force(node.out(), axis)
@@ -287,7 +245,7 @@ class Following:
             for n in self.order
             if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))
         ]
-        for node, outputs in _inferred(self.twin, [self.twin[node.name] for node in asked]).items():
+        for node, outputs in inferred(self.twin, [self.twin[node.name] for node in asked]).items():
             plain = self.graph[node.name]
             for port, shape in enumerate(outputs):
                 old = plain.out(port).shape
@@ -316,41 +274,6 @@ class Following:
             if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
-
-
-def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
-    """What the shape functions of some nodes say, each asked alone; those that they refuse are left out."""
-    left = list(nodes)
-    while left:
-        alone, made = Graph(), {}
-        alone.library, alone.versions = twin.library, twin.versions
-        for number, node in enumerate(left):
-            inputs = [_operand(alone, tensor, f"n{number}/{index}") for index, tensor in enumerate(node.inputs)]
-            kept = {name: value for name, value in node.raw_attrs.items() if not name.startswith("_")}
-            made[node] = alone.add(node.op, f"n{number}/asked", inputs, attrs=kept)
-        try:
-            shapes.infer(alone)
-        except GraphError as error:
-            refused = next((node for node, copy in made.items() if error.node and copy.name in error.node), None)
-            if refused is None:
-                return {}
-            left.remove(refused)
-            continue
-        return {node: [shape for _, shape in copy.outputs or ()] for node, copy in made.items()}
-    return {}
-
-
-def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
-    value = factors.vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
-    if value is not None and None not in value and len(value) <= 64:
-        array = np.asarray(value if tensor.shape else value[0], tensor.dtype.name)
-        return alone.add(
-            "Const", name, attrs={"dtype": tensor.dtype, "value": array}, outputs=[(tensor.dtype, array.shape)]
-        ).out()
-    known = {} if tensor.shape is None else {"shape": tensor.shape}
-    return alone.add(
-        "Placeholder", name, attrs={"dtype": tensor.dtype, **known}, outputs=[(tensor.dtype, tensor.shape)]
-    ).out()
 
 
 def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:

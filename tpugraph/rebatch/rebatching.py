@@ -17,13 +17,12 @@ from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.rebatch.following import Following, step_nodes
 from tpugraph.rebatch.reading_input import Take, resize, takes_of
 from tpugraph.rebatch.readings import read
+from tpugraph.rebatch.refusing import TRACE, refuse_unread
 from tpugraph.rebatch.sizes import missing_sizes
-from tpugraph.spmd import factors
 from tpugraph.spmd.analysis import commonest
 from tpugraph.support.errors import GraphError, ShapeError, UsageError
 from tpugraph.support.suggestions import near_nodes
 
-_TRACE = "trace the graph with the batch that you want"
 _ROUNDS = 60
 
 
@@ -88,7 +87,7 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
         return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
     if before == 1:
         raise ShapeError("a batch of one row cannot be told from other dimensions of 1", node=takes[0].node, origin=graph.source,
-                         fix=_TRACE)  # fmt: skip
+                         fix=TRACE)  # fmt: skip
     plain = _with_shapes(graph)
     read = takes_of(plain)
     order = step_nodes(plain, [take.node for take in read])
@@ -98,7 +97,7 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     )
     _follow(following, batch_constants)
     missing_sizes(following)
-    _refuse_unread(following)
+    refuse_unread(following)
     changed = _change(graph, following, scale)
     inputs = _resized(graph, takes, scale)
     _check(graph, following, scale)
@@ -157,7 +156,7 @@ def _follow(following: Following, batch_constants: Iterable[str]) -> None:
             read(following)
         if following.extent() == before:
             return
-    raise ShapeError("what follows the batch does not settle", origin=following.graph.source, fix=_TRACE)
+    raise ShapeError("what follows the batch does not settle", origin=following.graph.source, fix=TRACE)
 
 
 def _follow_named(following: Following, name: str) -> None:
@@ -177,57 +176,8 @@ def _follow_named(following: Following, name: str) -> None:
         following.change(node, "named by --batch_constants", power=power)
     elif not following.change(node, "named by --batch_constants", axis=0):
         raise UsageError(
-            f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=_TRACE
+            f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=TRACE
         )
-
-
-def _refuse_unread(f: Following) -> None:
-    """Refuse the first node that takes rows in a way that no reading tells."""
-    wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
-    for node in f.order:
-        if node in gathers:
-            _refuse_numbers(f, node)
-        if node in wanted:
-            tensor, axis = wanted[node]
-            size = (tensor.shape or ())[axis]
-            raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
-                             "another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
-
-
-def _refuse_numbers(f: Following, node: Node) -> None:
-    """Refuse what takes rows as a constant says which may be another with another batch."""
-    if node.op in ops.CONTENTS and not f.lists:
-        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
-                         node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
-    held = _numbers_beside(f, node)
-    if held is not None and not any(f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))):
-        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
-                         f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
-                         origin=f.graph.source, fix=f"{_TRACE}; or --literals={held.name} where it stays, "
-                         f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
-
-
-def _numbers_beside(f: Following, node: Node) -> Node | None:
-    """A constant that says which rows a node takes, or how many."""
-    record, count = ops.record(node.op), len(node.inputs)
-    told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
-    if node.op in ops.STRIDED_SLICES:
-        told = set() if _picks(f, node) else {1, 2}
-    for index in sorted(told - {record.axis_operand(count)}):
-        found = node.inputs[index].node
-        if found.op in ops.CONSTANTS and constant(found).dtype.kind in "iu" and found.name not in f.literals:
-            return found
-    return None
-
-
-def _picks(f: Following, node: Node) -> bool:
-    """Whether a slice takes the first row or the last."""
-    follow, begin = f.axes.get(node.inputs[0], set()), factors.integers(node.inputs[1])
-    for axis, target, place in factors.sliced_places(node, factors.rank(node.inputs[0])) or ():
-        alone = target is None or (node.out().shape or ())[target] == 1
-        if axis in follow and place is not None and not (alone and begin is not None and begin[place] in (0, -1)):
-            return False
-    return True
 
 
 def _check(graph: Graph, f: Following, scale: Fraction) -> None:
@@ -236,7 +186,7 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
         found = _with_shapes(graph)
     except GraphError as error:
         raise ShapeError(f"with another batch the shapes do not fit: {error.fault}", node=error.node, origin=graph.source,
-                         fix=f"{_TRACE}; or name a constant that follows the batch with --batch_constants") from error  # fmt: skip
+                         fix=f"{TRACE}; or name a constant that follows the batch with --batch_constants") from error  # fmt: skip
     for node in f.order:
         for port, (_, shape) in enumerate(found[node.name].outputs or ()):
             wanted = f.scaled(node.out(port), scale)
@@ -247,7 +197,7 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
             ):
                 continue
             raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(shape)} with another batch, and not {list(wanted)}: it is not "
-                             "known what follows the batch", node=node, origin=graph.source, fix=_TRACE)  # fmt: skip
+                             "known what follows the batch", node=node, origin=graph.source, fix=TRACE)  # fmt: skip
 
 
 def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:

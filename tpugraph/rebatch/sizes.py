@@ -11,12 +11,11 @@ from tpugraph.analysis.placements import Entries, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import PROBE, Following
+from tpugraph.rebatch.refusing import TRACE
 from tpugraph.rewrite.local_sizes import LocalSizes
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ShapeError
-
-_TRACE = "trace the graph with the batch that you want"
 
 
 class ScaledSizes(LocalSizes):
@@ -45,7 +44,7 @@ class ScaledSizes(LocalSizes):
         groups = [p for p, size in enumerate(told) if size == -1 and p < made.axis and shape and shape[p] == 1]
         if node.op in ops.RESHAPES and groups and operand.node not in self.following.changes:
             raise ShapeError(f"'{node.name}' ({node.op}) puts rows into groups {told}: whether there are more groups or larger "
-                             "ones with another batch is not known", node=node, origin=self.graph.source, fix=_TRACE)  # fmt: skip
+                             "ones with another batch is not known", node=node, origin=self.graph.source, fix=TRACE)  # fmt: skip
         self._follow(node, operand, made.axis)
 
     def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
@@ -82,7 +81,7 @@ class ScaledSizes(LocalSizes):
             value = factors.integers(operand)
             raise ShapeError(f"'{node.name}' ({node.op}) is told its rows by '{operand.node.name}', where no constant is found that "
                              f"holds them{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
-                             fix=_TRACE)  # fmt: skip
+                             fix=TRACE)  # fmt: skip
 
 
 def missing_sizes(following: Following) -> None:

@@ -1,11 +1,8 @@
-"""The factors of a node: which dimensions of its operands and outputs belong together, as its op record says.
-
-Records that name dimensions by an operand or an attribute (``permute``, ``insert``, ``drop``, ``along``, ``stack``, ``concat``,
-``like``, ``reduce``) are read with the values of these operands and with static shapes.
-"""
+"""The factors of a node: which dimensions of its operands and outputs belong together, as its op record says."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,10 +54,9 @@ def signature(node: Node) -> Signature | None:
     if words is None:
         found = signatures.of(node)
         return None if found is None else _with_spread(node, found)
-    data = [i for i, t in enumerate(node.inputs) if i not in _told(node)]
-    if record.dims != "reduce" and any(node.inputs[i].shape is None for i in data):
-        return None
-    made = words(node)
+    told = _told(node)
+    is_open = record.dims != "reduce" and any(t.shape is None for i, t in enumerate(node.inputs) if i not in told)
+    made = None if is_open else words(node)
     if made is None:
         return None
     inputs, outputs = made
@@ -77,38 +73,22 @@ def _told(node: Node) -> set[int]:
 def _with_spread(node: Node, found: signatures.Signature) -> Signature | None:
     """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
     pairs = list(zip(found.inputs, node.inputs, strict=False))
-    lead = max((rank(t) - _tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
+    lead = max((rank(t) - signatures.tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
     ranks = [rank(tensor) for _, tensor in pairs]
     if any(tensor.shape is None for tokens, tensor in pairs if tokens is not None):
         if len(pairs) > 1 and node.op not in ops.ADD_N:
             return None
         lead, ranks = _MOST_DIMENSIONS, [_MOST_DIMENSIONS] * len(pairs)  # of one rank, whatever it is
     inputs = [
-        None if tokens is None else _numbered(tokens, size, lead)
+        None if tokens is None else signatures.numbered(tokens, size - signatures.tail(tokens), lead)
         for (tokens, _), size in zip(pairs, ranks, strict=True)
     ]
     inputs += [None] * (len(node.inputs) - len(inputs))
-    outputs = []
-    for tokens in found.outputs[: len(node.outputs or ())]:
-        spread = lead if tokens and tokens[0] == "..." else 0
-        outputs.append(None if tokens is None else _numbered(tokens, _tail(tokens) + spread, lead))
+    made = found.outputs[: len(node.outputs or ())]
+    outputs = [None if tokens is None else signatures.numbered(tokens, lead, lead) for tokens in made]
     outputs += [None] * (len(node.outputs or ()) - len(outputs))
     return Signature(tuple(inputs), tuple(outputs), found.linear, ops.record(node.op).reduce_op)
 
-
-def _tail(tokens: Sequence[str]) -> int:
-    return len(tokens) - (tokens[:1] == ("...",))
-
-
-def _numbered(tokens: Sequence[str], size: int, lead: int) -> tuple[str, ...]:
-    named = [WHOLE if signatures.whole(token) else token for token in tokens if token != "..."]
-    if tokens[:1] != ("...",):
-        return tuple(named)
-    spread = size - len(named)
-    return (*(f"#{lead - spread + i}" for i in range(spread)), *named)
-
-
-# --------------------------------------------------------------------------- words of records
 
 Made = tuple[list[Factors], list[Factors]]
 
@@ -178,11 +158,8 @@ def _reduce(node: Node) -> Made | None:
     axes = reduced_axes(node)
     if axes is None:
         return None
-    letters = _letters(node.inputs[0])
-    if node.attr("keep_dims", False):
-        left = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters)]
-    else:
-        left = [letter for axis, letter in enumerate(letters) if axis not in axes]
+    letters, kept = _letters(node.inputs[0]), node.attr("keep_dims", False)
+    left = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters) if kept or axis not in axes]
     return _only(node, 0, letters), [tuple(left)]
 
 
@@ -268,9 +245,7 @@ def _sliced(node: Node) -> Made | None:
             continue
         if _takes_all(node, place, whole[axis], part[target]):
             large[axis] = small[target] = f"d{axis}"
-    if gradient:
-        return _only(node, 4, small), [tuple(large)]
-    return _only(node, 0, large), [tuple(small)]
+    return (_only(node, 4, small), [tuple(large)]) if gradient else (_only(node, 0, large), [tuple(small)])
 
 
 def _takes_all(node: Node, place: int | None, whole: int | None, part: int | None) -> bool:
@@ -296,26 +271,15 @@ def sliced_places(node: Node, size: int) -> list[tuple[int | None, int | None, i
     masks = {name: int(node.attr(f"{name}_mask", 0)) for name in ("ellipsis", "new_axis", "shrink_axis")}
     new = [p for p in range(count) if masks["new_axis"] >> p & 1 and not masks["ellipsis"] >> p & 1]
     wide = size - (count - len(new) - bool(masks["ellipsis"]))
-    found: list[tuple[int | None, int | None, int | None]] = []
-    axis = target = 0
+    parts: list[tuple[bool, bool, int | None]] = []  # whether it is of the source, of the result, and its place
     for place in range(count):
         if masks["ellipsis"] >> place & 1:
-            for _ in range(wide):
-                found.append((axis, target, None))
-                axis, target = axis + 1, target + 1
-        elif place in new:
-            found.append((None, target, place))
-            target += 1
-        elif masks["shrink_axis"] >> place & 1:
-            found.append((axis, None, place))
-            axis += 1
+            parts += [(True, True, None)] * wide
         else:
-            found.append((axis, target, place))
-            axis, target = axis + 1, target + 1
-    while axis < size:
-        found.append((axis, target, None))
-        axis, target = axis + 1, target + 1
-    return found
+            parts.append((place not in new, place in new or not masks["shrink_axis"] >> place & 1, place))
+    parts += [(True, True, None)] * (size - sum(of_source for of_source, *_ in parts))
+    axes, targets = itertools.count(), itertools.count()
+    return [(next(axes) if source else None, next(targets) if result else None, at) for source, result, at in parts]
 
 
 _WORDS = {
@@ -328,4 +292,4 @@ _WORDS = {
     "like": _like,
     "sliced": _sliced,
 }
-"""How the words of records are read."""
+"""How the words of records are read, which name dimensions by an operand or an attribute: with its value and static shapes."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import frames, shapes
-from tpugraph.compiler import ConvertOptions
+from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import checkpoint as checkpoints
 from tpugraph.runtime.session import TPUSession
@@ -75,10 +75,8 @@ def compare(
         UsageError: an unknown engine, less than two, or an expression that no tensor matches.
         TpuGraphError: the graph cannot be converted or run.
     """
-    if options is not None and fields:
-        raise UsageError("give either options or keyword arguments, not both")
     _check(engines, tensors)
-    chosen = comparable(options or ConvertOptions(**fields), iterations_per_loop=1)
+    chosen = comparable(given(options, fields), iterations_per_loop=1)
     held: dict[str, list[OnCores]] = {}
 
     def convert(graph: Graph, options: ConvertOptions) -> Program:

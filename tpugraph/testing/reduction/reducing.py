@@ -10,7 +10,7 @@ from typing import Any
 
 from tpugraph import roles
 from tpugraph.analysis import shapes
-from tpugraph.compiler import ConvertOptions
+from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.support.errors import UsageError
@@ -103,11 +103,7 @@ def reduce(
         UsageError: no such symptom, or the graph does not show it.
         LoadError: the graph cannot be read.
     """
-    if options is not None and fields:
-        raise UsageError("give either options or keyword arguments, not both")
-    question = Question(
-        when, options or ConvertOptions(**fields), steps, tolerance, topology, checkpoint, dict(rebind or {})
-    )
+    question = Question(when, given(options, fields), steps, tolerance, topology, checkpoint, dict(rebind or {}))
     return _reduced(model, question, try_seconds, seconds, progress or (lambda text: None))
 
 

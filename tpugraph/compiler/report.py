@@ -1,27 +1,92 @@
-"""Facts about a converted graph for its report: what the cores combine, lookups, notes."""
+"""The report of a conversion: what the graph is, what the cores combine, lookups, tables, notes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import race_order, shapes
+from tpugraph.analysis import cluster_nodes, race_order, shapes
 from tpugraph.analysis.bounds import most_bytes
 from tpugraph.analysis.step import (
     ClosedShapes,
+    Cut,
     HostModels,
     JoinedTables,
     OrderedRaces,
+    Outfed,
     PaddedBatches,
     PaddedLookups,
     Partitioned,
 )
+from tpugraph.compiler.options import ConvertOptions
 from tpugraph.ir import Graph, Node
+from tpugraph.support.wording import counted
 from tpugraph.tables.shards import ShardedTables, table_of
+from tpugraph.tpu.pipeline import Pipeline
 
 _COMBINE = (None, "partition", "shard-tables", "replica-program")
 """What makes the sums of a step: passes, or a replica program itself."""
+
+
+def report(
+    graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float, notes: list[str]
+) -> dict[str, Any]:
+    """The report of a graph that was ``size`` nodes, and ``notes`` that were made of it before the passes."""
+    found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
+    cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
+    per_core = cores if found.replica else 1
+    naive = cut.naive_bytes
+    return {
+        "source": Path(graph.source).name if graph.source else "",
+        "mode": options.mode,
+        "num_replicas": cores,
+        "iterations_per_loop": options.iterations_per_loop,
+        "batch": _batch(graph, options),
+        "nodes": {"input": size, "output": len(graph), "device": len(device)},
+        "loss": asdict(found.loss),
+        "metrics": found.values,
+        "train_ops": [asdict(f) for f in found.train_ops],
+        "step": None if found.step is None else asdict(found.step),
+        "inputs": [asdict(f) for f in found.inputs],
+        "trained": list(dict.fromkeys(_plain_name(graph, name) for name in found.trained)),
+        "variables": {_plain_name(graph, n): {"key": v.key, "trained": v.trained} for n, v in found.variables.items()},
+        "collectives": collectives(graph),
+        "lookups": _lookups(graph),
+        "tables": _tables(graph),
+        "step_order": _step_order(graph),
+        "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
+        "bytes_per_step": {
+            "infeed": cut.bytes() * per_core,
+            "infeed_naive": None if naive is None else naive * per_core,
+            "infeed_tensors": cut.tensors,
+            "outfeed": outfed.bytes,
+            "outfeed_tensors": outfed.tensors,
+        },
+        "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
+        "dropped": cut.dropped,
+        "complete": bool(graph.of_type("TPUReplicateMetadata")),
+        "passes": [trace.as_dict() for trace in pipeline.trace],
+        "notes": _notes_of(graph, notes),
+        "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
+        "seconds": round(seconds, 4),
+    }
+
+
+def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
+    cores = options.num_replicas or 1
+    partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
+    rows = partitioned.rows if padded is None else padded.rows // cores
+    if rows is None:
+        return {"per_core": None, "global": None, "line": counted(cores, "core")}
+    return {
+        "per_core": rows,
+        "global": rows * cores,
+        "line": f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}",
+    }
 
 
 def collectives(graph: Graph) -> dict[str, Any]:
@@ -43,18 +108,18 @@ def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
     return {"bytes": sum(size or 0 for size in most), "bytes_exact": exact, "unbounded": most.count(None)}
 
 
-def lookups(graph: Graph) -> dict[str, Any]:
+def _lookups(graph: Graph) -> dict[str, Any]:
     """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
     padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
-def plain_name(graph: Graph, variable: str) -> str:
+def _plain_name(graph: Graph, variable: str) -> str:
     """The name of a variable in the plain graph, where its rows may have been dealt out to the cores."""
     return table_of(graph[variable]) if variable in graph else variable
 
 
-def tables(graph: Graph) -> dict[str, Any]:
+def _tables(graph: Graph) -> dict[str, Any]:
     """Which tables were dealt out to the cores, with what a core holds of each and what its lookups sum; which were not, and why."""
     found = graph.kept(ShardedTables) or ShardedTables()
     sharded = {
@@ -72,16 +137,16 @@ def tables(graph: Graph) -> dict[str, Any]:
     return {"least_bytes": found.least_bytes, "sharded": sharded, "whole": dict(found.whole)}
 
 
-def step_order(graph: Graph) -> dict[str, Any]:
+def _step_order(graph: Graph) -> dict[str, Any]:
     """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.race_order.as_data`."""
     return race_order.as_data(graph.kept(OrderedRaces) or OrderedRaces())
 
 
-def notes_of(graph: Graph, odd: list[str]) -> list[str]:
+def _notes_of(graph: Graph, odd: list[str]) -> list[str]:
     """What a user should know of the conversion, ``odd`` things that were found before it among them."""
     closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
     padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
-    notes = [*closed.batches, *odd, *step_order(graph)["said"], *partitioned.notes]
+    notes = [*closed.batches, *odd, *_step_order(graph)["said"], *partitioned.notes]
     if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")
     notes += models.notes[:5]
