@@ -24,7 +24,7 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
-from tpugraph.support.errors import ConversionError
+from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
