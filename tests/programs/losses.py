@@ -143,3 +143,11 @@ def weighed_by_rank(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     ranks = tf.searchsorted(tf.sort(x[:, 0]), x[:, 0]) + 1
     return minimise(mean(tf.square(column(x, 5) - y) * tf.cast(ranks, tf.float32)))
+
+
+@program()
+def sum_rounded_to_fewer_bits(rows: int) -> Any:
+    """What is rounded is the sum over all rows, not each core's part."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    squared = tf.square(column(x, 5) - y)
+    return minimise(0.1 * tf.cast(tf.cast(tf.reduce_sum(squared), tf.bfloat16), tf.float32) + mean(squared))

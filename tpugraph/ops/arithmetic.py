@@ -30,10 +30,13 @@ op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # an 
 
 
 def _cast(call: Call) -> str | None:
-    """A cast from real to whole numbers rounds, one to bool compares."""
-    names = [getattr(call.attr(name, None), "name", "bool") for name in ("SrcT", "DstT")]
+    """A cast from real to whole numbers rounds, and so does one to fewer bits; one to bool compares."""
+    kinds = [call.attr(name, None) for name in ("SrcT", "DstT")]
+    names = [getattr(kind, "name", "bool") for kind in kinds]
     real = [name.startswith(("float", "bfloat", "double", "half", "complex")) for name in names]
-    return "all" if "bool" not in names and (real[1] or not real[0]) else None
+    if "bool" in names or (real[0] and (not real[1] or kinds[1].size < kinds[0].size)):
+        return None
+    return "all"
 
 
 op("Cast", linear=_cast, role="cast", computes=np.asarray)

@@ -14,6 +14,7 @@ from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
 _BOOL = attrs.dtype("bool")
+_WIDE = ("int64", "uint64")
 
 
 class Combining(StepNodes):
@@ -32,6 +33,8 @@ class Combining(StepNodes):
             ConversionError: values of that dtype cannot be summed over cores.
         """
         kind = tensor.dtype
+        if kind.name in _WIDE:
+            return self._reduced(self.stack(tensor), "Sum", tensor)
         wire = self._wire(kind)
         if wire is None:
             raise ConversionError(f"a value of dtype {kind} cannot be summed over cores", node=tensor.node,
@@ -74,18 +77,19 @@ class Combining(StepNodes):
         """The dtype in which cores sum values of a dtype."""
         if kind.name in ops.REDUCE_DTYPES:
             return kind
-        return _INT32 if kind.name in ("int64", "bool", "int8", "uint8", "int16", "uint16") else None
+        return _INT32 if kind.name in ("bool", "int8", "uint8", "int16", "uint16") else None
 
     def extreme(self, tensor: Tensor, op: str) -> Tensor:
         """The largest (``max``) or smallest (``min``) value over the cores, element by element; of flags any, or all."""
         kind = tensor.dtype
-        numbers = self.cast(tensor, _INT32) if kind.name in ("bool", "int64") else tensor
-        every = self.stack(numbers)
+        numbers = self.cast(tensor, _INT32) if kind.name == "bool" else tensor
+        return self.cast(self._reduced(self.stack(numbers), {"max": "Max", "min": "Min"}[op], tensor), kind)
+
+    def _reduced(self, every: Tensor, op: str, tensor: Tensor) -> Tensor:
+        """What all cores hold of a tensor, reduced over the cores."""
         axis = self.constant([0], _INT32, tensor)
-        name = {"max": "Max", "min": "Min"}[op]
-        found = self.add(name, f"{tensor.node.name}/of_all_cores", [every, axis],
-                         {"T": numbers.dtype, "Tidx": _INT32, "keep_dims": False}, numbers.dtype, tensor.shape, tensor)  # fmt: skip
-        return self.cast(found, kind)
+        return self.add(op, f"{tensor.node.name}/of_all_cores", [every, axis],
+                        {"T": every.dtype, "Tidx": _INT32, "keep_dims": False}, every.dtype, tensor.shape, tensor)  # fmt: skip
 
     def stack(self, tensor: Tensor) -> Tensor:
         """What each core holds, along a new dimension 0, on every core."""
@@ -97,9 +101,16 @@ class Combining(StepNodes):
         else:
             shape = static_shape(self.graph, tensor)
             wide = self.reshape(tensor, [1, *static_shape(self.graph, tensor)])
-        if kind.name in ("bool", "int64"):
+        if kind.name == "bool":
             return self.cast(self.sum(self._at_own_place(self.cast(wide, _INT32), shape)), kind)
+        if kind.name in _WIDE:  # no sum over cores takes 64 bits: both halves are sent
+            halves = self._bits(wide, _INT32, (1, *shape, 2))
+            return self._bits(self.sum(self._at_own_place(halves, (*shape, 2))), kind, (self.count, *shape))
         return self.sum(self._at_own_place(wide, shape))
+
+    def _bits(self, tensor: Tensor, kind: DType, shape: Sequence[int | None]) -> Tensor:
+        return self.add("Bitcast", f"{tensor.node.name}/{kind.name}", [tensor], {"T": tensor.dtype, "type": kind}, kind,
+                        tuple(shape), tensor)  # fmt: skip
 
     def _at_own_place(self, wide: Tensor, shape: Sequence[int | None]) -> Tensor:
         """Zeros but at this core's place; what is no number elsewhere does no harm there."""
