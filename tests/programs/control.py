@@ -173,3 +173,15 @@ def seen_ids_counted_after_the_step(rows: int) -> Any:
     loss, train = minimise(mean(tf.square(h - y)))
     with tf.control_dependencies([train]):
         return loss, tf1.scatter_add(seen, ids, tf.ones_like(y)).op
+
+
+@program()
+def statistic_after_the_step(rows: int) -> Any:
+    """A mean of a column that the model does not read is kept after the loss is known."""
+    x, y, weights = batch(rows, floats(4), floats(seed=1), floats(seed=2))
+    kept = state("kept")
+    loss = mean(tf.square(column(x, 4) - y))
+    with tf.control_dependencies([loss]):
+        keep = tf1.assign(kept, mean(weights))
+    loss, train = minimise(loss)
+    return loss, after(train, keep)

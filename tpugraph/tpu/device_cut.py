@@ -118,12 +118,12 @@ class Step:
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
         meeting = list(on_device)
-        behind = self.graph.descendants(meeting)
+        late = {**self.graph.descendants(meeting), **self.after_variables}  # what follows the device cannot be in front of it
         for node in self.cone:
             if node not in self.derived or node in self.trained or node in self.variables:
                 continue
             for tensor in self._handed_on(node):
-                bound = self._bound_to_place(node) or (node in behind and node not in self.upstream)
+                bound = self._bound_to_place(node) or (node in late and node not in self.upstream)
                 size = None if bound else bounded_bytes(tensor, bounds)
                 if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
                     capacity[tensor] = size
