@@ -256,10 +256,11 @@ def distinct_values_of_rows(rows: int) -> Any:
 
 @program()
 def keys_of_64_bits(rows: int) -> Any:
-    """Keys that differ in their upper halves: pairs of one key, the largest, a threshold among them and their sum."""
+    """Keys that differ in their upper halves: pairs of one key, the largest, their median, their sum, a mean rounded down."""
     x, keys = batch(rows, floats(4), whole(3, seed=1, kind=np.int64) * 2**33 + 5)
     h = column(x, 4)
     pairs = tf.cast(tf.equal(keys[:, None], keys[None]), tf.float32) * tf.square(h[:, None] - h[None])
     late = tf.cast(keys >= tf.sort(keys)[rows // 2], tf.float32)
     share = tf.cast(tf.reduce_sum(keys) // tf.maximum(tf.reduce_max(keys), 1), tf.float32)
+    share += tf.cast(tf.reduce_mean(keys % 7), tf.float32)
     return minimise(mean(pairs) + mean(late * tf.square(h)) + 0.01 * share * mean(tf.square(h)))

@@ -59,15 +59,20 @@ def signature(node: Node) -> Signature | None:
     made = None if is_open else words(node)
     if made is None:
         return None
-    inputs, outputs = made
     call = ops.Call(node.attr, tuple(None if t.shape is None else len(t.shape) for t in node.inputs))
-    return Signature(tuple(inputs), tuple(outputs), record.linear_in(call), record.reduce_op)
+    return Signature(tuple(made[0]), tuple(made[1]), record.linear_in(call), _reduce_op(node))
 
 
 def _told(node: Node) -> set[int]:
     """The operands that name dimensions or hold sizes."""
     record, count = ops.record(node.op), len(node.inputs)
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
+
+
+def _reduce_op(node: Node) -> str | None:
+    """A mean of whole numbers is rounded down once, not on each core."""
+    op, whole = ops.record(node.op).reduce_op, node.out().dtype.name.startswith(("int", "uint"))
+    return None if op == "mean" and whole else op
 
 
 def _with_spread(node: Node, found: signatures.Signature) -> Signature | None:
@@ -87,7 +92,7 @@ def _with_spread(node: Node, found: signatures.Signature) -> Signature | None:
     made = found.outputs[: len(node.outputs or ())]
     outputs = [None if tokens is None else signatures.numbered(tokens, lead, lead) for tokens in made]
     outputs += [None] * (len(node.outputs or ()) - len(outputs))
-    return Signature(tuple(inputs), tuple(outputs), found.linear, ops.record(node.op).reduce_op)
+    return Signature(tuple(inputs), tuple(outputs), found.linear, _reduce_op(node))
 
 
 Made = tuple[list[Factors], list[Factors]]

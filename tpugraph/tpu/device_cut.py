@@ -118,7 +118,7 @@ class Step:
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
         meeting = list(on_device)
-        late = {**self.graph.descendants(meeting), **self.after_variables}  # what follows the device cannot be in front of it
+        late = {**self.graph.descendants(meeting), **self.after_variables}  # what is not in front of the device
         for node in self.cone:
             if node not in self.derived or node in self.trained or node in self.variables:
                 continue
