@@ -114,7 +114,7 @@ def refuse_late(flags: Parsed) -> None:
     late = sorted(flags.given & {flag.name for flag in CONVERSION})
     if late:
         raise UsageError(f"'{flags.model}' is converted already, which --{late[0]} cannot change",
-                         fix=f"convert the plain graph again with --{late[0]}={flags[late[0]]}")  # fmt: skip
+                         fix=f"convert the plain graph again with --{late[0]}={flags[late[0]]}, and run that without it")  # fmt: skip
 
 
 def batch_line(graph: Graph) -> str:
