@@ -45,8 +45,8 @@ The least is counted in the plain graph and asks no analysis of tpugraph:
 - Two statistics for each batch norm forward, a number for each channel. Its two sums backward are the gradients of offset
   and scale; they count where these are not trained.
 - A number from each core where the data of the batch bound a loop: all cores go round as often as the longest row needs.
-- Where numbers of the data pick rows out of those of the whole batch, as the words that BERT masks: these rows, and the
-  gradient with respect to them. Nothing but the data says that a number stays within its example.
+- For a gather from the batch by indices of the data, as of BERT's masked words: the gathered operand and its gradient.
+  Nothing but the data says that an index stays within its example.
 - A number for each sum of data that the loss is divided by, such as one of weights: backpropagation needs it whole.
 
 The loss counts nothing: each core hands its part to the host, which adds them up. That of the last step is summed once for

@@ -27,7 +27,7 @@ def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 
 def partial_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """As ``known_value``, of numbers of which data may tell some: these are NaN; None where not even their number is known."""
+    """As ``known_value``, with NaN for elements that depend on data; None where the shape is not known."""
     value: np.ndarray[Any, Any] | None = ask(_partial_value, tensor)
     return value
 
@@ -191,4 +191,4 @@ _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
     ops.computing(np.add, np.subtract, np.multiply, np.floor_divide, np.maximum, np.minimum, np.asarray),
     lambda node, operands: ops.COMPUTES[node.op](*operands),
 )
-"""Ops that compute a number each of numbers of which some may not be known."""
+"""Elementwise ops; elements of their operands may be unknown."""

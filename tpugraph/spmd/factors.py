@@ -14,7 +14,7 @@ from tpugraph.analysis.values import known_value, partial_value
 from tpugraph.ir import Node, Tensor
 
 Factors = tuple[str, ...] | None
-"""A factor for each dimension, ``*`` for one that the op takes whole; None for a tensor of which nothing is said."""
+"""A factor for each dimension, ``*`` for one that the op takes whole; None for a tensor that the signature leaves out."""
 
 WHOLE = "*"
 

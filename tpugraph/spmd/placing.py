@@ -25,7 +25,7 @@ class Verdict:
         outputs: the placement of each output; None where no value has reached it.
         wants: by operand, how the node reads it where that differs from how it lives.
         averaged: the outputs that are means over this core's rows, to be divided by the number of cores.
-        cuts: the outputs that every core computes whole, of which it keeps its own rows.
+        cuts: the outputs that every core computes whole and then slices.
         why: the rule in words.
     """
 

@@ -1,4 +1,4 @@
-"""Random ops of which each core draws its own rows: what is made of them meets rows, element by element."""
+"""Random ops whose output is sharded: it meets sharded tensors element by element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRAWS = ops.DRAWS & ops.RANDOM
 
 
 def rows_drawn(p: Placing) -> dict[Node, Shard]:
-    """By random op, the rows of which every reader wants its own; those that draw whole tensors already are left out.
+    """The shard that every reader wants, by random op; replicated outputs are left out.
 
     With ``random=plain`` there are none: every core draws what the plain graph draws.
     """

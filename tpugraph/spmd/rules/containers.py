@@ -41,7 +41,7 @@ def _add_n(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def joined_lists(p: Placing, node: Node, lists: list[Held]) -> Held:
-    """The first of several lists, all of which hold their elements alike from now on."""
+    """The first of several lists; all of them hold their elements alike from now on."""
     for other in lists[1:]:
         for source, target in ((other, lists[0]), (lists[0], other)):
             element = p.read_element(node, source)

@@ -113,7 +113,7 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _same_rows(p: Placing, node: Node, numbers: Entries) -> bool:
-    """Whether the output has one row for each that the places are places of."""
+    """Whether the output has as many rows as the tensor that the indices point into."""
     found = p.graph.tensor(numbers.of)
     rows = size_of(found, 0)
     return p.read(found) == Shard(0) and rows is not None and rows == size_of(node.out(), 0)

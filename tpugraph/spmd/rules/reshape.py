@@ -52,7 +52,7 @@ def _told(after: Dims, target: Dims | None) -> Dims:
 
 
 def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
-    """Where rows are in the gradient of a broadcast operand, a sum of which TensorFlow does not infer the rank."""
+    """The sharded dimension of the gradient of a broadcast operand; TensorFlow does not infer the rank of its sum."""
     if not _sums_broadcast(sum_) or after is None:
         return None
     told, rows = sum_.inputs[1], p.read(sum_.inputs[0])
