@@ -151,7 +151,7 @@ def _rows_separate(graph: Graph) -> Iterator[Violation]:
         yield Violation(None, "it is not known where the device's part of the step ends", "run the pass separate-rows")
     for node in ends:
         for use in node.uses() if node is not None else []:
-            if use.node.op not in ops.DEFAULTS:
+            if use.node.op not in ops.DEFAULTS and not in_cluster(use.node):
                 yield Violation(use.node, "reads the rows of one core")
 
 
