@@ -42,7 +42,7 @@ class PadBatches(Pass):
         ]
         if whole:
             refuse_uneven(graph, rows, self.num_replicas)
-        else:  # a dimension of one row would be one that is broadcast
+        else:  # a dimension of size 1 would be broadcast
             rows = -(-max(rows, 2) // self.num_replicas) * self.num_replicas
         shapes.infer(graph)
         fold(graph)

@@ -1,4 +1,4 @@
-"""Rows and columns picked by number, scattered, put back; segments; tables of which as many places are taken as there are rows."""
+"""Gathers and scatters of rows and columns, segments, and slices of tables as long as the batch."""
 
 from __future__ import annotations
 

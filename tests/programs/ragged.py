@@ -66,7 +66,7 @@ NUMBERS = {
 
 @program(each(number=NUMBERS))
 def mean_of_masked(rows: int, number: Any) -> Any:
-    """The mean of the chosen rows, with a care for there being none: that is asked of those of all cores."""
+    """The mean of the masked rows, guarded against an empty mask: the count is that of all cores."""
     x, kind = batch(rows, floats(5), whole(3, seed=1))
     found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
     return minimise(total(tf.square(found - 1)) / number(tf.shape(found)[0]))

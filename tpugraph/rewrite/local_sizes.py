@@ -200,8 +200,6 @@ class LocalSizes:
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
                     bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
                     self._set(node, index - gradient, np.asarray(bounds))
-        if gradient:
-            pass  # the shape is told by _tell
 
     # ------------------------------------------------------------------ containers
 

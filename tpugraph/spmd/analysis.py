@@ -57,9 +57,7 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     host = Placing(graph, analysis.loop_order(graph, between, {}), cores, elements)
     host.solve()
     placements = {t: host.read(t) for t in crossing}
-    for (
-        tensor
-    ) in crossing:  # ops of the host have no rules; what they make one of for each example is split all the same
+    for tensor in crossing:  # host ops without a rule: an output with one element per example is sharded all the same
         if tensor.node in behind and placements[tensor] == REPLICATE and _rows(tensor) == rows:
             placements[tensor] = Shard(0)
     return {t: _split_evenly(t, placement, cores) for t, placement in placements.items()}
