@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-
-import numpy as np
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.walks import reached, source_of, variable_of
-
-_ADDITIONS = ops.ADD_N | ops.computing(np.add, np.subtract)
-_BY_ELEMENT = ops.ELEMENTWISE | ops.IDENTITIES
-_FARTHEST = 32
-"""How many nodes are looked at, at most, between the value that a variable is given and the one that it had."""
+from tpugraph.ir.walks import source_of, variable_of
 
 
 def written_variables(node: Node) -> list[Node]:
@@ -24,42 +16,6 @@ def written_variables(node: Node) -> list[Node]:
         return []
     found = [variable_of(node.inputs[i]) for i in fact.variables]
     return [variable for variable in found if variable is not None]
-
-
-def additions(node: Node) -> dict[Tensor, Node]:
-    """What a write adds to what its variable held, each with the node that adds it; what it takes off, too.
-
-    Of an assignment it is what is added on the way from the variable's own value, as in ``k.assign(k + rows)``.
-    """
-    fact = ops.WRITES.get(node.op)
-    if fact is None:
-        return {}
-    value = node.inputs[fact.value]
-    if fact.additive:
-        return {value: node}
-    if fact.kind != "assign":
-        return {}
-    near = _close_by(value.node)
-    variable = variable_of(node.inputs[fact.variables[0]])
-    reads = [at for at in near if _reads_variable(at, variable)]
-    own = reached(reads, lambda at: (use.node for use in at.uses() if use.node in near))
-    return {t: at for at in own if at.op in _ADDITIONS for t in at.inputs if t.node not in own}
-
-
-def _close_by(node: Node) -> dict[Node, None]:
-    """A node and what it is made of element by element, the closest first."""
-    near, waiting = {node: None}, deque([node])
-    while waiting and len(near) < _FARTHEST:
-        at = waiting.popleft()
-        more = [t.node for t in at.inputs if t.node not in near] if at.op in _BY_ELEMENT else []
-        near.update(dict.fromkeys(more))
-        waiting.extend(more)
-    return near
-
-
-def _reads_variable(node: Node, variable: Node | None) -> bool:
-    """Whether a node is the value of a variable."""
-    return node is variable or (node.op in ops.READS and variable_of(node.inputs[0]) is variable is not None)
 
 
 def _reads(graph: Graph) -> dict[Node, list[Node]]:
