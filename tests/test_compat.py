@@ -320,6 +320,23 @@ def test_names_from_inside_a_module_are_listed_as_the_module_s(
     assert "not there               tf.contrib.training.CheckpointsIterator (" in said
 
 
+def test_the_program_s_own_imports_are_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {
+        "package/__init__": "", "package/task": "from package.parts import model\nfrom . import inputs\nimport os, helper",
+        "package/parts/__init__": "", "package/parts/model": "import tensorflow as tf\nfrom .. import inputs\ntf.layers.dense",
+        "package/inputs": "import tensorflow as tf\ntf.contrib.data.LMDBDataset", "helper": "import package.task",
+        "package/alone": "import tensorflow as tf\ntf.layers.flatten",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(text)
+    assert cli.main(["program", str(tmp_path / "package" / "task.py"), "--all"]) == 1
+    said = capsys.readouterr().out
+    assert "uses 2 names" in said
+    assert f"tf.layers.dense ({tmp_path}/package/parts/model.py:3)" in said
+    assert f"tf.contrib.data.LMDBDataset ({tmp_path}/package/inputs.py:2)" in said
+
+
 def test_a_file_that_is_no_python_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.py").write_text("import tensorflow as tf\nprint 'a'\n")
     assert cli.main(["program", str(tmp_path / "old.py")]) == 2

@@ -13,6 +13,7 @@ from forked import Ran
 from sampling import runs
 
 from tpugraph.compat import runner
+from tpugraph.compat.python_2 import python_2
 from tpugraph.support.errors import UsageError
 
 HERE = Path(__file__).parent
@@ -123,6 +124,32 @@ if __name__ == "__main__":
     assert "tpugraph" not in shown
 
 
+def test_a_module_of_a_package_is_a_program(tmp_path: Path) -> None:
+    """As ``python -m trainer.task``: what the package imports on the way is the program's own, and sees the tree."""
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").write_text("import tensorflow as tf\nversion = tf.VERSION\n")
+    (tmp_path / "trainer" / "task.py").write_text(
+        "import sys\nfrom . import version\nprint(__name__, __package__, version, sys.argv[1:])\n[][1]\n"
+    )
+    words = [sys.executable, "-m", "tpugraph.compat", "-m", "trainer.task", "--n=3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.stdout == "__main__ trainer 1.15.5 ['--n=3']\n"
+    shown = done.stderr[done.stderr.index("Traceback") :]
+    assert shown.splitlines()[1].startswith(f'  File "{tmp_path}/trainer/task.py", line 4')
+    assert done.returncode == 1
+
+
+def test_a_module_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import no_such_library\n")
+    with pytest.raises(UsageError, match=r"there is no module 'nowhere\.task'"):
+        runner._run_module("nowhere.task")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        runner._run_module("package.task")
+
+
 def in_process(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """The exit code and what is said of a program that fails before TensorFlow matters."""
     (folder / "train.py").write_text(source)
@@ -138,6 +165,35 @@ def test_a_python_2_program_is_called_one(tmp_path: Path, source: str, capsys: p
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("source", [
+    "len(map(int, []))", "{}.has_key(1)", "for _ in xrange(3): pass", "import cPickle", "from itertools import izip",
+    "{}.items()[0]", "import beside", "import printing", "import raising",
+])  # fmt: skip
+def test_a_python_2_program_is_called_one_where_it_fails(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be read without an error and fail later, or import a file that cannot be read."""
+    monkeypatch.syspath_prepend(str(tmp_path / "imported"))
+    for name, text in (("imported/printing", "print 'a'"), ("imported/raising", "raise E, 'a'"), ("beside", ""),
+                       ("program", source)):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(f"{text}\n")
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # whichever comes of it
+        exec(compile(source, f"{tmp_path}/program.py", "exec"), {})
+    told = python_2(caught.value)
+    assert told is not None
+    assert "is a Python 2 program: " in told.fault
+    imported = source.partition("import ")[2] if source.endswith("ing") else ""
+    assert told.origin == (f"{tmp_path}/imported/{imported}.py:1" if imported else f"{tmp_path}/program.py:1")
+
+
+@pytest.mark.parametrize("source", ["len(3)", "undefined", "import no_such_module", "''.no_such", "def (:"])
+def test_another_mistake_is_not_taken_for_python_2(source: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        exec(compile(source, "program.py", "exec"), {})
+    assert python_2(caught.value) is None
+
+
 def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = in_process(tmp_path, "def (:\n", capsys)
     assert code == 1
@@ -148,6 +204,7 @@ def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.order_of(["a.py", "--use_tpu=true", "b"]) == runner.Order("a.py", ("--use_tpu=true", "b"), 0)
     assert runner.order_of(["--use_tpu=true", "--num_cores=4", "a.py"]) == runner.Order("a.py", (), 4)
+    assert runner.order_of(["--use_tpu", "-m", "a.b", "-m"]) == runner.Order("a.b", ("-m",), 8, module=True)
     for words, said in ((["--other", "a.py"], "no flag of the runner"), (["--use_tpu=true"], "no program is named")):
         with pytest.raises(UsageError, match=said):
             runner.order_of(words)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
-from tpugraph.compat.source_symbols import Use, uses_in
+from tpugraph.compat.source_symbols import Use, program_files, uses_in
 from tpugraph.support.errors import LoadError
 
 _STATES = ("not there", "works with a difference", "works")
@@ -32,7 +32,7 @@ def _files(named: str) -> list[Path]:
         return sorted(path.rglob("*.py"))
     if not path.exists():
         raise LoadError(f"'{named}' does not exist", fix="the path of a Python file, or of a folder of them")
-    return [path]
+    return program_files(path)
 
 
 def _line(use: Use) -> str:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
+from tpugraph.compat.python_2 import python_2
 from tpugraph.support.errors import TpuGraphError, UsageError
 
 USAGE = """usage: python -m tpugraph.compat [--use_tpu=true|false] [--num_cores=N] \\
-           PROGRAM [ARGUMENTS...]
+           PROGRAM|-m MODULE [ARGUMENTS...]
 
 Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is
-installed. What follows PROGRAM is the program's own; a program for TPUEstimator
-has its own --use_tpu as well.
+installed: a file, or a module as python -m runs it. What follows is the
+program's own; a program for TPUEstimator has its own --use_tpu as well.
 
   --use_tpu     whether a plain tf.estimator.Estimator trains on cores; false
   --num_cores   on how many at most; 8
@@ -25,9 +28,6 @@ has its own --use_tpu as well.
   python -m tpugraph.compat train.py --use_tpu=true --model_dir=out"""
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
-_PYTHON_2 = ("Missing parentheses in call to", "multiple exception types must be parenthesized", "leading zeros in decimal",
-             "invalid hexadecimal", "inconsistent use of tabs")  # fmt: skip
-"""What Python 3 says of text that is right in Python 2."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,16 @@ class Order:
     """A command line of the runner.
 
     Attributes:
-        program: the path of the program.
+        program: the path of the program, or the name of its module.
         arguments: the program's own.
         cores: on how many cores a plain Estimator trains at most; 0 without.
+        module: whether it is the name of a module.
     """
 
     program: str
     arguments: tuple[str, ...]
     cores: int
+    module: bool = False
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -63,11 +65,12 @@ def main(words: Sequence[str] | None = None) -> int:
         error.origin = error.origin or _line_of(error)
         print(error.block(), file=sys.stderr)
         return 1
-    except SyntaxError as error:
-        print(_python_2(error) or _shown(error), file=sys.stderr)
-        return 1
     except Exception as error:
-        print(_shown(error), file=sys.stderr, end="")
+        told = python_2(error)
+        if told is None or not isinstance(error, SyntaxError):
+            print(_shown(error), file=sys.stderr, end="")
+        if told is not None:
+            print(told.block(), file=sys.stderr)
         return 1
     return 0
 
@@ -81,39 +84,60 @@ def order_of(words: Sequence[str]) -> Order:
     use_tpu, cores = False, 8
     for place, word in enumerate(words):
         if not word.startswith("-"):
-            return Order(word, tuple(words[place + 1 :]), cores if use_tpu else 0)
+            return Order(word, tuple(words[place + 1 :]), cores if use_tpu else 0, "-m" in words[:place])
         name, _, value = word.lstrip("-").partition("=")
         if name == "use_tpu" and value.lower() in ("", "true", "false"):
             use_tpu = value.lower() != "false"
         elif name == "num_cores" and value.isdigit() and int(value):
             cores = int(value)
+        elif word == "-m":
+            continue
         else:
             raise UsageError(f"'{word}' is no flag of the runner", fix="flags of the program come after its name")
     raise UsageError("no program is named", fix="python -m tpugraph.compat train.py")
 
 
 def run(order: Order) -> None:
-    """Run a program in this process, as ``python PROGRAM`` would.
+    """Run a program in this process, as ``python PROGRAM`` or ``python -m MODULE`` would.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read, or there is no such module.
         Exception: whatever the program raises.
     """
-    try:
-        source = Path(order.program).read_bytes()
-    except OSError as error:
-        raise UsageError(f"'{order.program}': {error.strerror}", fix="the path of a Python program") from None
-    code = compile(source, order.program, "exec", dont_inherit=True)
+    code = None if order.module else _code(order.program)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.keras is Keras 2, which knows graphs
     os.environ.setdefault("TPU_NAME", "local")  # the TPU of a program that names none
     os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "true")  # before the program makes its first session
     sys.argv[:] = [order.program, *order.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(order.program)))
-    module = ModuleType("__main__")
-    module.__dict__.update(__file__=order.program, __builtins__=__builtins__)
-    sys.modules["__main__"] = module
+    sys.path.insert(0, os.getcwd() if order.module else os.path.dirname(os.path.abspath(order.program)))
     with _tensorflow_1(order.cores):
+        if code is None:
+            _run_module(order.program)
+            return
+        module = ModuleType("__main__")
+        module.__dict__.update(__file__=order.program, __builtins__=__builtins__)
+        sys.modules["__main__"] = module
         exec(code, module.__dict__)
+
+
+def _code(path: str) -> CodeType:
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"'{path}': {error.strerror}", fix="the path of a Python program, or -m MODULE") from None
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _run_module(name: str) -> None:
+    try:
+        found = importlib.util.find_spec(name)  # imports the packages around it, which are the program's as well
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        found = None
+    if found is None:
+        raise UsageError(f"there is no module '{name}'", fix="start in the folder that its first package lies in")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _tensorflow_1(cores: int):  # type: ignore[no-untyped-def]
@@ -136,7 +160,8 @@ def _shown(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = shown
     while part is not None:
-        part.stack = traceback.StackSummary.from_list([f for f in part.stack if not f.filename.startswith(_OWN)])
+        own = [frame for frame in part.stack if not frame.filename.startswith((_OWN, "<frozen runpy>"))]
+        part.stack = traceback.StackSummary.from_list(own)
         part = part.__cause__ or part.__context__
     return "".join(shown.format())
 
@@ -147,14 +172,3 @@ def _line_of(error: BaseException) -> str | None:
     own = [f for f in traceback.extract_tb(error.__traceback__)
            if not f.filename.startswith((house, "<")) and "site-packages" not in f.filename]  # fmt: skip
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
-
-
-def _python_2(error: SyntaxError) -> str | None:
-    """The error where a file is Python 2; None where it is no Python at all."""
-    if not (error.msg or "").startswith(_PYTHON_2):
-        return None
-    return UsageError(
-        f"{error.filename} is a Python 2 program: {error.msg}",
-        origin=f"{error.filename}:{error.lineno}",
-        fix="translate it, for instance with 2to3 -w or futurize",
-    ).block()

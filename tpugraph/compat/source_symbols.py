@@ -37,12 +37,7 @@ def uses_in(path: Path) -> list[Use]:
     Raises:
         LoadError: the file is no Python 3.
     """
-    try:
-        tree = ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise LoadError(f"'{path}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{path}{line}",
-                        fix="translate a Python 2 program first, for instance with 2to3 -w or futurize") from None  # fmt: skip
+    tree = _parsed(path)
     aliases = dict(_aliases(tree))
     found = []
     for node in ast.walk(tree):
@@ -51,6 +46,48 @@ def uses_in(path: Path) -> list[Use]:
             found.append(_use(chain, f"{path}:{getattr(node, 'lineno', 0)}"))
     unique = {use.name: use for use in reversed(found) if use is not None}
     return sorted(unique.values(), key=lambda use: int(use.where.rpartition(":")[2]))
+
+
+def program_files(path: Path) -> list[Path]:
+    """The files of a program: what its own imports reach from a file that lies beside it, or in the packages around it."""
+    top = path.resolve().parent
+    while (top / "__init__.py").exists():
+        top = top.parent
+    found, left = {path.resolve(): path}, [path]
+    while left:
+        file = left.pop()
+        for where in _imported(file, [path.resolve().parent, top]):
+            if where.resolve() not in found:
+                found[where.resolve()] = where
+                left.append(where)
+    return list(found.values())
+
+
+def _imported(file: Path, roots: list[Path]) -> Iterator[Path]:
+    """The files that the import statements of a file name, of those below the roots."""
+    for node in ast.walk(_parsed(file)):
+        if isinstance(node, ast.Import):
+            wanted = [(roots, alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module.split(".") if node.module else []
+            inside = roots if not node.level else [file.resolve().parents[node.level - 1]]
+            wanted = [(inside, base), *((inside, [*base, alias.name]) for alias in node.names)]
+        else:
+            continue
+        for inside, parts in wanted:
+            for count in range(1, len(parts) + 1):  # a package runs its __init__ first
+                names = [root.joinpath(*parts[:count]) for root in inside]
+                tries = [way for name in names for way in (name.with_suffix(".py"), name / "__init__.py")]
+                yield from [way for way in tries if way.is_file()][:1]
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise LoadError(f"'{path}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{path}{line}",
+                        fix="translate a Python 2 program first, for instance with 2to3 -w or futurize") from None  # fmt: skip
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
