@@ -1,6 +1,5 @@
 """The house keeps its floors: tools/bazel/floors.bzl says which room may import which."""
 
-import ast
 import functools
 import graphlib
 import subprocess
@@ -157,26 +156,6 @@ def test_every_module_can_be_the_first_one_imported(new_process: Programs) -> No
 def test_importing_tpugraph_does_not_load_tensorflow() -> None:
     done = run("-c", "import sys, tpugraph; sys.exit('tensorflow' in sys.modules)")
     assert done.returncode == 0, done.stderr or "import tpugraph loads TensorFlow"
-
-
-@functools.cache
-def named_by_tests() -> set[str]:
-    """What tests import: modules, and names in them, of which some are modules."""
-    named: set[str] = set()
-    for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-            if isinstance(node, ast.Import):
-                named |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return named
-
-
-@pytest.mark.parametrize("room", ["analysis", "roles", "xla"])
-def test_every_module_has_a_test_that_names_it(room: str) -> None:
-    house, named = checkout(), named_by_tests()
-    modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
-    assert [name for name in modules if name not in named] == []
 
 
 def test_the_files_that_are_tested_first_are_there() -> None:
