@@ -99,6 +99,7 @@ class Solver(Generic[Fact, Said]):
             if fact is None:
                 continue
             tensor = node.out(port)
-            if self.facts.get(tensor) != fact and tensor not in self._fixed:
+            before = self.facts.get(tensor)
+            if before is not fact and before != fact and tensor not in self._fixed:
                 self.facts[tensor] = fact  # type: ignore[assignment]
                 self.wake([use.node for use in node.uses(port)])

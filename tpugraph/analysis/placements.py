@@ -6,7 +6,8 @@ Shardy, GSPMD and DTensor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class Shard:
 
     def at(self, axis: int) -> Shard:
         """The same rows along another dimension."""
-        return self if axis == self.axis else replace(self, axis=axis)
+        return self if axis == self.axis else _shard(axis, self.outer)
+
+
+_shard = cache(Shard)
 
 
 @dataclass(frozen=True)

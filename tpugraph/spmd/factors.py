@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -53,7 +54,9 @@ def signature(node: Node) -> Signature | None:
     words = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
     if words is None:
         found = signatures.of(node)
-        return None if found is None else _with_spread(node, found)
+        ranks = tuple(None if t.shape is None else len(t.shape) for t in node.inputs)
+        alike = node.op in ops.ADD_N
+        return None if found is None else _with_spread(found, ranks, len(node.outputs or ()), _reduce_op(node), alike)
     told = _told(node)
     is_open = record.dims != "reduce" and any(t.shape is None for i, t in enumerate(node.inputs) if i not in told)
     made = None if is_open else words(node)
@@ -75,24 +78,37 @@ def _reduce_op(node: Node) -> str | None:
     return None if op == "mean" and whole else op
 
 
-def _with_spread(node: Node, found: signatures.Signature) -> Signature | None:
-    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
-    pairs = list(zip(found.inputs, node.inputs, strict=False))
-    lead = max((rank(t) - signatures.tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
-    ranks = [rank(tensor) for _, tensor in pairs]
-    if any(tensor.shape is None for tokens, tensor in pairs if tokens is not None):
-        if len(pairs) > 1 and node.op not in ops.ADD_N:
+@cache
+def _with_spread(
+    found: signatures.Signature, ranks: tuple[int | None, ...], outputs: int, reduce_op: str | None, alike: bool
+) -> Signature | None:
+    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name.
+
+    Args:
+        found: the signature in tokens.
+        ranks: of each operand; None where it is not known.
+        outputs: how many there are.
+        reduce_op: see :class:`Signature`.
+        alike: whether all operands have one shape.
+    """
+    pairs = list(zip(found.inputs, ranks, strict=False))
+    spreads = [(size or 0) - signatures.tail(tokens) for tokens, size in pairs if tokens and tokens[0] == "..."]
+    lead = max(spreads, default=0)
+    if any(size is None for tokens, size in pairs if tokens is not None):
+        if len(pairs) > 1 and not alike:
             return None
-        lead, ranks = _MOST_DIMENSIONS, [_MOST_DIMENSIONS] * len(pairs)  # of one rank, whatever it is
+        lead, pairs = (
+            _MOST_DIMENSIONS,
+            [(tokens, _MOST_DIMENSIONS) for tokens, _ in pairs],
+        )  # of one rank, whatever it is
     inputs = [
-        None if tokens is None else signatures.numbered(tokens, size - signatures.tail(tokens), lead)
-        for (tokens, _), size in zip(pairs, ranks, strict=True)
+        None if tokens is None else signatures.numbered(tokens, (size or 0) - signatures.tail(tokens), lead)
+        for tokens, size in pairs
     ]
-    inputs += [None] * (len(node.inputs) - len(inputs))
-    made = found.outputs[: len(node.outputs or ())]
-    outputs = [None if tokens is None else signatures.numbered(tokens, lead, lead) for tokens in made]
-    outputs += [None] * (len(node.outputs or ()) - len(outputs))
-    return Signature(tuple(inputs), tuple(outputs), found.linear, _reduce_op(node))
+    inputs += [None] * (len(ranks) - len(inputs))
+    made = [None if tokens is None else signatures.numbered(tokens, lead, lead) for tokens in found.outputs[:outputs]]
+    made += [None] * (outputs - len(made))
+    return Signature(tuple(inputs), tuple(made), found.linear, reduce_op)
 
 
 Made = tuple[list[Factors], list[Factors]]

@@ -34,23 +34,25 @@ _REDUCED = {
 _EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"), np.minimum: Partial("min")}
 
 
+_WHOLE = {Replicate, Held}
+
+
 @rule("")
 def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """The rule of every op type that has no other."""
-    count = len(node.outputs or ())
-    if not any(isinstance(s, Shard | Entries | Partial | PerCore) for s in inputs):
+    count, kinds = len(node.outputs or ()), {type(placement) for placement in inputs}
+    if kinds <= _WHOLE:
         return Verdict([REPLICATE] * count, why="all operands are replicated")
     signature = factors.signature(node)
     if signature is None:
         return p.replicate_operands(node, inputs, f"{node.op} has no partition rule")
-    own = next((s for s in inputs if isinstance(s, PerCore)), None)
-    if own is not None:
-        return Verdict([own] * count)
-    if any(isinstance(s, Shard) for s in inputs):
+    if PerCore in kinds:
+        return Verdict([next(s for s in inputs if isinstance(s, PerCore))] * count)
+    if Shard in kinds:
         found = _along_rows(p, node, inputs, signature)
         if found is not None:
             return found
-    elif any(_holds_entries(s) for s in inputs):
+    elif Entries in kinds and any(_holds_entries(s) for s in inputs):
         return _along_entries(p, node, inputs, signature)
     wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Shard | Entries)}
     return without_rows(p, node, inputs, signature.linear, wants, signature.reduce_op)
