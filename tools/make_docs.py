@@ -1,10 +1,8 @@
-"""Writes docs/passes.md, docs/modules.md, docs/symbols.md, docs/compat.md and docs/data_flow.svg from the
-code, so that they cannot say anything else.
+"""Writes the pages that the code decides: docs/passes.md and docs/compat.md, which are committed, and docs/modules.md, every
+module with its public names, which is not.
 
 python tools/make_docs.py            writes them
-python tools/make_docs.py --check    exit code 1 where one of them is not current
-
-docs/collectives.md takes conversions, and docs/verdicts.md the TPU compiler: tools/collectives.py and tools/verdicts.py write them.
+python tools/make_docs.py --check    exit code 1 where a committed one is not current
 """
 
 from __future__ import annotations
@@ -18,47 +16,22 @@ from typing import Any
 ROOT = Path(__file__).absolute().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-import data_flow  # noqa: E402
-from house import House  # noqa: E402
-
-NOTICE = "<!-- Written by tools/make_docs.py. Change the docstrings, then run it again. -->"
+NOTICE = "<!-- Written by tools/make_docs.py. Change {}, then run it again. -->"
 PASSES_HEAD = f"""# The passes
 
-{NOTICE}
+{NOTICE.format("the docstrings")}
 
 In the order in which `tpugraph convert` runs them. The pipeline checks what a pass requires before it runs and what it
 ensures after it has run; `well_formed` is checked after every pass. `tpugraph passes` prints the same list.
 How to write one: [writing_a_pass.md](writing_a_pass.md).
-
-| pass | what is true afterwards | parameters | requires | ensures |
-| --- | --- | --- | --- | --- |"""
+"""
 PASSES_BESIDE = """
 ## The pipeline of evaluation and prediction
 
 With `--mode=eval` and `--mode=predict` these passes run:"""
-MODULES_PAGE_HEAD = f"""# The modules
-
-{NOTICE}
-
-Every module by room, lowest room first, with what it is for. A room imports from the floors below its own.
-The rules of the house: [architecture.md](architecture.md)."""
-SYMBOLS_HEAD = f"""# Public symbols
-
-{NOTICE}
-
-## `import tpugraph`
-
-The names that users need. Each is loaded when it is first used: `import tpugraph` alone loads no TensorFlow.
-
-| name | is | lives in |
-| --- | --- | --- |"""
-MODULES_HEAD = """
-## The modules that passes and programs use
-
-Lowest room first. What only the session and the command line use is left out; the code has it."""
 COMPAT_HEAD = f"""# TensorFlow 1.15's symbols
 
-{NOTICE.replace("Change the docstrings", "Change tpugraph/compat/symbols")}
+{NOTICE.format("tpugraph/compat/symbols")}
 
 `python -m tpugraph.compat train.py --use_tpu=true` runs a program that was written for TensorFlow 1.15 as it is;
 `import tpugraph.compat.v1 as tf` is the same tree for a program whose import line is changed
@@ -70,60 +43,28 @@ symbols of the modules that TensorFlow 2 dropped or Keras 3 took away, and what 
 - *not there*: the table says why, and what to use instead. Importing such a name is no error; using it is, and the error names
   the line.
 
-Everything else of `tf` is that of `tensorflow.compat.v1`, which has all of it. `tf.keras` is Keras 2, from tf_keras."""
-LEFT_OUT = frozenset(
-    {"passes", "compat", "xla", "runtime", "estimator", "testing", "cli", "__init__.py", "__main__.py"}
-)
-"""Rooms whose modules are the business of tpugraph alone, except these:"""
-KEPT = ("tpugraph/runtime/session.py", "tpugraph/testing/trainings.py", "tpugraph/testing/helpers.py")
-EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program", "TPUSession", "Replicas", "Loop"})
-"""Classes whose public methods are listed as well."""
+Everything else of `tf` is that of `tensorflow.compat.v1`, which has all of it. `tf.keras` is Keras 2, from tf_keras.
+"""
 
 
 def documents() -> dict[str, str]:
-    """The generated pages, by path below the root."""
-    return {"docs/passes.md": passes_page(), "docs/modules.md": modules_page(), "docs/symbols.md": symbols_page(),
-            "docs/compat.md": compat_page(), "docs/data_flow.svg": data_flow_picture()}  # fmt: skip
+    """The committed pages, by path below the root."""
+    return {"docs/passes.md": passes_page(), "docs/compat.md": compat_page()}
 
 
-def data_flow_picture() -> str:
-    """The way of a graph through the passes of the pipeline."""
-    from tpugraph.passes import PASSES
-
-    return data_flow.picture([cls.name for cls in PASSES])
+def table(head: str, rows: Iterator[str]) -> list[str]:
+    """A table in Markdown; cells are separated by `` | ``."""
+    return [f"| {line} |" for line in (head, " | ".join(["---"] * (head.count(" | ") + 1)), *rows)]
 
 
-# --------------------------------------------------------------------------- TensorFlow 1.15
+def code(text: str) -> str:
+    """A paragraph of a docstring as a line of Markdown."""
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
 
 
-def compat_page() -> str:
-    """What became of each symbol of the modules that TensorFlow 2 dropped or Keras 3 took away."""
-    from tpugraph.compat.symbols import BASES, CONTRIB, PAGES
-
-    whole = {path: page for path, page in PAGES.items() if path not in ("", "compat") and path not in BASES}
-    lines = [COMPAT_HEAD, "", "| module | works | with a difference | not there |", "| --- | --- | --- | --- |"]
-    for path, page in whole.items():
-        states = [symbol.state for symbol in page.values()]
-        counts = [states.count(state) for state in ("works", "works with a difference", "not there")]
-        lines.append(f"| [tf.{path}](#{'tf' + path.replace('.', '')}) | {' | '.join(map(str, counts))} |")
-    for path, page in whole.items():
-        lines += [
-            "",
-            f"## tf.{path}",
-            "",
-            "| symbol | state | how it differs, or what to use instead |",
-            "| --- | --- | --- |",
-        ]
-        for name, symbol in sorted(page.items(), key=lambda pair: pair[0].lower()):
-            tells = f"{symbol.why}: {symbol.instead}" if symbol.why else symbol.differs
-            lines.append(f"| `{name}` | {symbol.state} | {tells} |")
-    lines += ["", "## Whole packages", "", "| module | comes from |", "| --- | --- |"]
-    lines += [
-        f"| `tf.{path}` | {' and '.join(f'`{base}`' for base in bases)} |" for path, bases in BASES.items() if path
-    ]
-    lines += ["", "These packages of `tf.contrib` are not there:", "", "| module | instead |", "| --- | --- |"]
-    lines += [f"| `tf.contrib.{name}` | {instead} |" for name, instead in sorted(CONTRIB.items())]
-    return "\n".join(lines) + "\n"
+def names(found: Any) -> str:
+    """Names as code, with commas between."""
+    return ", ".join(f"`{name}`" for name in found)
 
 
 # --------------------------------------------------------------------------- passes
@@ -135,156 +76,100 @@ def passes_page() -> str:
     from tpugraph.passes import PASSES, WITHOUT_TRAINING
     from tpugraph.tpu.invariants import INVARIANTS
 
+    def listed(passes: Any) -> list[str]:
+        return table("pass | what is true afterwards | parameters | requires | ensures", (
+            f"[{row['name']}](#{row['name']}) | {code(row['summary'])} | "
+            f"{names(f'{name}={value}' for name, value in row['parameters'].items() if name[0] != '_')} | "
+            f"{names(row['requires'])} | {names(row['ensures'])}" for row in passes_of(passes)))  # fmt: skip
+
     more = tuple(cls for cls in WITHOUT_TRAINING if cls not in PASSES)
-    lines = [PASSES_HEAD, *_table(passes_of())]
-    lines += [PASSES_BESIDE, ", ".join(f"[{cls.name}](#{cls.name})" for cls in WITHOUT_TRAINING) + ".", ""]
-    lines += [*PASSES_HEAD.splitlines()[-2:], *_table(passes_of(more))]
-    every = (*PASSES, *more)
-    for row, cls in zip(passes_of(every), every, strict=True):
+    lines = [PASSES_HEAD, *listed(PASSES), PASSES_BESIDE]
+    lines += [", ".join(f"[{cls.name}](#{cls.name})" for cls in WITHOUT_TRAINING) + ".", "", *listed(more)]
+    for cls in (*PASSES, *more):
         source = f"{cls.__module__.replace('.', '/')}.py"
-        lines += ["", f"## {row['name']}", "", *_paragraphs(cls.__doc__), f"In [`{source}`](../{source})."]
-    lines += ["", "## Invariants", "", "| name | holds when |", "| --- | --- |"]
-    lines += [f"| `{name}` | {_code(' '.join(invariant.meaning.split()))} |" for name, invariant in INVARIANTS.items()]
-    return "\n".join(lines) + "\n"
+        lines += ["", f"## {cls.name}", ""]
+        lines += [line for part in (cls.__doc__ or "").split("\n\n") for line in (code(part), "")]
+        lines.append(f"In [`{source}`](../{source}).")
+    rows = (f"`{name}` | {code(invariant.meaning)}" for name, invariant in INVARIANTS.items())
+    return "\n".join([*lines, "", "## Invariants", "", *table("name | holds when", rows), ""])
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"| [{row['name']}](#{row['name']}) | {_code(row['summary'])} | {_parameters(row['parameters'])} "
-        f"| {_names(row['requires'])} | {_names(row['ensures'])} |"
-        for row in rows
-    ]
+# --------------------------------------------------------------------------- TensorFlow 1.15
 
 
-def _parameters(found: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}={value}`" for name, value in found.items() if name[0] != "_")
+def compat_page() -> str:
+    """What became of each symbol of the modules that TensorFlow 2 dropped or Keras 3 took away."""
+    from tpugraph.compat.symbols import BASES, CONTRIB, PAGES
 
+    def counted(path: str) -> str:
+        states = [symbol.state for symbol in PAGES[path].values()]
+        counts = (str(states.count(state)) for state in ("works", "works with a difference", "not there"))
+        return f"[tf.{path}](#tf{path.replace('.', '')}) | {' | '.join(counts)}"
 
-def _names(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _paragraphs(docstring: str | None) -> list[str]:
-    parts = (" ".join(part.split()) for part in (docstring or "").split("\n\n"))
-    return [line for part in parts for line in (_code(part), "")]
-
-
-def _code(text: str) -> str:
-    return text.replace("``", "`").replace("|", "\\|")
+    whole = [path for path in PAGES if path not in ("", "compat", *BASES)]
+    lines = [COMPAT_HEAD, *table("module | works | with a difference | not there", map(counted, whole))]
+    for path in whole:
+        rows = (f"`{name}` | {symbol.state} | {f'{symbol.why}: {symbol.instead}' if symbol.why else symbol.differs}"
+                for name, symbol in sorted(PAGES[path].items(), key=lambda pair: pair[0].lower()))  # fmt: skip
+        lines += ["", f"## tf.{path}", "", *table("symbol | state | how it differs, or what to use instead", rows)]
+    bases = (f"`tf.{path}` | {' and '.join(f'`{base}`' for base in bases)}" for path, bases in BASES.items() if path)
+    lines += ["", "## Whole packages", "", *table("module | comes from", bases)]
+    contrib = (f"`tf.contrib.{name}` | {instead}" for name, instead in sorted(CONTRIB.items()))
+    lines += ["", "These packages of `tf.contrib` are not there:", "", *table("module | instead", contrib)]
+    return "\n".join([*lines, ""])
 
 
 # --------------------------------------------------------------------------- modules
 
 
 def modules_page() -> str:
-    """Every module with the first paragraph of its docstring."""
-    lines = [MODULES_PAGE_HEAD]
-    house = House(ROOT)
-    lines += ["", f"{house.summary()}.", "", "| floor | rooms | import |", "| --- | --- | --- |"]
-    arrows = house.arrows()
-    for floor, rooms in reversed(house.floors):
-        lines += [
-            f"| {floor} | `{room}` | {', '.join(f'`{below}`' for below in sorted(arrows[room]))} |" for room in rooms
-        ]
-    for _, room, paths in _rooms():
-        lines += ["", f"## {room}", "", "| module | is |", "| --- | --- |"]
-        for path in paths:
-            shown = path.relative_to(ROOT)
-            summary = _first_line(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
-            lines.append(f"| [`{shown}`](../{shown}) | {summary} |")
-    return "\n".join(lines) + "\n"
+    """What ``import tpugraph`` gives, and every module by room, lowest first, with its public names."""
+    import tpugraph
+    from house import House
 
+    def told(node: Any) -> str:
+        return code((ast.get_docstring(node) or "").split("\n\n")[0])
 
-def _rooms() -> Iterator[tuple[str, str, list[Path]]]:
-    """The floors, the rooms on each and their modules, lowest first."""
-    house = House(ROOT)
+    def public(body: list[ast.stmt], owner: str = "") -> Iterator[str]:
+        for node in body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name[0] != "_":
+                arguments = f"({ast.unparse(node.args)})" if isinstance(node, ast.FunctionDef) else ""
+                yield f"`{owner}{node.name}{arguments.replace('|', '¦')}` | {told(node)}"
+                if isinstance(node, ast.ClassDef):
+                    yield from public(node.body, f"{node.name}.")
+
+    house, arrows = House(ROOT), House(ROOT).arrows()
+    homes = ((name, getattr(tpugraph, name)) for name in tpugraph.__all__ if name[0] != "_")
+    lines = ["# Modules and public names", "", f"{house.summary()}.", "", "## `import tpugraph`", ""]
+    lines += table("name | is | lives in", (
+        f"`tpugraph.{name}` | {code((found.__doc__ or '').split(chr(10) * 2)[0])} | `{getattr(found, '__module__', name)}`"
+        for name, found in homes))  # fmt: skip
     for floor, rooms in house.floors:
         for room in rooms:
-            yield floor, room, [house.paths[name] for name in house.modules(room)]
-
-
-# --------------------------------------------------------------------------- symbols
-
-
-def symbols_page() -> str:
-    """What ``import tpugraph`` gives, then every public name of every module, with the first line of its docstring."""
-    import tpugraph
-
-    homes = {name: _home(tpugraph, name) for name in tpugraph.__all__ if not name.startswith("_")}
-    lines = [SYMBOLS_HEAD]
-    lines += [f"| `tpugraph.{name}` | {line} | `{module}` |" for name, (line, module) in homes.items()]
-    lines.append(MODULES_HEAD)
-    for path in _modules():
-        lines += _module(path)
-    return "\n".join(lines) + "\n"
-
-
-def _home(package: Any, name: str) -> tuple[str, str]:
-    found = getattr(package, name)
-    module = getattr(found, "__module__", None) or found.__name__
-    return _first_line(found.__doc__), module
-
-
-def _modules() -> Iterator[Path]:
-    """The modules whose names are listed."""
-    for _, room, paths in _rooms():
-        if room not in LEFT_OUT:
-            yield from paths
-    yield from (ROOT / name for name in KEPT)
-
-
-def _module(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    rows = [row for node in tree.body for row in _rows(node)]
-    lines = ["", f"### `{path.relative_to(ROOT)}`", "", _first_line(ast.get_docstring(tree))]
-    return [*lines, "", "| name | is |", "| --- | --- |", *rows] if rows else lines
-
-
-def _rows(node: ast.stmt) -> Iterator[str]:
-    if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name.startswith("_"):
-        return
-    yield f"| `{_signature(node)}` | {_first_line(ast.get_docstring(node))} |"
-    if isinstance(node, ast.ClassDef) and node.name in EXPLAINED:
-        for member in node.body:
-            if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
-                yield f"| `{node.name}.{_signature(member)}` | {_first_line(ast.get_docstring(member))} |"
-
-
-def _signature(node: ast.ClassDef | ast.FunctionDef) -> str:
-    if isinstance(node, ast.ClassDef) or any(ast.unparse(d) == "property" for d in node.decorator_list):
-        return node.name
-    a = node.args
-    names = [arg.arg for arg in (*a.posonlyargs, *a.args) if arg.arg not in ("self", "cls")]
-    if a.vararg:
-        names.append(f"*{a.vararg.arg}")
-    names += [f"{arg.arg}=" for arg in a.kwonlyargs]
-    if a.kwarg:
-        names.append(f"**{a.kwarg.arg}")
-    return f"{node.name}({', '.join(names)})"
-
-
-def _first_line(docstring: str | None) -> str:
-    first = " ".join((docstring or "").strip().split("\n\n")[0].split())
-    for role in (":func:", ":class:", ":meth:"):
-        first = first.replace(role, "")
-    return _code(first.replace("`~", "`"))
+            lines += [
+                "",
+                f"## {room}",
+                "",
+                f"On the floor `{floor}`; imports {names(sorted(arrows[room])) or 'nothing'}.",
+            ]
+            for path in (house.paths[name] for name in house.modules(room)):
+                tree, shown = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(ROOT)
+                lines += ["", f"### [`{shown}`](../{shown})", "", told(tree)]
+                rows = list(public(tree.body))
+                lines += ["", *table("name | is", iter(rows))] if rows else []
+    return "\n".join([*lines, ""])
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or compare them; the exit code."""
-    stale = 0
-    for name, text in documents().items():
-        path = ROOT / name
-        current = path.read_text(encoding="utf-8") if path.exists() else ""
-        if current == text:
-            continue
-        if "--check" in arguments:
-            print(f"{name} is not current: run python tools/make_docs.py")
-            stale = 1
-        else:
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote {name}")
-    return stale
+    """Write the pages, or compare the committed ones; the exit code."""
+    stale = [name for name, text in documents().items() if (ROOT / name).read_text(encoding="utf-8") != text]
+    if "--check" in arguments:
+        print(*(f"{name} is not current: run python tools/make_docs.py" for name in stale), sep="\n", end="")
+        return int(bool(stale))
+    for name, text in {**documents(), "docs/modules.md": modules_page()}.items():
+        (ROOT / name).write_text(text, encoding="utf-8")
+    print("wrote", ", ".join([*stale, "docs/modules.md"]))
+    return 0
 
 
 if __name__ == "__main__":
