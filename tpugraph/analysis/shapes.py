@@ -43,7 +43,7 @@ def check(graph: Graph) -> None:
         GraphError: it does not; its words are given, the node, and which pass made that for which node of the user's.
     """
     try:
-        graph.check_order()
+        graph.topological_order()
     except GraphError as error:
         error.origin = graph.source
         raise

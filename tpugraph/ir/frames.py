@@ -6,15 +6,14 @@ of its own. Every circle closes at NextIteration.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node
+from tpugraph.ir.order import is_back_edge
 from tpugraph.support.errors import GraphError
 
 _FIX = "write the loop with tf.while_loop"
@@ -47,9 +46,9 @@ def check_loops(graph: Graph, *, ordered: bool = False) -> None:
     closing = graph.of_type(*ops.NEXT_ITERATION, *ops.ENTER, *ops.EXIT, *ops.LOOP_COND)
     if not closing:
         if not ordered:
-            graph.check_order()
+            graph.topological_order()
         return
-    graph.check_order()
+    graph.topological_order()
     _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
     frame_of = _Frames(graph, strict=True).of
     _check_inside(closing, {node for node, frame in frame_of.items() if frame})
@@ -145,53 +144,17 @@ def in_loop(node: Node) -> bool:
     return False
 
 
-def loop_order(graph: Graph, nodes: Mapping[Node, Any], after: Mapping[Node, Node] | None = None) -> list[Node]:
-    """The nodes so that each follows what it reads and waits for, and what leaves a loop follows the loop's whole body.
-
-    Args:
-        graph: the graph.
-        nodes: some of its nodes.
-        after: nodes that follow another one, too, such as a constant the tensor whose shape it is.
-    """
-    behind: dict[Node, list[Node]] = {}
-    for node, other in (after or {}).items():
-        if node in nodes and other in nodes:
-            behind.setdefault(other, []).append(node)
+def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
+    """The nodes in topological order, in which what leaves a loop follows the loop's whole body."""
     frame_of = frames(graph)
     ends: dict[str, list[Node]] = {}
-    leaves: dict[str, list[Node]] = {}
     for node in nodes:
         if node.op in ops.NEXT_ITERATION:
             ends.setdefault(frame_of[node], []).append(node)
-        elif node.op in ops.EXIT:
-            leaves.setdefault(frame_of[node], []).append(node)
-    if not ends and not behind:
+    if not ends:
         return graph.topological_order(nodes)
-    waiting: dict[Node, int] = {}
-    ready: deque[Node] = deque()
-    for node in nodes:
-        producers = {producer for producer, _ in node.inputs}.union(node.controls)
-        count = len([p for p in producers if p in nodes])
-        if node.op in ops.MERGE:
-            count -= len([p for p in producers if p in nodes and is_back_edge(p, node)])
-        count += len(ends.get(frame_of[node], ())) if node.op in ops.EXIT else 0
-        count += 1 if after and node in after and after[node] in nodes else 0
-        if count:
-            waiting[node] = count
-        else:
-            ready.append(node)
-    order: list[Node] = []
-    while ready:
-        node = ready.popleft()
-        order.append(node)
-        followers = [*node.consumers(), *behind.get(node, ())]
-        if node.op in ops.NEXT_ITERATION:
-            followers = [n for n in followers if not is_back_edge(node, n)] + leaves.get(frame_of[node], [])
-        for follower in followers:
-            left = waiting.get(follower, 0)
-            if left == 1:
-                del waiting[follower]
-                ready.append(follower)
-            elif left:
-                waiting[follower] = left - 1
-    return order if not waiting else graph.topological_order(nodes)
+    bodies = {node: ends.get(frame_of[node], ()) for node in nodes if node.op in ops.EXIT}
+    try:
+        return graph.topological_order(nodes, extra=bodies)
+    except GraphError:  # a loop reads what left another of the same frame
+        return graph.topological_order(nodes)

@@ -1,4 +1,4 @@
-"""The graph that passes rewrite: nodes, tensors, use-lists, control edges, and here the edits of nodes.
+"""The graph that passes rewrite: nodes with use-lists and control edges, TF1 loops included.
 
 Every edit is a method of :class:`Graph`, which checks before it changes anything, counts the edit and records which
 pass made a node and from which node of the user's graph it comes.
@@ -6,41 +6,139 @@ pass made a node and from which node of the user's graph it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Self, TypeVar
 
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.countdown import is_back_edge
-from tpugraph.ir.node import Node, Output, Tensor, Use, Wait, assign
-from tpugraph.ir.rewired_links import RewiredLinks
+from tpugraph.ir import order
+from tpugraph.ir.node import PLACE, Node, Output, Tensor, Use, Wait, assign
+from tpugraph.ir.order import is_back_edge
 from tpugraph.ir.serving_signatures import Signature
-from tpugraph.ir.tracked_links import Edits, Note
 from tpugraph.support.errors import GraphError
 from tpugraph.support.suggestions import did_you_mean
 
 __all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
 
+_T = TypeVar("_T")
+_new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
 
-class Graph(RewiredLinks):
+
+@dataclass
+class Edits:
+    """How often a graph was edited."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+
+    def since(self, before: Edits) -> Edits:
+        """The edits made after ``before`` was taken."""
+        return Edits(self.added - before.added, self.removed - before.removed, self.changed - before.changed)
+
+    def __str__(self) -> str:
+        return f"+{self.added} -{self.removed} ~{self.changed}"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why a pass did, or did not do, something to a node; answers ``tpugraph inspect --why``."""
+
+    stage: str
+    node: str
+    text: str
+
+
+class Graph:
     """A dataflow graph with TF1 loops (one back edge each, NextIteration to Merge).
-
-    It knows lookups and orders as :class:`~tpugraph.ir.links.Links`, edits and results as
-    :class:`~tpugraph.ir.tracked_links.TrackedLinks`, edges as :class:`~tpugraph.ir.rewired_links.RewiredLinks`, and edits nodes.
 
     Attributes:
         library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
         versions: the producer versions, opaque.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
-        signatures: what a SavedModel is fed and hands out, by the name of the signature.
+        signatures: what a SavedModel is fed and returns, by the name of the signature.
+        edits: how often the graph was edited.
+        roles: what :func:`tpugraph.roles.find` said about the graph, or None.
+        source: the file or folder the graph came from, for messages.
+        stage: name of the pass at work; new nodes are marked with it.
+        notes: what passes said about nodes, in order.
+        readable: the classes of results that the pass at work may look up; None where no pipeline runs.
+        imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.analysis.shapes` keeps it here), or None.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.library: Any = None
         self.versions: Any = None
         self.collections: dict[str, list[str]] = {}
         self.signatures: dict[str, Signature] = {}
+        self.edits = Edits()
+        self.roles: Any = None
+        self.source = ""
+        self.stage: str | None = None
+        self.notes: list[Note] = []
+        self.readable: frozenset[type] | None = None
+        self.imported: Any = None
+        self._nodes: dict[str, Node] = {}
+        self._next_suffix: dict[str, int] = {}
+        self._of_op: dict[str, dict[Node, None]] = {}
+        self._places = count()
+        self._waits: dict[tuple[Node, ...], Wait] = {}
+        self._touched: dict[Node, None] = {}
+        self._unproven: dict[Node, None] = {}
+        self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
+        self._verified: dict[str, tuple[int, int, int, int, int]] = {}
+        self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
+        self._kept: dict[type, object] = {}
+        self._inferred = 0
+        self._marked = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes.values()))
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, str):
+            return item in self._nodes
+        return isinstance(item, Node) and self._nodes.get(item.name) is item
+
+    def __getitem__(self, name: str) -> Node:
+        node = self._nodes.get(name)
+        if node is None:
+            raise GraphError(f"there is no node '{name}'")
+        return node
+
+    def get(self, name: str) -> Node | None:
+        """The node of that name, or None."""
+        return self._nodes.get(name)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor ``node`` or ``node:port``.
+
+        Raises:
+            GraphError: there is no such node.
+        """
+        node, _, port = name.partition(":")
+        return Tensor(self[node], int(port or 0))
+
+    def of_type(self, *types: str) -> list[Node]:
+        """The nodes with one of these op types, in graph order."""
+        found = [node for op in dict.fromkeys(types) for node in self._of_op.get(op, ())]
+        found.sort(key=PLACE)
+        return found
+
+    def fresh_name(self, base: str) -> str:
+        """``base`` if free, else ``base_1``, ``base_2`` and so on."""
+        if base not in self._nodes:
+            return base
+        suffix = self._next_suffix.get(base, 1)
+        while f"{base}_{suffix}" in self._nodes:
+            suffix += 1
+        self._next_suffix[base] = suffix + 1
+        return f"{base}_{suffix}"
 
     def __repr__(self) -> str:
         return f"<Graph{f' of {self.source}' if self.source else ''}: {len(self):,} nodes>"
@@ -49,6 +147,120 @@ class Graph(RewiredLinks):
         """Whether a node can be of an op type: one of TensorFlow's, or a function of the library."""
         functions = () if self.library is None else self.library.function
         return ops.op_def(op) is not None or any(function.signature.name == op for function in functions)
+
+    # ------------------------------------------------------------------ order
+
+    def topological_order(
+        self,
+        nodes: Iterable[Node] | None = None,
+        *,
+        last: Container[Node] = (),
+        extra: Mapping[Node, Sequence[Node]] | None = None,
+    ) -> list[Node]:
+        """The nodes (all by default) so that each follows what it reads and waits for; see :func:`tpugraph.ir.order.topological`."""
+        chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
+        return order.topological(chosen, whole=nodes is None, last=last, extra=extra)
+
+    def ancestors(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
+        """The nodes and all that they depend on (a dict as an ordered set)."""
+        return order.ancestors(nodes, data_only=data_only)
+
+    def descendants(
+        self, nodes: Iterable[Node], *, data_only: bool = False, until: Container[str] = ()
+    ) -> dict[Node, None]:
+        """The nodes and all that depends on them; see :func:`tpugraph.ir.order.descendants`."""
+        return order.descendants(nodes, data_only=data_only, until=until)
+
+    # ------------------------------------------------------------------ what holds for as long as nothing is edited
+
+    def verified(self, name: str) -> bool:
+        """Whether :meth:`set_verified` was called with that name and nothing was edited since."""
+        return self._verified.get(name) == (*self._state(), id(self.roles))
+
+    def set_verified(self, name: str) -> None:
+        """Record that an invariant holds for the graph as it is."""
+        self._verified[name] = (*self._state(), id(self.roles))
+
+    def _state(self) -> tuple[int, int, int, int]:
+        return (self.edits.added, self.edits.removed, self.edits.changed, self._inferred)
+
+    def remember(self, key: str, make: Callable[[Self], dict[Node, Any]]) -> dict[Node, Any]:
+        """What ``make(graph)`` says of the graph; computed once for as long as nothing is edited."""
+        state = self._state()
+        held = self._remembered.get(key)
+        if held is None or held[0] != state:
+            held = self._remembered[key] = (state, make(self))
+        return dict(held[1])
+
+    def with_attr(self, name: str) -> dict[Node, None]:
+        """The nodes that have a ``_`` attribute, in the order of the graph; computed once for as long as none is set."""
+        state = (self.edits.added, self.edits.removed, self._marked, len(self))
+        held = self._with_attr.get(name)
+        if held is None or held[0] != state:
+            found = {node: None for node in self._nodes.values() if name in node._attrs}
+            held = self._with_attr[name] = (state, found)
+        return dict(held[1])
+
+    def take_touched(self) -> list[Node]:
+        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
+        held = self._nodes
+        touched = [node for node in self._touched if held.get(node.name) is node]
+        self._touched.clear()
+        return touched
+
+    def take_unproven(self) -> list[Node]:
+        """The nodes whose dtypes and shapes may be others than at the last call: new ones, and edited ones.
+
+        Control edges, devices and most ``_`` attributes say nothing about either.
+        """
+        held = self._nodes
+        unproven = [node for node in self._unproven if held.get(node.name) is node]
+        self._unproven.clear()
+        return unproven
+
+    def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
+        """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
+        assign(node, "outputs", list(outputs))
+        self._inferred += 1
+
+    def expect_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
+        """As ``set_outputs``, of shapes that follow from edits elsewhere: TensorFlow infers them the next time, as a check."""
+        self.set_outputs(node, outputs)
+        self._unprove(node)
+
+    # ------------------------------------------------------------------ what passes leave for later ones
+
+    def keep(self, result: object) -> None:
+        """Keep what a pass found or made, for later ones, instead of what is kept of its class."""
+        self._kept[type(result)] = result
+
+    def kept(self, kind: type[_T]) -> _T | None:
+        """The result of that class; None where none is kept.
+
+        Raises:
+            GraphError: the pass at work does not say that it reads it.
+        """
+        if self.readable is not None and kind not in self.readable:
+            raise GraphError(f"the pass '{self.stage}' looks up {kind.__name__}, which it does not name in its reads",
+                             origin=self.source)  # fmt: skip
+        found = self._kept.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def result(self, kind: type[_T]) -> _T:
+        """The result of that class.
+
+        Raises:
+            GraphError: none is kept, or the pass at work does not say that it reads it.
+        """
+        found = self.kept(kind)
+        if found is None:
+            raise GraphError(f"{kind.__name__} is not known of the graph", origin=self.source,
+                             fix="run the pass that gives it before")  # fmt: skip
+        return found
+
+    def note(self, node: Node | str, text: str) -> None:
+        """Record what the pass at work did with a node, or why it left it alone."""
+        self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
 
     # ------------------------------------------------------------------ editing
 
@@ -149,26 +361,15 @@ class Graph(RewiredLinks):
         op: str,
         name: str,
         *,
-        extra_inputs: Sequence[Tensor] = (),
         attrs: Mapping[str, Any] | None = None,
-        controls: Iterable[Node] = (),
         outputs: Sequence[Output] | None = None,
         where: Callable[[Use], bool] | None = None,
     ) -> Node:
-        """Put a new node behind ``tensor``: it reads the tensor (and ``extra_inputs``), the readers read it instead."""
+        """Put a new node behind ``tensor``, whose readers (those that ``where`` accepts) read the new node instead."""
         uses = [use for use in tensor.node.uses(tensor.port) if where is None or where(use)]
         if outputs is None and tensor.node.outputs is not None:
             outputs = [tensor.node.output(tensor.port)]
-        node = self.add(
-            op,
-            name,
-            [tensor, *extra_inputs],
-            attrs=attrs,
-            controls=controls,
-            outputs=outputs,
-            device=tensor.node.device,
-            source=tensor.node,
-        )
+        node = self.add(op, name, [tensor], attrs=attrs, outputs=outputs, device=tensor.node.device, source=tensor.node)
         for use in uses:
             self.set_input(use.node, use.index, node.out())
         return node
@@ -289,6 +490,168 @@ class Graph(RewiredLinks):
             self._unprove(copies[node])
         self.edits.added += len(chosen)
         return copies
+
+    # ------------------------------------------------------------------ edges
+
+    def set_input(self, node: Node, index: int, tensor: Tensor) -> None:
+        """Let input ``index`` of ``node`` read ``tensor``."""
+        self._check_members((node, tensor.node), f"input {index} of '{node.name}'")
+        if not 0 <= index < len(node.inputs):
+            raise GraphError(f"there is no input {index}", node=node)
+        if node.inputs[index] == tensor:
+            return
+        use = Use(node, index)
+        del node.inputs[index].node._uses[use]
+        tensor.node._uses[use] = tensor.port
+        assign(node, "inputs", (*node.inputs[:index], tensor, *node.inputs[index + 1 :]))
+        self._unprove(node)
+        self._changed(node)
+
+    def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
+        """Replace all data inputs of ``node``."""
+        self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
+        self._relink(node, tuple(inputs), node.controls)
+        self._unprove(node)
+
+    def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Replace all control inputs of ``node``."""
+        wanted = tuple(dict.fromkeys(controls))
+        if wanted == node.controls:
+            return
+        self._check_members((node, *wanted), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, wanted)
+
+    def add_control(self, node: Node, control: Node) -> None:
+        """Let ``node`` wait for ``control``; nothing happens where it does already."""
+        self.add_controls(node, (control,))
+
+    def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
+        held = dict.fromkeys(node.controls)
+        new = [control for control in dict.fromkeys(controls) if control not in held]
+        if not new:
+            return
+        self._check_members((node, *new), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, (*node.controls, *new))
+        self.edits.changed += len(new) - 1
+
+    def remove_control(self, node: Node, control: Node) -> None:
+        """Let ``node`` no longer wait for ``control``."""
+        self.set_controls(node, [c for c in node.controls if c is not control])
+
+    def swap_controls(self, nodes: Iterable[Node], swap: Callable[[Node], Sequence[Node]]) -> int:
+        """Let each of ``nodes`` wait for ``swap(control)`` where it waits for ``control``; returns how many changed.
+
+        What many wait for together is looked at once.
+        """
+        swapped: dict[tuple[Node, ...], tuple[Node, ...]] = {}
+        changed = 0
+        for node in nodes:
+            if not node.controls:
+                continue
+            wanted = swapped.get(node.controls)
+            if wanted is None:
+                wanted = swapped[node.controls] = tuple(
+                    dict.fromkeys([other for control in node.controls for other in swap(control)])
+                )
+            if wanted != node.controls:
+                self.set_controls(node, wanted)
+                changed += 1
+        return changed
+
+    def replace_uses(self, old: Tensor, new: Tensor, *, where: Callable[[Use], bool] | None = None) -> int:
+        """Let the readers of ``old`` (those that ``where`` accepts) read ``new``; returns how many reads moved."""
+        uses = [use for use in old.node.uses(old.port) if where is None or where(use)]
+        for use in uses:
+            self.set_input(use.node, use.index, new)
+        return len(uses)
+
+    def replace_control_uses(self, old: Node, new: Iterable[Node]) -> int:
+        """Let the nodes that wait for ``old`` wait for all of ``new``; returns how many nodes changed."""
+        new = tuple(new)
+        waiting = [node for node in old.control_uses() if node not in new]
+        return self.swap_controls(waiting, lambda control: new if control is old else (control,))
+
+    # ------------------------------------------------------------------ links
+
+    def _insert(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        assign(node, "_place", next(self._places))
+        self._of_op.setdefault(node.op, {})[node] = None
+        self._inferred += 1
+
+    def _drop(self, node: Node) -> None:
+        self._unlink(node)
+        del self._nodes[node.name]
+        del self._of_op[node.op][node]
+
+    def _drop_all(self, nodes: Mapping[Node, None]) -> None:
+        """Drop nodes that nothing else uses."""
+        for node in nodes:
+            for index, (producer, _) in enumerate(node.inputs):
+                if producer not in nodes:
+                    producer._uses.pop(_new(Use, (node, index)), None)
+            node._uses.clear()
+            assign(node, "inputs", ())
+            self._stop_waiting(node)
+            del self._nodes[node.name]
+            del self._of_op[node.op][node]
+
+    def _set_op(self, node: Node, op: str) -> None:
+        del self._of_op[node.op][node]
+        self._of_op.setdefault(op, {})[node] = None
+        assign(node, "op", op)
+
+    def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
+        assign(node, "inputs", inputs)
+        for index, (producer, port) in enumerate(inputs):
+            producer._uses[_new(Use, (node, index))] = port
+        if not controls:
+            return
+        wait = self._waits.get(controls)
+        if wait is None:
+            wait = self._waits[controls] = Wait(controls)
+            for control in controls:
+                control._awaited[wait] = None
+        assign(node, "controls", wait.controls)
+        assign(node, "_wait", wait)
+        wait.nodes[node] = None
+
+    def _unlink(self, node: Node) -> None:
+        for index, tensor in enumerate(node.inputs):
+            tensor.node._uses.pop(_new(Use, (node, index)), None)
+        assign(node, "inputs", ())
+        self._stop_waiting(node)
+
+    def _stop_waiting(self, node: Node) -> None:
+        wait = node._wait
+        if wait is None:
+            return
+        assign(node, "controls", ())
+        assign(node, "_wait", None)
+        del wait.nodes[node]
+        if not wait.nodes:
+            del self._waits[wait.controls]
+            for control in wait.controls:
+                del control._awaited[wait]
+
+    def _check_members(self, nodes: Iterable[Node], what: str) -> None:
+        for node in nodes:
+            if self._nodes.get(node.name) is not node:
+                raise GraphError(f"{what}: the node is not in this graph", node=node)
+
+    def _relink(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
+        self._unlink(node)
+        self._link(node, inputs, controls)
+        self._changed(node)
+
+    def _unprove(self, node: Node) -> None:
+        self._unproven[node] = None
+        assign(node, "_written", None)
+
+    def _changed(self, node: Node) -> None:
+        self.edits.changed += 1
+        self._touched[node] = None
 
 
 def _in_use(node: Node, consumer: Node) -> GraphError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from tpugraph import ops
-from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor
+from tpugraph.ir.order import is_back_edge
 from tpugraph.ir.walks import reached, source_of
 
 Side = tuple[Tensor, int]

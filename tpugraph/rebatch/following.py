@@ -283,4 +283,4 @@ def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:
     roots = [graph[name] for name in graph.roles.kept if name in graph]
     cone = graph.ancestors([*behind, *roots])
     chosen = {n: None for n in graph if n in cone and n not in before and not ops.is_dataset(n.op)}
-    return analysis.loop_order(graph, chosen, {})
+    return analysis.loop_order(graph, chosen)

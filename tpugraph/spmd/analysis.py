@@ -35,7 +35,7 @@ def analyse(
         ConversionError: the placements do not settle.
     """
     device = analysis.cluster_nodes(graph)
-    order = analysis.loop_order(graph, device, {})
+    order = analysis.loop_order(graph, device)
     demands = Demands(Placing(graph, order, cores, fed(graph, cores) if seeds is None else seeds, policies=policies))
     demands.solve()
     return demands
@@ -54,7 +54,7 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     made = graph.ancestors([t.node for t in crossing], data_only=True)
     behind = graph.descendants(takes, data_only=True)
     between = {n: None for n in made if n in behind and n not in takes}
-    host = Placing(graph, analysis.loop_order(graph, between, {}), cores, elements)
+    host = Placing(graph, analysis.loop_order(graph, between), cores, elements)
     host.solve()
     placements = {t: host.read(t) for t in crossing}
     for tensor in crossing:  # host ops without a rule: an output with one element per example is sharded all the same

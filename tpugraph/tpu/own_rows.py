@@ -44,7 +44,7 @@ class OwnRows:
         self.graph = graph
         before = graph.ancestors([t.node for t in batch.parts])
         made = {t.node: None for t in batch.placements}
-        order = analysis.loop_order(graph, {n: None for n in step if n not in before}, {})
+        order = analysis.loop_order(graph, {n: None for n in step if n not in before})
         self.placing = Placing(graph, order, batch.rows, batch.placements)
         self.placing.solve()
         self.behind = graph.descendants(made, data_only=True)
