@@ -107,7 +107,6 @@ def run(order: Order) -> None:
     code = None if order.module else _code(order.program)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.keras is Keras 2, which knows graphs
     os.environ.setdefault("TPU_NAME", "local")  # the TPU of a program that names none
-    os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "true")  # before the program makes its first session
     sys.argv[:] = [order.program, *order.arguments]
     sys.path.insert(0, os.getcwd() if order.module else os.path.dirname(os.path.abspath(order.program)))
     with _tensorflow_1(order.cores):

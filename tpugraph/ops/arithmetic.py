@@ -61,8 +61,12 @@ def _select(call: Call) -> str | None:
 
 
 op("Select", dims=_select, linear="1+2", broadcasts=False)
-op("ReluGrad", linear="0", broadcasts=False, backward=True, role="rectifier_gradient")
-op("Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0", broadcasts=False, backward=True)
+op(
+    "ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad",
+    linear="0",
+    broadcasts=False,
+    backward=True,
+)
 op("FakeQuantWithMinMaxArgsGradient", linear="0", broadcasts=False)
 op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", broadcasts=False, backward=True)
 op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal", backward=True)
@@ -89,8 +93,7 @@ op("Dawsn Expint FresnelCos FresnelSin Spence", instead=_SPECIAL)
 op("Sqrt", computes=np.sqrt)
 op("Square", computes=np.square)
 op("Inv Reciprocal Pow Rsqrt SquaredDifference NextAfter")
-op("Elu LeakyRelu Relu6 Selu Sigmoid Softplus Softsign")
-op("Relu", role="rectifier")
+op("Elu LeakyRelu Relu Relu6 Selu Sigmoid Softplus Softsign")
 op("ClipByValue", broadcasts=False)
 op("Maximum", computes=np.maximum)
 op("Minimum", computes=np.minimum)

@@ -55,16 +55,16 @@ def _pool(dims: str) -> Callable[[Call], str | None]:
     return rule
 
 
-op("MaxPool", dims=_pool("n**c -> n**c"), role="max_pool")
-op("MaxPoolGrad", dims=_pool("nHWc, nIJc, nIJc -> nHWc"), linear="2", backward=True, role="max_pool_gradient")
+op("MaxPool", dims=_pool("n**c -> n**c"))
+op("MaxPoolGrad", dims=_pool("nHWc, nIJc, nIJc -> nHWc"), linear="2", backward=True)
 op("MaxPoolGradGrad", dims=_pool("nHWc, nIJc, nHWc -> nIJc"), linear="2")
 op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
 op("MaxPoolGradV2", dims="nHWC, nIJC, nIJC, -, - -> nHWC", linear="2", constants=(3, 4))
 op("MaxPoolGradGradV2", dims="nHWC, nIJC, nHWC, -, - -> nIJC", linear="2", constants=(3, 4))
 op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
 op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), shaped_by=0, backward=True)
-op("MaxPool3D", dims=_pool("n***c -> n***c"), role="max_pool")
-op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2", backward=True, role="max_pool_gradient")
+op("MaxPool3D", dims=_pool("n***c -> n***c"))
+op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2", backward=True)
 op("MaxPool3DGradGrad", dims=_pool("nFHWc, nGIJc, nFHWc -> nGIJc"), linear="2")
 op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
 op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), shaped_by=0, backward=True)

@@ -66,7 +66,6 @@ Role = Literal[
     "transpose", "pack", "diagonal",
     "band", "concat", "split", "one_hot",
     "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
-    "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
     "inverse_order",
     "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",

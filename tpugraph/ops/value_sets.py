@@ -166,18 +166,6 @@ PRODUCTS = with_role("product", "matmul")
 MATMULS = with_role("matmul")
 """Products of two matrices, each of which may be transposed before."""
 
-RECTIFIERS = with_role("rectifier")
-"""Ops that make zero of what is negative."""
-
-RECTIFIER_GRADIENTS = with_role("rectifier_gradient")
-"""Their gradients: of the gradient of the output, operand 0, what belongs to elements of operand 1 that are positive."""
-
-MAX_POOLS = with_role("max_pool")
-"""Ops that take the largest element of each window of operand 0."""
-
-MAX_POOL_GRADIENTS = with_role("max_pool_gradient")
-"""Their gradients, operand 2 handed to the first largest element of each window of operand 0; operand 1 is the output."""
-
 MATMULS_EACH = PRODUCTS - MATMULS
 """Products of as many pairs of matrices as the leading dimensions say."""
 

@@ -61,13 +61,11 @@ class Engine(Protocol):
         notes: what is worth knowing about how it runs, as sentences.
         costs: TensorFlow's RunMetadata of the last loop that it measured op by op; None where it measured none.
         writes_files: whether this process writes checkpoints and event files; False for all but one of joined processes.
-        threads: how many threads of TensorFlow work on an op; 0 leaves that to TensorFlow.
     """
 
     notes: Sequence[str]
     costs: Any
     writes_files: bool
-    threads: int
 
     def attach(self, host: GraphSession) -> None:
         """Take the session of what TensorFlow runs of the graph."""
@@ -120,7 +118,6 @@ class TensorFlowEngine:
     """An engine all of whose graph TensorFlow runs: variables and input are nowhere else."""
 
     writes_files = True
-    threads = 0
 
     def __init__(self, notes: Sequence[str] = ()) -> None:
         self.notes = notes

@@ -54,9 +54,8 @@ class TPUSession(StatefulSession):
             outfeed, each op is measured, which slows a small step.
         stall_seconds: how long the processor may be idle during a run of this process before the run is ended; for ever when 0.
             A run in which all threads wait for each other is ended after some seconds.
-        config: a ``tf.compat.v1.ConfigProto``. Where it names no number of threads for an op, emulated cores may have one thread
-            for each, provided that the process had no TensorFlow session before tpugraph's first one. On a cluster its
-            ``operation_timeout_in_ms`` bounds the time without a finished step.
+        config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a finished
+            step.
 
     Attributes:
         engine: what runs the steps, see :class:`tpugraph.runtime.engine.Engine`.
@@ -100,7 +99,7 @@ class TPUSession(StatefulSession):
         chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, timeline=timeline)
         self.report = {**chosen.as_dict(), **made.report()}
         self._timeline = timeline
-        start = partial(place.session, config=config, progress="tpugraph/global_step:0", threads=made.threads)
+        start = partial(place.session, config=config, progress="tpugraph/global_step:0")
         super().__init__(graph, made, start, files,
                          stall_seconds=None if master or cluster else stall_seconds)  # fmt: skip
 

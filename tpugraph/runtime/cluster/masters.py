@@ -73,12 +73,10 @@ class Master:
         return ["the workers refuse collectives, since one was lost before: sums are made on worker 0 until all are "
                 "started anew"]  # fmt: skip
 
-    def session(self, graph: Any, config: Any, progress: str | None, threads: int = 0) -> Any:
-        """A session on a graph, in which so many threads work on an op; 0 leaves that to TensorFlow."""
+    def session(self, graph: Any, config: Any, progress: str | None) -> Any:
+        """A session on a graph."""
         if self.cluster is None:
-            return tf.compat.v1.Session(
-                self.address, graph=graph, config=guarded(config, converted=True, threads=threads)
-            )
+            return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config, converted=True))
         return WatchedSession(self.cluster, graph, config, progress=progress)
 
 

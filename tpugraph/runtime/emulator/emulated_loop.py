@@ -42,7 +42,6 @@ class Queues(ThreeParts):
     def __init__(self, lowered: emulation.Lowered, timeline: Timeline) -> None:
         super().__init__(timeline=timeline)
         self.lowered = lowered
-        self.threads = lowered.threads
 
 
 class EmulatedLoop(TensorFlowEngine):
@@ -57,7 +56,6 @@ class EmulatedLoop(TensorFlowEngine):
     def __init__(self, lowered: emulation.Lowered, times: OpTimes | None = None, *, notes: Sequence[str] = ()) -> None:
         super().__init__(notes)
         self.lowered = lowered
-        self.threads = lowered.threads
         self._times = times
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:

@@ -27,9 +27,6 @@ from tpugraph.runtime.emulator.dense import compile_step
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.hosts import spread
-from tpugraph.runtime.emulator.joined_products import join_products, joint_products
-from tpugraph.runtime.emulator.op_threads import one_thread_each, processors
-from tpugraph.runtime.emulator.pooled_first import pool_first
 from tpugraph.support.errors import RunError
 from tpugraph.tables.shards import shards_of
 
@@ -44,7 +41,6 @@ class Lowered:
         fused: whether one Session.run does infeed, step and outfeed.
         compiled_nodes: nodes of the step that became one XLA computation.
         staged: whether the whole loop is that computation, on batches that are read before it starts.
-        threads: how many threads work on an op; 0 leaves that to TensorFlow.
     """
 
     graph: Graph
@@ -52,7 +48,6 @@ class Lowered:
     fused: bool
     compiled_nodes: int = 0
     staged: bool = False
-    threads: int = 0
 
 
 def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
@@ -79,7 +74,6 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     count = metadata[0].attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    pool_first(graph)
     copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
@@ -93,14 +87,9 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
         _spread(graph, copies, sums, hosts, fused=fused)
     elif fused and not any(name in graph for name in BESIDE_TRAINING):
         compiled, staged = compile_step(graph, copies, steps_per_loop(graph))
-    alone = False
-    if hosts is None and not compiled:
-        joints = joint_products(graph, copies, sums)
-        alone = one_thread_each(graph, copies, joints)
-        join_products(graph, joints, processors() if alone else 1)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
-    return Lowered(graph, count, fused, compiled, staged, int(alone))
+    return Lowered(graph, count, fused, compiled, staged)
 
 
 def clear_places(graph: Graph, *, devices: bool = True) -> None:

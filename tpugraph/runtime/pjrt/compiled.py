@@ -85,7 +85,6 @@ class CompiledLoop:
         self.notes: Sequence[str] = ()
         self.costs: Any = None
         self.writes_files = devices.first
-        self.threads = 0
         self.module = devices.module
         self.devices = devices
         self._seed = seed
