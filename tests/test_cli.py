@@ -232,6 +232,14 @@ def test_dumps_are_numbered_and_filtered(tmp_path: Path) -> None:
     assert [name.partition("_")[2] for name in names] == ["input.txt", "prune.txt", "infeed.txt"]
 
 
+def test_tensorflow_is_silent_at_every_log_level_but_the_lowest(tmp_path: Path) -> None:
+    for level in ("0", "1"):
+        words = command("inspect", IRIS / "model.pb")
+        said = subprocess.run(words, cwd=tmp_path, env=environment() | {"TF_CPP_MIN_LOG_LEVEL": level}, capture_output=True,
+                              text=True, check=True).stderr  # fmt: skip
+        assert bool(said) is (level == "0"), said
+
+
 # --------------------------------------------------------------------------- run
 
 
@@ -248,6 +256,7 @@ def test_run_trains_and_goes_on_where_it_stopped(
     assert cli.main([*common, "--steps=10", "--json"]) == 0
     captured = capsys.readouterr()
     assert f"restored {folder}/model.ckpt-14 at step 14" in captured.err
+    assert "step 24 of 24" in captured.err
     result = json.loads(captured.out)
     assert (result["steps"], result["global_step"], result["interrupted"]) == (10, 24, False)
     assert losses_in(losses) == pytest.approx(golden("plain"), rel=1e-4)

@@ -80,13 +80,15 @@ def _plain(value: Any) -> Any:
 def load_tensorflow() -> None:
     """Import TensorFlow without what it logs about the machine; all of it is printed where the import fails.
 
-    Whoever sets TF_CPP_MIN_LOG_LEVEL to less than 3 wants to see the log and does.
+    Whoever sets TF_CPP_MIN_LOG_LEVEL to 0 wants to see it and does; above that TensorFlow itself writes these lines whatever
+    the level says.
     """
     os.environ.setdefault(LOG_LEVEL, "3")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     quiet = os.environ[LOG_LEVEL] == "3"
-    held_back = stderr_held_back() if quiet and "tensorflow" not in sys.modules else contextlib.nullcontext()
+    shown = os.environ[LOG_LEVEL] == "0" or "tensorflow" in sys.modules
+    held_back = contextlib.nullcontext() if shown else stderr_held_back()
     with held_back, without_garbage_collection():
         import tensorflow as tf
     if quiet:

@@ -131,7 +131,7 @@ class Training:
         self._notes_said = len(session.notes)
         self._signals: list[int] = []
         self._finite = True
-        self._progress = Progress(console.stream, steps)
+        self._progress = Progress(console.stream, steps, start=self._begin)
 
     @property
     def step(self) -> int:

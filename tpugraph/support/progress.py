@@ -21,12 +21,16 @@ class Progress:
     Args:
         stream: where to print.
         total: the number of steps.
+        start: the global step before the first of them, from which what is printed counts.
         clock: seconds that only grow.
     """
 
-    def __init__(self, stream: TextIO, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, total: int, *, start: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = stream
         self._total = total
+        self._start = start
         self._clock = clock
         self._started = self._shown = clock()
         self._terminal = stream.isatty()
@@ -81,7 +85,8 @@ class Progress:
         seconds = self._clock() - self._started
         rate = done / seconds if seconds > 0 else 0.0
         left = f", {duration((self._total - done) / rate)} left" if rate and done < self._total else ""
-        return f"step {done:,} of {self._total:,}, {rate:,.1f} steps/s, loss {loss:.6g}{left}"
+        at, last = self._start + done, self._start + self._total
+        return f"step {at:,} of {last:,}, {rate:,.1f} steps/s, loss {loss:.6g}{left}"
 
 
 class Ticker:
