@@ -85,6 +85,12 @@ def test_golden_step() -> None:
     assert (table.rows, table.rows_per_core, table.bytes_per_core, table.bytes) == (5, 3, 4 * 2 * 4, 5 * 2 * 4)
 
 
+def test_inspect_tells_where_a_table_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graphdef.save(trace(lambda: model(ROWS), resource=True), tmp_path / "model.pb")
+    assert main(["inspect", str(tmp_path / "model.pb"), "--why=table", f"--shard_tables={LEAST}"]) == 0
+    assert "\n  lives     sharded: each of 8 cores holds 13 rows\n" in capsys.readouterr().out
+
+
 # ------------------------------------------------------------------ numbers
 
 

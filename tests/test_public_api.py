@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from forked import Programs
@@ -51,6 +52,28 @@ def test_the_testing_module_is_documented(name: str) -> None:
     assert value.__module__.startswith("tpugraph.testing.")
     if inspect.isfunction(value):
         assert "Example:" in (inspect.getdoc(value) or "")
+
+
+def test_convert_names_each_option_with_its_default() -> None:
+    shown = inspect.signature(tpugraph.convert).parameters
+    for option in fields(tpugraph.ConvertOptions):
+        assert shown[option.name].default == option.default
+        assert shown[option.name].annotation == option.type
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("batch_mode", "global_batch=G has it read G rows"),
+        ("loss_reduction", "global_batch=G has it read G rows"),
+        ("num_replica", "did you mean num_replicas"),
+        ("speed", "help"),
+    ],
+)
+def test_an_option_that_is_not_there_is_a_type_error_that_says_what_is(name: str, words: str) -> None:
+    for question in (tpugraph.convert, tpugraph.check, tpugraph.view):
+        with pytest.raises(TypeError, match=words):
+            question("model.pb", **{name: 1})
 
 
 def test_the_module_of_exports_can_be_imported_by_its_name(new_process: Programs) -> None:

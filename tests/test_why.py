@@ -165,6 +165,29 @@ def test_the_flag_and_the_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lives" not in capsys.readouterr().out
 
 
+def test_cores_that_do_not_divide_the_batch_are_refused_as_convert_refuses_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(CORPUS / "iris_dnn" / "model.pb")
+    said = []
+    for words in (["inspect", model, "--why=dense/Relu"], ["convert", model, f"--output={tmp_path / 'out.pb'}"]):
+        assert cli.main([*words, "--num_replicas=5"]) == 2
+        said.append(capsys.readouterr())
+    assert said[0] == said[1]
+    assert "--num_replicas=4" in said[0].err
+
+
+def test_a_variable_tells_where_it_is_held(capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(CORPUS / "iris_dnn" / "model.pb")
+    for words, line in (
+        ([model, "--why=dense/kernel"], "replicated: each of 8 cores holds all of it"),
+        ([model, "--why=dense/kernel", "--num_replicas=1"], "on the core, all of it"),
+        ([model, "--why=acc_op/total"], "on the host; the step on the device does not use it"),
+    ):
+        assert cli.main(["inspect", *words]) == 0
+        assert f"\n  lives     {line}" in capsys.readouterr().out
+
+
 def test_asking_changes_nothing_in_the_graph() -> None:
     model = CORPUS / "lstm_dynamic" / "model.pb"
     before = convert(model, num_replicas=8).graph_def.SerializeToString(deterministic=True)

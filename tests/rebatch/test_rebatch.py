@@ -17,7 +17,7 @@ from models import CORPUS, FAMILIES, GOLDEN, Model, batches, corpus, family, fol
 from tpugraph import cli, roles, testing
 from tpugraph.analysis import shapes
 from tpugraph.compiler.another_batch import another_batch
-from tpugraph.ir import Graph
+from tpugraph.ir import Graph, graphdef
 from tpugraph.rebatch import Rebatched
 from tpugraph.support.errors import TpuGraphError
 
@@ -238,6 +238,16 @@ def test_the_command_writes_a_plain_graph_that_trains_as_recorded(
     assert cli.main(["rebatch", str(place), "--global_batch=32", "-o", str(tmp_path / "iris_32.pb")]) == 0
     losses = testing.run_plain(tmp_path / "iris_32.pb", steps=6, checkpoint=model.checkpoint).losses
     np.testing.assert_allclose(losses, model.losses("plain")[:6], rtol=RELATIVE)
+
+
+def test_a_meta_graph_stays_one_with_its_collections(tmp_path: Path) -> None:
+    before, place = CORPUS / "iris_dnn" / "model.ckpt-0.meta", tmp_path / "iris_256.meta"
+    assert cli.main(["rebatch", str(before), "--global_batch=256", "-o", str(place)]) == 0
+    assert graphdef.sniff(place).kind == "MetaGraphDef"
+    assert graphdef.load(place).collections == graphdef.load(before).collections
+    with tf.Graph().as_default():
+        tf1.train.import_meta_graph(str(place))
+        assert tf1.trainable_variables()
 
 
 def test_convert_lists_what_it_read_into_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from tpugraph.cli.declarations import Command, Flag
 from tpugraph.cli.shared_flags import CONVERSION
 from tpugraph.cli.table import COMMANDS
 from tpugraph.support.errors import UsageError
-from tpugraph.support.suggestions import did_you_mean, near
+from tpugraph.support.suggestions import GONE, did_you_mean, near
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,9 @@ def _underscores(argument: str) -> str:
     return "--" + name[2:].replace("-", "_") + equals + value
 
 
-_GONE = {
-    "batch_mode": "the step trains as the plain graph does at the batch that it reads, which the cores split; "
-    "--global_batch=G has it read G rows",
-    "loss_reduction": "the loss and the gradients are those of the plain graph; --global_batch=G has it read G rows",
-}
-"""Flags of earlier versions, with what to give instead."""
-
-
 def _unknown_flag(command: Command, name: str) -> UsageError:
-    if name in _GONE:
-        return UsageError(f"--{name} is gone", fix=_GONE[name])
+    if name in GONE:
+        return UsageError(f"--{name} is gone", fix=f"{GONE[name]}; --global_batch=G has it read G rows")
     names = [flag.name for flag in command.flags]
     close = near(name, names)
     meant = next(iter(near(name, {flag.name for other in COMMANDS.values() for flag in other.flags})), "")

@@ -25,7 +25,6 @@ from tpugraph.runtime import checkpoint
 from tpugraph.support.errors import TpuGraphError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.pipeline import Pipeline
 from tpugraph.tpu.program import collective_lines, naive_cut
 
 _WIDTH, _MOST = 120, 24
@@ -87,7 +86,7 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     trained = graph.roles.trained
     shapes = {name: _variable_text(graph[name]) for name in trained}
     try:
-        Pipeline(compiler.build_passes(options, replica=graph.roles.replica)).run(graph)
+        compiler.convert(graph, options)
         if options.mode == "train":
             found["collectives"] = compiler.collectives(graph)
     except TpuGraphError as error:

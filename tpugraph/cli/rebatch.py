@@ -25,11 +25,15 @@ def run(flags: Parsed, console: Console) -> Outcome:
                          fix=f"tpugraph rebatch PLAIN_GRAPH --global_batch={rows}")  # fmt: skip
     output = Path(flags["output"]) if flags["output"] else Path(f"{model.stem}_{rows}.pb")
     check_writable(output, "--output")
-    graph = graphdef.load(model)
+    loaded = graphdef.sniff(model)
+    graph = graphdef.from_loaded(loaded, source=str(model))
     graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))
     found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])
     for line in found.lines():
         console.say(line)
-    graphdef.save(graph, output)
+    if output.suffix == ".meta":
+        graphdef.save_meta(loaded, output, graphdef.to_graph_def(graph))
+    else:
+        graphdef.save(graph, output)
     console.say(f"wrote {output} ({output.stat().st_size:,} bytes)")
     return Outcome(asdict(found) | {"output": str(output)})

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tpugraph import compiler
-from tpugraph.analysis import in_cluster, is_tpu_graph
-from tpugraph.analysis.step import Cut
+from tpugraph import compiler, ops
+from tpugraph.analysis import in_cluster, is_tpu_graph, num_replicas
+from tpugraph.analysis.step import Cut, Partitioned
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.partition import Partition
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.spmd.explain import Explanation, Reason
-from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
-from tpugraph.tpu.pipeline import Pipeline
+from tpugraph.support.wording import counted
+from tpugraph.tables.shards import ShardedTables
 
 _MOST = 12
 
@@ -38,7 +39,7 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
     before = graph.get(name)
     found: dict[str, Any] = {"node": name, "text": None if before is None else format_node(before), "roles": [],
                              "notes": [], "removed_by": None, "converted": None, "made_by": None, "origin": None,
-                             "made_for_it": [], "side": None, "lives": [], "error": None}  # fmt: skip
+                             "made_for_it": [], "side": None, "held": None, "lives": [], "error": None}  # fmt: skip
     if before is not None:
         found["readers"] = [consumer.name for consumer in before.consumers()][:_MOST]
     if not is_tpu_graph(graph):
@@ -56,7 +57,7 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
 
 def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
-    there = name in graph
+    before, there = graph.get(name), name in graph
     at_work: list[str] = []
     try:
         graph.roles = compiler.find_roles(graph, options)
@@ -64,20 +65,20 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
         found["error"] = error.as_dict()
         return
     found["roles"] = _roles_of(graph.roles, name)
-    options, _ = compiler.with_cores(graph, options)
-    passes = compiler.build_passes(options, replica=graph.roles.replica)
-    partition = next((step for step in passes if isinstance(step, Partition)), None)
 
     def look(step: str, number: int, count: int) -> None:
         if there and name not in graph and at_work and found["removed_by"] is None:
             found["removed_by"] = at_work[-1]
         at_work.append(step)
-        if partition is not None and step == partition.name:
-            found["lives"] = _lives(graph, name, partition, everything)
+        if step == Partition.name:
+            passes = compiler.build_passes(compiler.with_cores(graph, options)[0])
+            found["lives"] = _lives(graph, name, next(p for p in passes if isinstance(p, Partition)), everything)
 
     try:
-        Pipeline(passes).run(graph, progress=look)
+        compiler.convert(graph, options, progress=look)
     except TpuGraphError as error:
+        if error.node is None and isinstance(error, UsageError | ShapeError):
+            raise  # a fault of the command line, not of a node
         found["error"] = error.as_dict()
     look("", 0, 0)
     for note in graph.notes:
@@ -85,9 +86,23 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
             found["notes"].append(f"{note.stage}: {note.text}")
         elif f"'{name}'" in note.text:
             found["notes"].append(f"{note.stage}: '{note.node}' {note.text}")
+    if before is not None and before.op in ops.VARIABLES and graph.kept(Partitioned) is not None:
+        found["held"] = _held(graph, name)
     cut = graph.kept(Cut)
     if cut is not None and name in cut.dropped and not any("dropped" in note for note in found["notes"]):
         found["notes"].append(f"placement: dropped: {cut.dropped[name]}")
+
+
+def _held(graph: Graph, name: str) -> str:
+    """Where a variable of a converted graph is held."""
+    tables = graph.kept(ShardedTables)
+    for table in () if tables is None else tables.tables.values():
+        if name in table.variables:
+            return f"sharded: each of {num_replicas(graph)} cores holds {counted(table.rows_per_core, 'row')}"
+    if name not in graph or not any(in_cluster(reader) for reader in graph[name].consumers()):
+        return "on the host; the step on the device does not use it"
+    cores = num_replicas(graph)
+    return "on the core, all of it" if cores == 1 else f"replicated: each of {cores} cores holds all of it"
 
 
 def _lives(graph: Graph, name: str, partition: Partition, everything: bool) -> list[dict[str, Any]]:
@@ -159,6 +174,8 @@ def describe(found: dict[str, Any]) -> str:
     else:
         lines.append(f"{found['node']} is not in the plain graph")
     lines += [f"  role      {text}" for text in found["roles"]]
+    if found["held"]:
+        lines.append(f"  lives     {found['held']}")
     for value in found["lives"]:
         lines += _value_lines(value)
     lines += [f"  note      {text}" for text in found["notes"]]
@@ -168,7 +185,7 @@ def describe(found: dict[str, Any]) -> str:
     if found["made_by"]:
         origin = f", for '{found['origin']}'" if found["origin"] else ""
         lines.append(f"  made by   {found['made_by']}{origin}")
-    if found["side"]:
+    if found["side"] and not found["held"]:  # a handle is of both sides
         lines.append(f"  runs on   the {found['side']}")
     if found["converted"] and found["converted"] != found["text"]:
         lines.append(f"  became    {found['converted']}")

@@ -6,12 +6,13 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 from tpugraph import roles
-from tpugraph.analysis import shapes
+from tpugraph.analysis import race_order, shapes
 from tpugraph.analysis.batched_input import rows_read
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.another_batch import another_batch
@@ -38,22 +39,48 @@ def convert(
     *,
     progress: Callable[[str, int, int], None] | None = None,
     history: History | None = None,
-    **fields: Any,
+    num_replicas: int | None = None,
+    iterations_per_loop: int = 100,
+    global_batch: int = 0,
+    train_op: str | None = None,
+    loss: str | None = None,
+    varying_updates: str = "mean",
+    batch_norm: str = "global",
+    random: str = "per_core",
+    step_order: str = race_order.READS_FIRST,
+    batch_constants: tuple[str, ...] = (),
+    literals: tuple[str, ...] = (),
+    max_ids: int = 0,
+    set_shape: tuple[str, ...] = (),
+    shard_tables: int = 0,
+    mode: str = "train",
+    metrics: Mapping[str, tuple[str, str]] | None = None,
+    predictions: Mapping[str, str] | None = None,
+    signature: str | None = None,
+    collected: Mapping[str, str] | None = None,
+    passes: str | None = None,
+    dump_dir: str | None = None,
+    dump_after: tuple[str, ...] = (),
+    dump_changed: bool = False,
+    **unknown: Any,
 ) -> Program:
     """Convert a plain Estimator graph into a TPU graph: one that trains, or with ``mode`` one that evaluates or predicts.
 
+    The keyword arguments are the fields of :class:`ConvertOptions`, which says what each is.
+
     Args:
         model: a path (see :func:`tpugraph.ir.graphdef.load`) or a Graph, which is rewritten in place.
-        options: the options; or give their fields as keyword arguments.
+        options: all options at once, in place of the keyword arguments.
         progress: called before each pass with its name, its number and the number of passes.
         history: is told of the graph before and after each pass, which :func:`tpugraph.view` shows.
-        **fields: fields of :class:`ConvertOptions`.
 
     Raises:
         TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
     """
+    arguments = locals()
+    asked = {f.name: arguments[f.name] for f in fields(ConvertOptions) if arguments[f.name] != f.default}
     with without_garbage_collection():
-        return _convert(model, given(options, fields), progress, history)
+        return _convert(model, given(options, asked | unknown), progress, history)
 
 
 def _convert(
@@ -63,15 +90,13 @@ def _convert(
     history: History | None,
 ) -> Program:
     started = time.perf_counter()
-    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    graph, plain = (model, b"") if isinstance(model, Graph) else _read(model)
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
-    set_shapes(graph, options.set_shape)
     if graph.roles is None:
-        one_shot.make_initializable(graph)
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
@@ -94,11 +119,18 @@ def _convert(
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
-    program = Program(graph_def, report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions})
+    program = Program(graph_def, report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions},
+                      plain=plain if options.mode == "train" else b"")  # fmt: skip
     if history is not None:
         program.history = history
         history.finish(graph).facts = program.summary().splitlines()
     return program
+
+
+def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:
+    """The graph of a file or folder, and the bytes of that file."""
+    loaded = graphdef.sniff(Path(model))
+    return graphdef.from_loaded(loaded, source=str(model)), loaded.data
 
 
 def _print_change(text: str) -> None:
@@ -106,11 +138,16 @@ def _print_change(text: str) -> None:
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
-    """The roles of a plain graph in the mode of the options. The graph of a SavedModel that predicts is given an input.
+    """The roles of a plain graph in the mode of the options, which first gets the shapes that they tell and an input to restart.
+
+    The graph of a SavedModel that predicts is given an input.
 
     Raises:
         RolesError: the graph is of another kind, or what it is for cannot be told.
+        UsageError: shapes that cannot be used.
     """
+    set_shapes(graph, options.set_shape)
+    one_shot.make_initializable(graph)
     if options.mode == "eval":
         return evaluation_roles.find_evaluation(
             graph, metrics=options.metrics, loss=options.loss, collected=options.collected

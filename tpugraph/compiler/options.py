@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpugraph.analysis import race_order
 from tpugraph.passes import PIPELINES
-from tpugraph.support.errors import UsageError
+from tpugraph.support.errors import ArgumentTypeError, UsageError
+from tpugraph.support.suggestions import GONE, did_you_mean
 
 MOST_ITERATIONS = 2**31 - 1
 """The loop of the converted graph counts in int32."""
@@ -114,7 +116,17 @@ def given(options: ConvertOptions | None, fields: Mapping[str, Any]) -> ConvertO
 
     Raises:
         UsageError: both are given, or an option cannot be used.
+        ArgumentTypeError: there is no such option.
     """
+    known = [option.name for option in dataclasses.fields(ConvertOptions)]
+    for name in fields:
+        if name in GONE:
+            raise ArgumentTypeError(
+                f"the option {name} is gone", fix=f"{GONE[name]}; global_batch=G has it read G rows"
+            )
+        if name not in known:
+            raise ArgumentTypeError(f"a conversion has no option {name}",
+                                    fix=did_you_mean(name, known, "help(tpugraph.ConvertOptions) lists them"))  # fmt: skip
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
     return options or ConvertOptions(**fields)

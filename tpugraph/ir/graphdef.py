@@ -30,6 +30,7 @@ __all__ = [
     "copy",
     "definitions",
     "from_graph_def",
+    "from_loaded",
     "load",
     "part",
     "save",
@@ -53,10 +54,18 @@ def load(path: str | os.PathLike[str]) -> Graph:
     Raises:
         LoadError: nothing there, not a graph, or a graph that is not well formed.
     """
-    loaded = sniff(Path(path))
-    graph = from_graph_def(loaded.graph_def, source=str(path))
+    return from_loaded(sniff(Path(path)), source=str(path))
+
+
+def from_loaded(loaded: Loaded, *, source: str) -> Graph:
+    """The Graph of a file that was read.
+
+    Raises:
+        LoadError: it is not well formed.
+    """
+    graph = from_graph_def(loaded.graph_def, source=source)
     if loaded.meta is not None:
-        graph.collections = collections_of(loaded.meta, str(path))
+        graph.collections = collections_of(loaded.meta, source)
         graph.signatures = signatures_of(loaded.meta)
     return graph
 
@@ -226,11 +235,19 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     files.write_atomically(Path(path), serialize(to_graph_def(graph)))
 
 
-def save_meta(loaded: Loaded, path: str | os.PathLike[str]) -> None:
+def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = None) -> None:
     """Write a graph that was read, with its collections, as a MetaGraphDef; the file is whole or not there.
+
+    Args:
+        loaded: the graph.
+        path: where to write.
+        graph_def: what was made of the graph, which is written in its place.
 
     Raises:
         LoadError: the place cannot be written, or the graph has more than 2 GiB.
     """
-    meta = meta_graph_pb2.MetaGraphDef(graph_def=loaded.graph_def) if loaded.meta is None else loaded.meta
+    meta = meta_graph_pb2.MetaGraphDef()
+    if loaded.meta is not None:
+        meta.CopyFrom(loaded.meta)
+    meta.graph_def.CopyFrom(loaded.graph_def if graph_def is None else graph_def)
     files.write_atomically(Path(path), serialize(meta))

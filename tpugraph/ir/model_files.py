@@ -42,12 +42,13 @@ _COLLECTIONS = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a path held: a protobuf of one kind and the file it was read from."""
+    """What a path held: a protobuf of one kind, the file it was read from, and that file's bytes; of event files none."""
 
     kind: str
     graph_def: Any
     meta: Any
     path: Path
+    data: bytes = b""
 
 
 def sniff(path: Path) -> Loaded:
@@ -66,6 +67,15 @@ def sniff(path: Path) -> Loaded:
         raise LoadError(f"'{path}' is empty", fix="copy the file again")
     if _EVENTS in data[:_EVENTS_WITHIN]:
         return _from_events([path])
+    return parse(data, path)
+
+
+def parse(data: bytes, path: Path) -> Loaded:
+    """Tell what the bytes of a file hold and parse them.
+
+    Raises:
+        LoadError: they are no graph.
+    """
     found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
     if found is None:
         raise LoadError(
@@ -74,7 +84,7 @@ def sniff(path: Path) -> Loaded:
         )
     kind, message = found
     meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
-    return Loaded(kind, message if meta is None else meta.graph_def, meta, path)
+    return Loaded(kind, message if meta is None else meta.graph_def, meta, path, data)
 
 
 def _sniff_folder(path: Path) -> Loaded:

@@ -7,6 +7,12 @@ from collections.abc import Collection, Iterable
 
 _MOST = 3
 
+GONE = {
+    "batch_mode": "the step trains as the plain graph does at the batch that it reads, which the cores split",
+    "loss_reduction": "the loss and the gradients are those of the plain graph",
+}
+"""Options of a conversion in earlier versions, with what holds in their place."""
+
 
 def near(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
     """The known names that come close, the closest first; case and the kind of dashes count for nothing."""

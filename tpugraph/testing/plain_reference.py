@@ -119,7 +119,7 @@ def pair(
         another_batch(
             original, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
         )
-        options = replace(options, global_batch=0, batch_constants=(), literals=())
+        options = replace(options, global_batch=0, batch_constants=(), literals=(), set_shape=())
     program = convert_with(graphdef.copy(original), options)
     notes: list[str] = []
     plain = _plain_run(original, options, program, notes)

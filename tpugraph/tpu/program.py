@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.ir import graphdef
+from tpugraph.ir import graphdef, model_files
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError
 from tpugraph.support.wording import counted
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
+
+PLAIN = "tpugraph/plain_graph"
+"""A constant in the file of a converted graph: the file of the plain one, by zlib."""
+_MOST_BYTES = 2**31 - 1
 
 
 @dataclass(repr=False)
@@ -27,11 +34,14 @@ class Program:
         graph_def: the TPU graph; it needs no side file.
         report: what was found and done, as plain dicts and lists (JSON).
         history: of the conversion, pass by pass, where it was recorded: ``convert(..., history=History())``.
+        plain: the file of the plain graph, which :meth:`save` keeps, so that what was saved can be evaluated too; empty where
+            a Graph was converted.
     """
 
     graph_def: Any
     report: dict[str, Any] = field(default_factory=dict)
     history: History | None = field(default=None, compare=False)
+    plain: bytes = field(default=b"", compare=False)
 
     def __repr__(self) -> str:
         line = self.report.get("batch", {}).get("line")
@@ -44,7 +54,7 @@ class Program:
         Raises:
             LoadError: the place cannot be written.
         """
-        contents = {Path(path): graphdef.serialize(self.graph_def)}
+        contents = {Path(path): _with_plain(graphdef.serialize(self.graph_def), self.plain)}
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
         files.write_together(contents)
@@ -214,6 +224,33 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
     lines.extend(_host_ops(report["host_ops"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
+
+
+def _with_plain(converted: bytes, plain: bytes) -> bytes:
+    """The bytes of a GraphDef with the file of the plain graph as a further node, where a GraphDef can hold both."""
+    kept = tf.compat.v1.GraphDef()
+    if plain:
+        node = kept.node.add(name=PLAIN, op="Const")
+        node.attr["dtype"].type = tf.string.as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(zlib.compress(plain)))
+    both = converted + graphdef.serialize(kept)  # protobufs one after the other are one, with the nodes of both
+    return both if len(both) <= _MOST_BYTES else converted
+
+
+def plain_of(loaded: model_files.Loaded) -> model_files.Loaded | None:
+    """The plain graph that the file of a converted one keeps, or None.
+
+    Raises:
+        LoadError: it is damaged.
+    """
+    kept = next((node for node in loaded.graph_def.node if node.name == PLAIN and node.op in ops.CONSTANTS), None)
+    if kept is None:
+        return None
+    try:
+        data = zlib.decompressobj().decompress(kept.attr["value"].tensor.string_val[0], _MOST_BYTES)
+    except (zlib.error, IndexError) as error:
+        raise LoadError(f"the plain graph in '{loaded.path}' is damaged", node=PLAIN, fix="convert it again") from error
+    return model_files.parse(data, loaded.path)
 
 
 def cores_of(graph_def: Any) -> int | None:
