@@ -14,6 +14,7 @@ from models import CORPUS, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import LoadError
+from tpugraph.tpu.program import PLAIN
 
 IRIS = CORPUS / "iris_dnn" / "model.ckpt-0.meta"
 
@@ -156,6 +157,38 @@ def test_an_event_file_that_was_cut_off_is_read_as_far_as_it_goes(model_dir: Pat
     path.write_bytes(whole[:300])
     with pytest.raises(LoadError, match="holds no graph"):
         graphdef.sniff(path)
+
+
+def test_a_folder_that_a_converted_graph_trained_is_evaluated_as_that_of_the_plain_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    converted, out = tmp_path / "iris.pb", tmp_path / "out"
+    assert cli.main(["convert", str(IRIS), "-o", str(converted), "--num_replicas=2", "--iterations_per_loop=2"]) == 0
+    assert cli.main(["run", str(converted), "--steps=2", f"--model_dir={out}"]) == 0
+    asked = ["--mode=eval", "--steps=2", "--json"]
+    capsys.readouterr()
+    assert cli.main(["run", str(out), *asked]) == 0
+    printed = capsys.readouterr()
+    assert "global batch 32 = 2 cores x 16" in printed.err
+    assert cli.main(["run", str(IRIS), f"--checkpoint={out}", *asked]) == 0
+    found, plain = json.loads(printed.out), json.loads(capsys.readouterr().out)
+    assert found["metrics"] == plain["metrics"]
+    assert list(found["metrics"]) == ["acc_op"]
+    assert cli.main(["run", str(out), "--mode=eval", "--num_replicas=4"]) == 2
+    assert "repeats without an end" in capsys.readouterr().err
+
+
+def test_a_damaged_plain_graph_within_a_converted_one_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    converted = tmp_path / "iris.pb"
+    assert cli.main(["convert", str(IRIS), "-o", str(converted)]) == 0
+    graph_def = graphdef.sniff(converted).graph_def
+    (kept,) = (node for node in graph_def.node if node.name == PLAIN)
+    kept.attr["value"].tensor.string_val[0] = b"no zlib"
+    converted.write_bytes(graphdef.serialize(graph_def))
+    assert cli.main(["run", str(converted), "--mode=eval", f"--checkpoint={IRIS.with_suffix('')}"]) == 2
+    assert "the plain graph in" in capsys.readouterr().err
 
 
 def test_evaluations_of_several_names_are_asked_about(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,8 +81,8 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     source = flags["checkpoint"] or flags["model_dir"]
     if source is None:
         raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
-    program = programs.load(flags, console)
     _check_end(flags)
+    program = programs.load(flags, console)
     names = rebinds(flags["rebind"])
     for line in programs.files_lines(program, names):
         console.say(line)
@@ -97,9 +97,8 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
 
 def _check_end(flags: Parsed) -> None:
     """A plain graph whose input never ends, as one that trains, is evaluated for some steps only."""
-    if flags["steps"] is not None or programs.is_converted(flags.model):
-        return
-    if pipelines.is_endless(graphdef.load(flags.model)):
+    plain = None if flags["steps"] is not None else programs.plain_graph(flags)
+    if plain is not None and pipelines.is_endless(graphdef.from_loaded(plain, source=flags.model)):
         raise UsageError("the input of the graph repeats without an end",
                          fix="--steps=N evaluates so many global batches; a prediction needs an input that ends")  # fmt: skip
 

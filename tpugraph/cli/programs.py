@@ -18,7 +18,7 @@ from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import Program, cores_of
+from tpugraph.tpu.program import Program, cores_of, plain_of
 
 _MOST = 12
 
@@ -70,8 +70,12 @@ def load(flags: Parsed, console: Console) -> Program:
         UsageError: flags of the conversion for a graph that is converted already.
     """
     loaded = graphdef.sniff(Path(flags.model))
-    if not _is_converted(loaded):
-        program = compiler.convert(flags.model, compiler.ConvertOptions(**flags.options()))
+    plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
+    if plain is not None:
+        options = flags.options()
+        options["num_replicas"] = options["num_replicas"] or cores
+        model = flags.model if cores is None else graphdef.from_loaded(plain, source=flags.model)
+        program = compiler.convert(model, compiler.ConvertOptions(**options))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
         for line in program.report["step_order"]["said"]:
@@ -83,6 +87,14 @@ def load(flags: Parsed, console: Console) -> Program:
     console.say(batch_line(graph))
     rows, cores = _rows_of_a_core(graph), num_replicas(graph)
     return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
+
+
+def plain_graph(flags: Parsed) -> Loaded | None:
+    """The plain graph of a command: MODEL, or the one that a converted MODEL keeps where another mode is asked for."""
+    loaded = graphdef.sniff(Path(flags.model))
+    if not _is_converted(loaded):
+        return loaded
+    return None if flags["mode"] == "train" else plain_of(loaded)
 
 
 def is_converted(model: str) -> bool:
