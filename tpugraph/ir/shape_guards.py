@@ -70,4 +70,4 @@ def _dtype(definition: Any, place: int) -> Any:
         if place < count:
             return definition.attr[argument.type_attr] if argument.type_attr else AttrValue(type=argument.type)
         place -= count
-    raise AssertionError("the door counts the inputs")
+    raise AssertionError("validation counts the inputs")

@@ -1,6 +1,6 @@
 """The form of a TPU graph that comes from a file: entry points that are there and of their kinds, cores that it feeds.
 
-docs/tpu_graph.md describes the form. The door (tpugraph.ir.door) has seen to it that each node is as TensorFlow defines its op;
+docs/tpu_graph.md describes the form. tpugraph.ir.validate has seen to it that each node is as TensorFlow defines its op;
 here it is seen that what a session runs by name is what the name says.
 """
 

@@ -1,0 +1,484 @@
+"""Checks an untrusted GraphDef against TensorFlow's op definitions, once, before TensorFlow loads it.
+
+The rest of the compiler relies on it: each node has the attributes that its op demands, of the right kinds and in range; it
+reads as many tensors as its op takes, of the right dtypes and from outputs that exist; names and device strings are valid;
+constants hold what they declare; cycles are TF1 loops. The same holds in the functions of the library, none of which calls
+itself. Time and memory are linear in the size of the file: a number in the file that claims more (inputs, outputs, elements)
+is refused before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from tpugraph import ops
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.node import Node, Tensor
+from tpugraph.ir.op_schemas import DTYPES, OPEN, Mismatch, Schema, output_places, shape_fault
+from tpugraph.support.errors import LoadError
+
+Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
+"""A node with its inputs and what it waits for."""
+
+FIX = "the file is damaged or was edited by hand: write the graph again, or copy it again"
+
+MOST_OUTPUTS_TOGETHER = 1 << 20
+"""How many outputs the nodes of a file may have together, beyond 16 for each node."""
+
+_LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
+_NAMES = re.compile(r"(?:[A-Za-z0-9.][A-Za-z0-9_>./\\-]*\n)*")
+_DEVICE = re.compile(
+    r"(?:/job:(?:\*|[a-zA-Z][\w-]*)|/replica:(?:\*|\d{1,9})|/task:(?:\*|\d{1,9})"
+    r"|/device:\*|/(?:device:)?(?:\*|[a-zA-Z]\w*):(?:\*|\d{1,9}))*/?"
+)
+_SHAPES = "_output_shapes"
+_serialized = attr_codec.AttrValue.SerializeToString
+_Taker = Callable[[dict[str, Any]], tuple[Any, ...]]
+_Outputs = dict[Node, tuple[int, ...]]
+_Early = tuple[Node, tuple[Tensor, ...], tuple[int, ...]]
+
+
+class Validator:
+    """Validates one graph.
+
+    Args:
+        library: its ``FunctionDefLibrary``.
+        source: the file, for messages.
+    """
+
+    def __init__(self, library: Any, source: str) -> None:
+        self._source = source
+        self._library = library
+        self._functions: dict[str, Any] = {function.signature.name: function for function in library.function}
+        self._schemas: dict[str, Schema | None] = {}
+        self._signatures: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._known_shapes: set[tuple[bytes, int]] = set()
+        self._constants = Constants()
+
+    def check(self, wired: Sequence[Wired]) -> bool:
+        """Check the nodes of a graph and the library; returns whether each node stands behind all that it reads and waits for.
+
+        Args:
+            wired: the nodes with what they read and wait for.
+
+        Raises:
+            LoadError: something is not as TensorFlow defines it; the node is named.
+        """
+        nodes = [node for node, _, _ in wired]
+        self._check_names(nodes)
+        self._check_library()
+        self._check_known({node.op: node for node in reversed(nodes)})
+        outputs, early = self._check_in_order(wired)
+        for node, inputs, wanted in early:
+            self._check_inputs(node, inputs, wanted, outputs)
+        claimed = sum(map(len, outputs.values()))
+        if claimed > MOST_OUTPUTS_TOGETHER + 16 * len(nodes):
+            raise LoadError(f"the nodes claim {claimed:,} outputs together", origin=self._source, fix=FIX)
+        return not early
+
+    def _check_in_order(self, wired: Sequence[Wired]) -> tuple[_Outputs, list[_Early]]:
+        """Check nodes and what they read in one walk, which is all there is to do for a file that is sorted.
+
+        Returns the dtypes of the outputs of each node, and the nodes that stand before something that they read or wait for.
+        """
+        outputs: _Outputs = {}
+        early: list[_Early] = []
+        released: set[int] = set()  # tuples of nodes that all came by: many wait for the same
+        matching: set[tuple[Any, Any]] = set()
+        signatures = self._signatures
+        chosen: dict[tuple[str, ...], _Taker] = {}  # takes out what is compared of the attributes
+        for node, inputs, controls in wired:
+            held = node._attrs
+            names = tuple(held)
+            declared = chosen.get(names)
+            if declared is None:
+                declared = chosen[names] = _taker([name for name in names if name[:1] != "_" and name != "value"])
+            key = (node.op, len(inputs), names, *map(_serialized, declared(held)))
+            found = signatures.get(key)
+            if found is None:
+                found = signatures[key] = self._signature(node, len(inputs))
+            wanted, made = found
+            if inputs:
+                try:
+                    read = tuple([outputs[producer][port] for producer, port in inputs])
+                except (KeyError, IndexError):
+                    read = None
+                if read != wanted and (read is None or (read, wanted) not in matching):
+                    self._check_inputs(node, inputs, wanted, outputs)
+                    matching.add((read, wanted))
+                    if read is None:
+                        early.append((node, inputs, wanted))
+            if controls and id(controls) not in released:
+                if all(map(outputs.__contains__, controls)):
+                    released.add(id(controls))
+                else:
+                    early.append((node, inputs, wanted))
+            outputs[node] = made
+            if node.op in ops.CONSTANTS:
+                self._check_constant(node)
+            if _SHAPES in held:
+                self._check_told_shapes(node, len(made))
+        return outputs, early
+
+    def _signature(self, node: Node, given: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The dtypes of what a node takes and gives; nodes with the same attributes are looked at once."""
+        schema = self.schema(node.op)
+        assert schema is not None, "unknown ops were refused"
+        try:
+            found = schema.signature(node._attrs, given)
+        except Mismatch as error:
+            raise self._refusal(str(error), node) from error
+        return found.inputs or (), found.outputs or ()
+
+    def _check_names(self, nodes: Sequence[Node]) -> None:
+        names = [node.name for node in nodes]
+        joined = "\n".join([*names, ""])
+        if joined.count("\n") != len(names) or not _NAMES.fullmatch(joined):
+            node = next(node for node in nodes if "\n" in node.name or not _NAMES.fullmatch(node.name + "\n"))
+            raise self._refusal(f"{node.name[:100]!r} is no name of a node", node)
+        for device in {node.device for node in nodes}:
+            if not _DEVICE.fullmatch(device):
+                node = next(node for node in nodes if node.device == device)
+                raise self._refusal(f"{device[:100]!r} is no device", node)
+
+    def _check_known(self, first_of: Mapping[str, Node]) -> None:
+        unknown = sorted(op for op in first_of if self.schema(op) is None)
+        if unknown:
+            import tensorflow as tf
+
+            raise LoadError(
+                f"this TensorFlow ({tf.__version__}) does not know the op{'s' if len(unknown) > 1 else ''} "
+                + ", ".join(unknown)[:300],
+                node=first_of[unknown[0]],
+                origin=self._source,
+                fix="load its library with tf.load_op_library before converting, or remove it from the graph",
+            )
+
+    def schema(self, op: str) -> Schema | None:
+        """What an op type or a library function demands; None where neither is known."""
+        if op not in self._schemas:
+            function = self._functions.get(op)
+            definition = ops.op_def(op) if function is None else function.signature
+            self._schemas[op] = None if definition is None else Schema(definition, self._functions)
+        return self._schemas[op]
+
+    def _check_told_shapes(self, node: Node, outputs: int) -> None:
+        value = node._attrs[_SHAPES]
+        key = (value.SerializeToString(), outputs)
+        if key in self._known_shapes:
+            return
+        if value.WhichOneof("value") not in ("list", None) or len(value.list.shape) < outputs:
+            raise self._refusal(f"the attribute '{_SHAPES}' does not hold a shape of each output ({outputs})", node)
+        for fault in filter(None, map(shape_fault, value.list.shape)):
+            raise self._refusal(f"the attribute '{_SHAPES}' {fault}", node)
+        self._known_shapes.add(key)
+
+    def _check_constant(self, node: Node) -> None:
+        try:
+            self._constants.check(node._attrs["value"].tensor, node._attrs["dtype"].type)
+        except Mismatch as error:
+            raise self._refusal(f"the constant '{node.name}' {error}", node) from error
+
+    def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Sequence[int], outputs: _Outputs) -> None:
+        """Check each input of a node, with words; what was not come by yet is passed over."""
+        for index, ((producer, port), kind) in enumerate(zip(inputs, wanted, strict=True)):
+            made = outputs.get(producer)
+            if made is None:
+                continue
+            if port >= len(made):
+                raise self._refusal(f"input {index} is output {port} of '{producer.name}', which has {len(made)}", node)
+            if made[port] not in (kind, kind + 100):
+                raise self._refusal(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
+                                    f"{node.op} takes {attr_codec.dtype(kind)}", node)  # fmt: skip
+
+    def _check_library(self) -> None:
+        seen: set[str] = set()
+        for function in self._library.function:
+            name = function.signature.name
+            try:
+                if name in seen:
+                    raise Mismatch("there are two functions of that name")
+                if not name or ops.op_def(name) is not None:
+                    raise Mismatch("a function cannot have the name of an op" if name else "a function has no name")
+                check_body(function, self.schema, self._constants)
+            except Mismatch as error:
+                raise LoadError(f"the function '{name[:100]}': {error}", origin=self._source, fix=FIX) from error
+            seen.add(name)
+        try:
+            check_calls(self._functions, self._library.gradient)
+        except Mismatch as error:
+            raise LoadError(str(error), origin=self._source, fix=FIX) from error
+
+    def _refusal(self, fault: str, node: Node) -> LoadError:
+        return LoadError(fault, node=node, origin=self._source, fix=FIX)
+
+
+def _taker(names: list[str]) -> _Taker:
+    """Takes the values of some keys out of a dict."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda held: tuple([held[name] for name in names])
+
+
+# --------------------------------------------------------------------------- constants
+
+_VALUES = {
+    "float32": "float_val", "float64": "double_val", "int32": "int_val", "uint8": "int_val", "int16": "int_val", "int8": "int_val",
+    "string": "string_val", "complex64": "scomplex_val", "int64": "int64_val", "bool": "bool_val", "bfloat16": "half_val",
+    "uint16": "int_val", "complex128": "dcomplex_val", "float16": "half_val", "uint32": "uint32_val", "uint64": "uint64_val",
+}  # fmt: skip
+"""Of the dtypes that a constant may have, the field that holds single values."""
+
+_BY_NUMBER = {attr_codec.dtype(name).number: (attr_codec.dtype(name).size, field) for name, field in _VALUES.items()}
+
+
+MOST_PADDED = 1 << 22
+"""How many elements of a constant may be repetitions of its last value; where all are one floating number there is no bound
+but that of shapes, since optimizers fill their slots so.
+"""
+
+MOST_PADDED_STRINGS = 1 << 16
+"""The same for strings, each of which is an object."""
+
+
+class Constants:
+    """The checks of all constants of a graph; those of one shape share the work."""
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+
+    def check(self, tensor: Any, declared: int) -> None:
+        """Check one constant.
+
+        Args:
+            tensor: its ``TensorProto``.
+            declared: the number of the dtype that its node declares.
+
+        Raises:
+            Mismatch: it holds something else than it declares, or more or less.
+        """
+        kind = tensor.dtype
+        if kind != declared:
+            raise Mismatch("holds another dtype than it declares")
+        size, field = _BY_NUMBER.get(kind, (None, ""))
+        if not field:
+            raise Mismatch(f"is of the dtype {attr_codec.dtype(kind)}, of which a file holds no values")
+        proto = tensor.tensor_shape
+        shape = proto.SerializeToString()
+        count = self._counts.get(shape)
+        if count is None:
+            count = self._counts[shape] = _count(proto)
+        content = len(tensor.tensor_content)
+        if content:
+            if size is None:
+                raise Mismatch(f"is damaged: it holds {content} bytes and no strings")
+            if content != count * size:
+                raise Mismatch(f"is damaged: it holds {content} bytes, but its shape and dtype make {count * size}")
+            return
+        values = len(getattr(tensor, field))
+        if values < count and count - values > (MOST_PADDED_STRINGS if size is None else MOST_PADDED):
+            floating = attr_codec.dtype(kind).floating and values <= 1
+            if not floating:
+                raise Mismatch(f"claims {count:,} elements and holds {values}")
+        if values > count and values > (2 * count if "complex" in field else count):
+            raise Mismatch(f"is damaged: it holds {values} values, but its shape makes {count}")
+
+
+def _count(shape: Any) -> int:
+    """The number of elements of a constant's shape."""
+    if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
+        raise Mismatch("is of an open shape")
+    fault = shape_fault(shape)
+    if fault is not None:
+        raise Mismatch(fault)
+    return math.prod(dim.size for dim in shape.dim)
+
+
+# --------------------------------------------------------------------------- functions
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What an argument or a node of a body gives: dtypes, None where their number is open; the places of its outputs."""
+
+    dtypes: tuple[int, ...] | None
+    places: Mapping[str, int]
+
+
+def check_body(function: Any, schema: Callable[[str], Schema | None], constants: Constants) -> None:
+    """Check a ``FunctionDef`` as far as it can be known without a call.
+
+    Args:
+        function: the function.
+        schema: what an op type demands.
+        constants: checks constants.
+
+    Raises:
+        Mismatch: a node, an input or a result is not as its definition demands.
+    """
+    made = dict(_arguments(function))
+    wanted: dict[str, tuple[int, ...] | None] = {}
+    for node in function.node_def:
+        if node.name in made or not _LABEL.fullmatch(node.name):
+            raise Mismatch(f"{node.name[:100]!r} is the name of two nodes or of none")
+        made[node.name], wanted[node.name] = _checked(node, schema, constants)
+    for node in function.node_def:
+        data = [text for text in node.input if not text.startswith("^")]
+        if any(text.startswith("^") for text in node.input[: len(data)]):
+            raise Mismatch(f"the node '{node.name}' has an input behind a control input")
+        found = [_dtype_of(text, made) for text in data]
+        for text, have, want in zip(data, found, wanted[node.name] or (), strict=False):
+            if have is not None and OPEN not in (have, want) and have not in (want, want + 100):
+                raise Mismatch(f"the node '{node.name}' reads '{text}', {attr_codec.dtype(have)}, and takes "
+                               f"{attr_codec.dtype(want)}")  # fmt: skip
+        for text in node.input[len(data) :]:
+            _look_up(text[1:], made)
+    _check_results(function, made)
+    _check_order(function)
+
+
+def _arguments(function: Any) -> Iterator[tuple[str, _Made]]:
+    names = Counter(argument.name for argument in function.signature.input_arg)
+    for argument in function.signature.input_arg:
+        if names[argument.name] > 1 or not _LABEL.fullmatch(argument.name):
+            raise Mismatch(f"{argument.name[:100]!r} is the name of two arguments or of none")
+        if argument.number_attr or argument.type_list_attr:
+            yield argument.name, _Made(None, {})
+            continue
+        _check_dtype(function, argument)
+        yield argument.name, _Made((argument.type,), {"": 0})
+
+
+def _check_dtype(function: Any, argument: Any) -> None:
+    declared = {attribute.name for attribute in function.signature.attr}
+    if argument.type not in DTYPES and argument.type_attr not in declared:
+        raise Mismatch(f"the argument or result '{argument.name}' has no dtype")
+
+
+def _checked(
+    node: Any, schema: Callable[[str], Schema | None], constants: Constants
+) -> tuple[_Made, tuple[int, ...] | None]:
+    """What a node of a body gives, and the dtypes that it takes."""
+    demands = schema(node.op)
+    if demands is None:
+        raise Mismatch(f"the node '{node.name}' is of the op '{node.op[:100]}', which this TensorFlow does not know")
+    attributes = {key: node.attr[key] for key in node.attr}
+    given = len([text for text in node.input if not text.startswith("^")])
+    try:
+        signature = demands.signature(attributes, given, in_body=True)
+        if node.op in ops.CONSTANTS and attributes["value"].WhichOneof("value") == "tensor":
+            constants.check(attributes["value"].tensor, attributes["dtype"].type)
+    except Mismatch as error:
+        raise Mismatch(f"at the node '{node.name}' ({node.op}): {error}") from error
+    open_ = signature.outputs is None
+    return _Made(
+        signature.outputs, {} if open_ else dict(output_places(demands.definition, attributes))
+    ), signature.inputs
+
+
+def _look_up(label: str, made: Mapping[str, _Made]) -> _Made:
+    found = made.get(label)
+    if found is None:
+        raise Mismatch(f"'{label[:100]}' is read and is not in the function")
+    return found
+
+
+def _dtype_of(text: str, made: Mapping[str, _Made]) -> int | None:
+    """The dtype of what a body names as ``argument`` or ``node:output:number``; None where that is open."""
+    label, _, rest = text.partition(":")
+    found = _look_up(label, made)
+    if found.dtypes is None:
+        return None
+    output, _, number = rest.rpartition(":") if ":" in rest or rest not in found.places else (rest, "", "0")
+    if output not in found.places or not re.fullmatch(r"\d{1,9}", number or "0"):
+        raise Mismatch(f"'{text[:100]}' is read, and '{label[:100]}' has no such output")
+    place = found.places[output] + int(number or "0")
+    if place >= len(found.dtypes):
+        raise Mismatch(f"'{text[:100]}' is read, and '{label[:100]}' has {len(found.dtypes)} outputs")
+    return found.dtypes[place]
+
+
+def _check_results(function: Any, made: Mapping[str, _Made]) -> None:
+    for result in function.signature.output_arg:
+        if result.number_attr or result.type_list_attr:
+            continue
+        _check_dtype(function, result)
+        if result.name not in function.ret:
+            raise Mismatch(f"the result '{result.name[:100]}' is nowhere computed")
+        have = _dtype_of(function.ret[result.name], made)
+        if have is not None and OPEN not in (have, result.type) and have not in (result.type, result.type + 100):
+            raise Mismatch(f"the result '{result.name}' is {attr_codec.dtype(have)} and declared as "
+                           f"{attr_codec.dtype(result.type)}")  # fmt: skip
+    for label in function.signature.control_output:
+        _look_up(function.control_ret.get(label, ""), made)
+
+
+def _check_order(function: Any) -> None:
+    """See that the nodes of a body have an order; loops as TensorFlow 1 writes them close at NextIteration."""
+    ops_of = {node.name: node.op for node in function.node_def}
+    waiting: dict[str, int] = {}
+    readers: dict[str, list[str]] = {}
+    for node in function.node_def:
+        producers = {text.removeprefix("^").partition(":")[0] for text in node.input} & ops_of.keys()
+        if node.op in ops.MERGE:
+            producers = {name for name in producers if ops_of[name] not in ops.NEXT_ITERATION}
+        waiting[node.name] = len(producers)
+        for name in producers:
+            readers.setdefault(name, []).append(node.name)
+    ready = [name for name, count in waiting.items() if not count]
+    for name in ready:  # grows while it is walked
+        for reader in readers.get(name, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    if len(ready) < len(waiting):
+        stuck = next(name for name, count in waiting.items() if count)
+        raise Mismatch(f"a cycle that is no loop leads through the node '{stuck}'")
+
+
+# --------------------------------------------------------------------------- who calls whom
+
+
+def check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
+    """See that no function calls itself, directly or by others, and that gradients belong to functions.
+
+    Raises:
+        Mismatch: one does.
+    """
+    for gradient in gradients:
+        for name in (gradient.function_name, gradient.gradient_func):
+            if name not in functions:
+                raise Mismatch(f"the gradient function '{name[:100]}' is not in the graph's library")
+    done: set[str] = set()
+    for first in functions:
+        path: dict[str, Iterator[str]] = {}
+        if first not in done:
+            path[first] = _called(functions[first], functions)
+        while path:
+            name = next(reversed(path))
+            called = next(path[name], None)
+            if called is None:
+                del path[name]
+                done.add(name)
+            elif called in path:
+                raise Mismatch(f"the function '{called}' calls itself; a TPU has no recursion")
+            elif called not in done:
+                path[called] = _called(functions[called], functions)
+
+
+def _called(function: Any, functions: Mapping[str, Any]) -> Iterator[str]:
+    found: dict[str, None] = {}
+    for node in function.node_def:
+        found[node.op] = None
+        for value in node.attr.values():
+            if value.WhichOneof("value") == "func":
+                found[value.func.name] = None
+            elif value.WhichOneof("value") == "list":
+                found.update((func.name, None) for func in value.list.func)
+    return iter([name for name in found if name in functions])
