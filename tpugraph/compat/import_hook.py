@@ -66,7 +66,8 @@ def _hooked(
     if isinstance(found, Namespace):
         for wanted in fromlist:
             _offer(found, wanted)
-    return found
+        return found
+    return _import(found.__name__, fromlist=fromlist)  # which imports the modules among the names
 
 
 def _library(globals: Mapping[str, Any] | None) -> bool:

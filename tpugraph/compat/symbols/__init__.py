@@ -32,11 +32,15 @@ PAGES: dict[str, Page] = {
     "contrib.opt": contrib.OPT,
     "contrib.estimator": contrib.ESTIMATOR,
     "contrib.quantize": contrib.QUANTIZE,
+    "contrib.crf": contrib.CRF,
+    "contrib.rnn": contrib.RNN,
+    "contrib.seq2seq": contrib.SEQ2SEQ,
     **estimator_names.PAGES,
 }
 """Of each module of the tree, by its name below ``tf``, the symbols with a record of their own."""
 
-INSIDE: dict[str, Page] = {"estimator": estimator_names.INSIDE, "contrib.tpu": contrib.TPU_INSIDE}
+INSIDE: dict[str, Page] = {"estimator": estimator_names.INSIDE, "contrib.tpu": contrib.TPU_INSIDE,
+                           "contrib.seq2seq": contrib.SEQ2SEQ_INSIDE}  # fmt: skip
 """What published programs take from the files of a module without being public in it; no promise of docs/compat.md."""
 
 _RNN = f"{core.KERAS}.__internal__.legacy.rnn_cell"

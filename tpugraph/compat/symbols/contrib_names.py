@@ -109,6 +109,40 @@ ESTIMATOR: Page = {
                "stop_if_no_decrease_hook make_early_stopping_hook make_stop_at_checkpoint_step_hook"),
 }  # fmt: skip
 
+CRF: Page = {
+    **found_in("tpugraph.compat.pieces.crf", "crf_binary_score crf_constrained_decode crf_decode crf_filtered_inputs "
+               "crf_log_likelihood crf_log_norm crf_multitag_sequence_score crf_sequence_score crf_unary_score viterbi_decode"),
+    **gone("CrfForwardRnnCell CrfDecodeForwardRnnCell CrfDecodeBackwardRnnCell", "they were parts of crf_log_norm and crf_decode",
+           "tf.contrib.crf.crf_log_norm or crf_decode"),
+}  # fmt: skip
+
+RNN: Page = {
+    **found_in("tpugraph.compat.pieces.rnn_cells", "AttentionCellWrapper EmbeddingWrapper HighwayWrapper InputProjectionWrapper "
+               "LayerNormBasicLSTMCell OutputProjectionWrapper UGRNNCell stack_bidirectional_dynamic_rnn stack_bidirectional_rnn"),
+    **found_in("tpugraph.compat.pieces.fused_rnn", "FusedRNNCell FusedRNNCellAdaptor GRUBlockCell GRUBlockCellV2 LSTMBlockCell "
+               "LSTMBlockFusedCell TimeReversedFusedRNN"),
+    **found_in("tensorflow.python.ops.rnn", "best_effort_input_batch_size=_best_effort_input_batch_size "
+               "transpose_batch_time=_transpose_batch_time"),
+    **found_in("tf_keras.src.layers.rnn.legacy_cells", "LayerRNNCell"),
+}  # fmt: skip
+
+_PIECES = "tpugraph.compat.pieces"
+SEQ2SEQ: Page = {
+    **found_in(f"{_PIECES}.decoding", "BasicDecoder BasicDecoderOutput Decoder dynamic_decode"),
+    **found_in(f"{_PIECES}.decoding_helpers", "CustomHelper GreedyEmbeddingHelper Helper InferenceHelper SampleEmbeddingHelper "
+               "ScheduledEmbeddingTrainingHelper ScheduledOutputTrainingHelper TrainingHelper sequence_loss"),
+    **found_in(f"{_PIECES}.attention", "AttentionMechanism BahdanauAttention BahdanauMonotonicAttention LuongAttention "
+               "LuongMonotonicAttention hardmax monotonic_attention safe_cumprod"),
+    **found_in(f"{_PIECES}.attention_wrapper", "AttentionWrapper AttentionWrapperState"),
+    **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoder", "coverage_penalty_weight must be 0"),
+    **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoderOutput BeamSearchDecoderState FinalBeamSearchDecoderOutput "
+               "gather_tree gather_tree_from_array tile_batch"),
+}  # fmt: skip
+SEQ2SEQ_INSIDE: Page = {
+    **found_in(f"{_PIECES}.attention", "_BaseAttentionMechanism _bahdanau_score _luong_score"),
+    **found_in(f"{_PIECES}.attention_wrapper", "_compute_attention"),
+}
+
 QUANTIZE: Page = gone(
     "create_training_graph create_eval_graph experimental_create_training_graph experimental_create_eval_graph",
     "it put the fake quantization of TensorFlow Lite into a graph, and was dropped with TensorFlow 2",

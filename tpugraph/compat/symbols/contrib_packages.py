@@ -13,11 +13,10 @@ CONTRIB = {
     ),
     **dict.fromkeys("distribute all_reduce nccl".split(), "nothing: TPUEstimator's cores need no strategy"),
     **dict.fromkeys("eager autograph".split(), "nothing: a program for Estimator makes graphs"),
-    **dict.fromkeys("cloud bigtable hadoop ignite kafka kinesis libsvm".split(), "tf.data, or tensorflow_io"),
+    **dict.fromkeys("cloud bigtable hadoop ignite kafka kinesis libsvm".split(), "tf.data"),
     **dict.fromkeys("tensorrt lite fused_conv cudnn_rnn".split(), "nothing: it is for other devices than TPUs"),
     "cudnn_rnn": "tf.nn.rnn_cell.LSTMCell with tf.nn.dynamic_rnn",
-    "seq2seq": "tf.nn.dynamic_rnn, or a tf.while_loop of your own",
-    "image": "tf.image, or tensorflow_graphics",
+    "image": "tf.image",
     "predictor": "tf.saved_model.load",
     "memory_stats": "tpugraph compile, which says how much memory a step takes",
     "mixed_precision": "tf.contrib.tpu.bfloat16_scope",
@@ -33,7 +32,6 @@ CONTRIB = {
     "session_bundle": "tf.saved_model",
     "integrate": "scipy.integrate",
     "hooks": "tf.train.ProfilerHook",
-    "crf": "tensorflow_addons.text.crf, or a tf.scan of your own",
     "feature_column": "tf.feature_column",
     **dict.fromkeys(
         "batching compiler constrained_optimization copy_graph decision_trees ffmpeg graph_editor grid_rnn input_pipeline keras "

@@ -1,0 +1,224 @@
+"""The attention of ``tf.contrib.seq2seq``: mechanisms that score a memory, and the cell that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tf_keras.api._v1.keras.__internal__.legacy.layers import Dense
+
+tf1 = tf.compat.v1
+
+
+def hardmax(logits: Any, name: str | None = None) -> Any:
+    """One where the largest of the last dimension is, else zero."""
+    return tf.one_hot(tf.argmax(logits, -1), logits.shape[-1] or tf.shape(logits)[-1], dtype=logits.dtype)
+
+
+def safe_cumprod(x: Any, *words: Any, **named: Any) -> Any:
+    """A cumulative product by logarithms, whose gradient is finite where a factor is zero."""
+    return tf.exp(
+        tf.cumsum(tf.math.log(tf.clip_by_value(x, np.finfo(x.dtype.as_numpy_dtype).tiny, 1)), *words, **named)
+    )
+
+
+def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> Any:
+    """How likely attention moves on to each place of the memory, and no further (Raffel and others, 2017).
+
+    Args:
+        p_choose_i: the probability to stop at each place, ``[batch, places]``.
+        previous_attention: the attention of the step before.
+        mode: ``recursive`` and ``parallel`` compute the expectation, the second one with cumulative products;
+            ``hard`` takes probabilities of zero or one.
+    """
+    if mode == "hard":
+        still = p_choose_i * tf.cumsum(previous_attention, 1)
+        return still * tf.math.cumprod(1 - still, 1, exclusive=True)
+    if mode == "parallel":
+        passed = safe_cumprod(1 - p_choose_i, axis=1, exclusive=True)
+        return p_choose_i * passed * tf.cumsum(previous_attention / tf.clip_by_value(passed, 1e-10, 1.0), 1)
+    if mode != "recursive":
+        raise ValueError("mode must be 'recursive', 'parallel', or 'hard'.")
+    shifted = tf.concat([tf.ones_like(p_choose_i[:, :1]), 1 - p_choose_i[:, :-1]], 1)
+    reached = tf.scan(lambda before, one: one[0] * before + one[1],
+                      (tf.transpose(shifted), tf.transpose(previous_attention)),
+                      initializer=tf.zeros_like(p_choose_i[:, 0]))  # fmt: skip
+    return p_choose_i * tf.transpose(reached)
+
+
+class AttentionMechanism:
+    """Scores the places of a memory for a query."""
+
+    alignments_size: Any
+    state_size: Any
+
+
+class _BaseAttentionMechanism(AttentionMechanism):
+    """The memory, with zeros behind each row's length, its keys, and what makes weights of scores.
+
+    Args:
+        query_layer: a layer for queries, or None.
+        memory: ``[batch, places, columns]``.
+        probability_fn: makes weights of scores and of the state before.
+        memory_sequence_length: how many places each row has.
+        memory_layer: a layer that makes keys of the memory, or None.
+        score_mask_value: the score of a place behind the length.
+    """
+
+    def __init__(self, query_layer: Any, memory: Any, probability_fn: Callable[[Any, Any], Any],
+                 memory_sequence_length: Any = None, memory_layer: Any = None, check_inner_dims_defined: bool = True,
+                 score_mask_value: Any = None, custom_key_value_fn: Any = None, name: str | None = None) -> None:  # fmt: skip
+        memory = tf.convert_to_tensor(memory)
+        self.query_layer, self.memory_layer, self._probability = query_layer, memory_layer, probability_fn
+        self._mask = None
+        if memory_sequence_length is not None:
+            self._mask = tf.sequence_mask(memory_sequence_length, tf.shape(memory)[1])
+            memory *= tf.cast(self._mask, memory.dtype)[:, :, None]
+        self._masked_score = -np.inf if score_mask_value is None else score_mask_value
+        self.values = memory
+        self.keys = memory if memory_layer is None else memory_layer(memory)
+        if custom_key_value_fn is not None:
+            self.keys, self.values = custom_key_value_fn(self.keys, self.values)
+
+    def probability_fn(self, score: Any, state: Any) -> Any:
+        """The weights of scores, those behind a row's length masked."""
+        if self._mask is not None:
+            score = tf.where(self._mask, score, tf.cast(self._masked_score, score.dtype))
+        return self._probability(score, state)
+
+    @property
+    def batch_size(self) -> Any:
+        """The rows of the memory."""
+        return self.keys.shape.as_list()[0] or tf.shape(self.keys)[0]
+
+    @property
+    def alignments_size(self) -> Any:
+        """The places of the memory."""
+        return self.keys.shape.as_list()[1] or tf.shape(self.keys)[1]
+
+    state_size = alignments_size
+
+    def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
+        """The weights before the first step."""
+        return tf.zeros([batch_size, self.alignments_size], dtype)
+
+    def initial_state(self, batch_size: Any, dtype: Any) -> Any:
+        """The state before the first step: the weights."""
+        return self.initial_alignments(batch_size, dtype)
+
+
+def _softmax(probability_fn: Any) -> Callable[[Any, Any], Any]:
+    make = tf.nn.softmax if probability_fn is None else probability_fn
+    return lambda score, _: make(score)
+
+
+def _luong_score(query: Any, keys: Any, scale: Any) -> Any:
+    """The products of a query and the keys."""
+    if query.shape.as_list()[-1] != keys.shape.as_list()[-1]:
+        raise ValueError(f"Incompatible or unknown inner dimensions between query and keys: {query.shape}, {keys.shape}. "
+                         "Perhaps you need to set num_units to the keys' dimension.")  # fmt: skip
+    score = tf.squeeze(tf.matmul(query[:, None], keys, transpose_b=True), 1)
+    if scale is True:
+        scale = tf1.get_variable("attention_g", [], query.dtype, initializer=tf1.ones_initializer())
+    return score if scale is None or scale is False else scale * score
+
+
+def _bahdanau_score(processed_query: Any, keys: Any, normalize: Any) -> Any:
+    """What a layer of one unit makes of query and keys, with normalised weights where that is asked for."""
+    units, dtype = keys.shape.as_list()[2], processed_query.dtype
+    weights = tf1.get_variable("attention_v", [units], dtype)
+    total = keys + processed_query[:, None]
+    if normalize:
+        gain = tf1.get_variable("attention_g", [], dtype, initializer=tf1.constant_initializer(units**-0.5))
+        total += tf1.get_variable("attention_b", [units], dtype, initializer=tf1.zeros_initializer())
+        weights = gain * weights * tf.math.rsqrt(tf.reduce_sum(tf.square(weights)))
+    return tf.reduce_sum(weights * tf.tanh(total), 2)
+
+
+class LuongAttention(_BaseAttentionMechanism):
+    """Attention by products (Luong and others, 2015); ``scale`` multiplies them by a variable."""
+
+    def __init__(self, num_units: int, memory: Any, memory_sequence_length: Any = None, scale: bool = False,
+                 probability_fn: Any = None, score_mask_value: Any = None, dtype: Any = None, custom_key_value_fn: Any = None,
+                 name: str = "LuongAttention") -> None:  # fmt: skip
+        layer = Dense(num_units, name="memory_layer", use_bias=False, dtype=dtype or tf.float32)
+        super().__init__(None, memory, _softmax(probability_fn), memory_sequence_length, layer,
+                         score_mask_value=score_mask_value, custom_key_value_fn=custom_key_value_fn)  # fmt: skip
+        self._scale = scale
+
+    _scope = "luong_attention"
+
+    def _score(self, query: Any) -> Any:
+        return _luong_score(query, self.keys, self._scale)
+
+    def __call__(self, query: Any, state: Any) -> tuple[Any, Any]:
+        """The weights, and the same as the next state."""
+        with tf1.variable_scope(None, self._scope, [query]):
+            weights = self.probability_fn(self._score(query), state)
+        return weights, weights
+
+
+class BahdanauAttention(LuongAttention):
+    """Attention by a layer of ``num_units`` over query and memory (Bahdanau and others, 2014)."""
+
+    def __init__(self, num_units: int, memory: Any, memory_sequence_length: Any = None, normalize: bool = False,
+                 probability_fn: Any = None, score_mask_value: Any = None, dtype: Any = None, custom_key_value_fn: Any = None,
+                 name: str = "BahdanauAttention") -> None:  # fmt: skip
+        super().__init__(num_units, memory, memory_sequence_length, False, probability_fn, score_mask_value, dtype,
+                         custom_key_value_fn)  # fmt: skip
+        self.query_layer = Dense(num_units, name="query_layer", use_bias=False, dtype=dtype or tf.float32)
+        self._num_units, self._normalize = num_units, normalize
+
+    _scope = "bahdanau_attention"
+
+    def _score(self, query: Any) -> Any:
+        return _bahdanau_score(self.query_layer(query), self.keys, self._normalize)
+
+
+class _Monotonic:
+    """Weights that only move on over the memory; noise on the scores teaches them to be zero or one."""
+
+    def _begin(self, noise: float, seed: int | None, bias: float, mode: str) -> None:
+        def weights(score: Any, before: Any) -> Any:
+            start = tf1.constant_initializer(bias)
+            score += tf1.get_variable("attention_score_bias", [], score.dtype, initializer=start)
+            if noise > 0:
+                score += noise * tf.random.normal(tf.shape(score), dtype=score.dtype, seed=seed)
+            stop = tf.cast(score > 0, score.dtype) if mode == "hard" else tf.sigmoid(score)
+            return monotonic_attention(stop, before, mode)
+
+        self._probability = weights
+
+    def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
+        """All weight is on the first place."""
+        return tf.one_hot(tf.zeros([batch_size], tf.int32), self.alignments_size, dtype=dtype)  # type: ignore[attr-defined]
+
+
+class LuongMonotonicAttention(_Monotonic, LuongAttention):
+    """:func:`monotonic_attention` with scores by products."""
+
+    _scope = "luong_monotonic_attention"
+
+    def __init__(self, num_units: int, memory: Any, memory_sequence_length: Any = None, scale: bool = False,
+                 score_mask_value: Any = None, sigmoid_noise: float = 0.0, sigmoid_noise_seed: int | None = None,
+                 score_bias_init: float = 0.0, mode: str = "parallel", dtype: Any = None,
+                 name: str = "LuongMonotonicAttention") -> None:  # fmt: skip
+        LuongAttention.__init__(self, num_units, memory, memory_sequence_length, scale, None, score_mask_value, dtype)
+        self._begin(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
+
+
+class BahdanauMonotonicAttention(_Monotonic, BahdanauAttention):
+    """:func:`monotonic_attention` with scores by a layer."""
+
+    _scope = "bahdanau_monotonic_attention"
+
+    def __init__(self, num_units: int, memory: Any, memory_sequence_length: Any = None, normalize: bool = False,
+                 score_mask_value: Any = None, sigmoid_noise: float = 0.0, sigmoid_noise_seed: int | None = None,
+                 score_bias_init: float = 0.0, mode: str = "parallel", dtype: Any = None,
+                 name: str = "BahdanauMonotonicAttention") -> None:  # fmt: skip
+        BahdanauAttention.__init__(
+            self, num_units, memory, memory_sequence_length, normalize, None, score_mask_value, dtype
+        )
+        self._begin(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
