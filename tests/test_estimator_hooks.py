@@ -13,7 +13,7 @@ import tpugraph
 from closeness import assert_close
 from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, lines, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
-from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.hooks import HostSession
 
 tf1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])

@@ -15,10 +15,21 @@ import tpugraph
 from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, lines, losses_in
 from models import CORPUS
 from tpugraph.estimator import plain_estimator
-from tpugraph.estimator.canned.canned_models import DNNLinearCombinedEstimator, optimizer_of
-from tpugraph.estimator.canned.class_heads import BinaryClassHead, MultiClassHead, MultiLabelHead
-from tpugraph.estimator.canned.classifiers import BaselineClassifier, DNNClassifier, LinearClassifier
-from tpugraph.estimator.canned.regression_heads import LogisticRegressionHead, PoissonRegressionHead, RegressionHead
+from tpugraph.estimator.canned.estimators import (
+    BaselineClassifier,
+    DNNClassifier,
+    DNNLinearCombinedEstimator,
+    LinearClassifier,
+    optimizer_of,
+)
+from tpugraph.estimator.canned.heads import (
+    BinaryClassHead,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiLabelHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1

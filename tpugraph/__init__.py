@@ -30,24 +30,23 @@ if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
     from tpugraph.compiler.viewing import view
-    from tpugraph.estimator.embedding_configs import FeatureConfig, TableConfig
-    from tpugraph.estimator.embedding_spec import (
+    from tpugraph.estimator.checkpoints import WarmStartSettings
+    from tpugraph.estimator.cluster import TPUClusterResolver
+    from tpugraph.estimator.embeddings import (
         AdagradParameters,
         AdamParameters,
         EmbeddingConfigSpec,
+        FeatureConfig,
         StochasticGradientDescentParameters,
+        TableConfig,
     )
     from tpugraph.estimator.keras_model import model_to_estimator
-    from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.plain_estimator import Estimator
-    from tpugraph.estimator.resolver import TPUClusterResolver
-    from tpugraph.estimator.run_config import RunConfig
-    from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
-    from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+    from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
+    from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec
     from tpugraph.estimator.tpu_estimator import TPUEstimator
     from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
-    from tpugraph.estimator.warm_start import WarmStartSettings
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.ir.graphdef import load
     from tpugraph.roles.findings import Roles
@@ -60,34 +59,34 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdagradParameters": "tpugraph.estimator.embedding_spec",
-    "AdamParameters": "tpugraph.estimator.embedding_spec",
+    "AdagradParameters": "tpugraph.estimator.embeddings",
+    "AdamParameters": "tpugraph.estimator.embeddings",
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
-    "EmbeddingConfigSpec": "tpugraph.estimator.embedding_spec",
+    "EmbeddingConfigSpec": "tpugraph.estimator.embeddings",
     "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
-    "FeatureConfig": "tpugraph.estimator.embedding_configs",
+    "FeatureConfig": "tpugraph.estimator.embeddings",
     "Graph": "tpugraph.ir",
-    "InputPipelineConfig": "tpugraph.estimator.tpu_config",
-    "ModeKeys": "tpugraph.estimator.modes",
+    "InputPipelineConfig": "tpugraph.estimator.run_config",
+    "ModeKeys": "tpugraph.estimator.specs",
     "Node": "tpugraph.ir",
     "Pass": "tpugraph.tpu.pipeline",
     "Pipeline": "tpugraph.tpu.pipeline",
     "Program": "tpugraph.tpu.program",
     "Roles": "tpugraph.roles.findings",
     "RunConfig": "tpugraph.estimator.run_config",
-    "StochasticGradientDescentParameters": "tpugraph.estimator.embedding_spec",
-    "TableConfig": "tpugraph.estimator.embedding_configs",
-    "TPUClusterResolver": "tpugraph.estimator.resolver",
-    "TPUConfig": "tpugraph.estimator.tpu_config",
+    "StochasticGradientDescentParameters": "tpugraph.estimator.embeddings",
+    "TableConfig": "tpugraph.estimator.embeddings",
+    "TPUClusterResolver": "tpugraph.estimator.cluster",
+    "TPUConfig": "tpugraph.estimator.run_config",
     "TPUEstimator": "tpugraph.estimator.tpu_estimator",
     "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
     "TrainSpec": "tpugraph.estimator.train_and_evaluate",
-    "WarmStartSettings": "tpugraph.estimator.warm_start",
+    "WarmStartSettings": "tpugraph.estimator.checkpoints",
     "check": "tpugraph.compiler.tpu_check",
     "compare": "tpugraph.testing.tensor_comparison",
     "convert": "tpugraph.compiler",

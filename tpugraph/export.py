@@ -2,7 +2,7 @@
 
 from tensorflow.python.saved_model.model_utils.export_output import EvalOutput, ExportOutput
 
-from tpugraph.estimator.export_types import (
+from tpugraph.estimator.exporting import (
     ClassificationOutput,
     PredictOutput,
     RegressionOutput,

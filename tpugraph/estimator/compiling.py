@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.estimator.metric_ops import flat
+from tpugraph.estimator.specs import flat_metrics
 from tpugraph.estimator.tracing import Traced
 from tpugraph.support.errors import ArgumentError, ShapeError, TpuGraphError
 from tpugraph.tpu.program import Program
@@ -83,8 +83,8 @@ def compile_beside(
 
 
 def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Of each metric the names of its value and of its update op; see :func:`~tpugraph.estimator.metric_ops.flat`."""
-    return {key: (str(value.name), str(update.name)) for key, (value, update) in flat(metrics).items()}
+    """Of each metric the names of its value and of its update op; see :func:`~tpugraph.estimator.specs.flat_metrics`."""
+    return {key: (str(value.name), str(update.name)) for key, (value, update) in flat_metrics(metrics).items()}
 
 
 def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:

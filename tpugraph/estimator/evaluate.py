@@ -9,19 +9,33 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.compiling import metric_names
-from tpugraph.estimator.hooks import LoopHooks
-from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks
 from tpugraph.estimator.input_faults import explained
-from tpugraph.estimator.metric_ops import count_steps, eval_step, flat, together
-from tpugraph.estimator.models import CoresModel
-from tpugraph.estimator.plain_session import HookedRuns, PlainModel
+from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.estimator.specs import flat_metrics, regrouped
 from tpugraph.estimator.tracing import Traced
 from tpugraph.runtime.event_files import Events
 from tpugraph.support.errors import ArgumentError, RunError
 from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
+
+
+def eval_step() -> Any:
+    """The variable of the current graph that counts the batches of an evaluation, which hooks look at."""
+    known = tf1.get_collection(tf1.GraphKeys.EVAL_STEP)
+    if known:
+        return known[0]
+    with tf1.variable_scope(tf1.get_variable_scope(), use_resource=True):
+        return tf1.get_variable("eval_step", [], tf.int64, tf1.zeros_initializer(), trainable=False,
+                                collections=[tf1.GraphKeys.LOCAL_VARIABLES, tf1.GraphKeys.EVAL_STEP])  # fmt: skip
+
+
+def count_steps(session: Any, steps: int) -> None:
+    """Let the variable of :func:`eval_step` have a value in a session."""
+    given = eval_step().initializer
+    session.run(given, {given.inputs[1]: np.int64(steps)})
 
 
 def check_names(traced: Traced) -> None:
@@ -43,7 +57,7 @@ def add_metrics(traced: Traced) -> None:
     """
     check_names(traced)
     with traced.graph.as_default():
-        metrics = {**flat(traced.spec.eval_metric_ops), "loss": tf1.metrics.mean(traced.spec.loss)}
+        metrics = {**flat_metrics(traced.spec.eval_metric_ops), "loss": tf1.metrics.mean(traced.spec.loss)}
         update = tf.group(*(pair[1] for pair in metrics.values()), tf1.assign_add(eval_step(), 1))
         values = {key: pair[0] for key, pair in metrics.items()}
         traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
@@ -99,7 +113,7 @@ def evaluate_on_cores(
         raise RunError("a hook stopped the evaluation before its first batch", origin=traced.source)
     if steps is not None and result.steps < steps:
         say(f"the data ended after {result.steps:,} of {steps:,} batches")
-    found = {**together(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
+    found = {**regrouped(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
     done = f"{counted(result.examples, 'example')} in {_batches(result.steps)} on {_cores(session.num_replicas)}"
     return _report(folder, traced, found, done, checkpoint)
 
@@ -162,7 +176,9 @@ def evaluate(
     except tf.errors.OutOfRangeError as error:
         raise _reads_a_batch(model.traced, values) from error
     runs.end()
-    return _report(folder, model.traced, together(model.traced.spec.eval_metric_ops, found), _batches(done), checkpoint)
+    return _report(
+        folder, model.traced, regrouped(model.traced.spec.eval_metric_ops, found), _batches(done), checkpoint
+    )
 
 
 def _reads_a_batch(traced: Traced, values: dict[str, Any]) -> ArgumentError:

@@ -1,25 +1,361 @@
-"""Exporting: a trained model, traced for serving or evaluation, goes to disk."""
+"""Export: receivers, export outputs, and the SavedModel of a trained model."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import one_of
 from tpugraph.estimator.context import Batches
-from tpugraph.estimator.modes import ModeKeys
-from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.saved_model_writing import signatures_of, write
+from tpugraph.estimator.specs import ModeKeys, flat_metrics
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion, model_fn_inference_on_tpu
-from tpugraph.estimator.tracing import Request, trace_model, trace_serving
-from tpugraph.support.errors import ArgumentError
+from tpugraph.estimator.tracing import Request, Traced, trace_model, trace_serving
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
+
+
+class _Receiver(NamedTuple):
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Any = None
+
+
+class ServingInputReceiver(_Receiver):
+    """What a serving input function returns.
+
+    Args:
+        features: a dict of tensors for the model; it gets a tensor as a dict too, under the key ``feature``.
+        receiver_tensors: the tensor, or dict of tensors, that is fed.
+        receiver_tensors_alternatives: other tensors, or dicts of them, that may be fed instead, by a name: the model has
+            a signature ``name:output`` for each.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = True
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
+    ) -> ServingInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        others = {} if receiver_tensors_alternatives is None else receiver_tensors_alternatives
+        if not isinstance(others, Mapping):
+            raise ArgumentTypeError(f"receiver_tensors_alternatives must be a dict, but is {others!r}")
+        given = {"feature": features} if tf.is_tensor(features) and cls._named_features else features
+        received, *more = (_named(fed) for fed in (receiver_tensors, *others.values()))
+        everything = [
+            *((None, t) for t in tf.nest.flatten(given)),
+            *(pair for fed in (received, *more) for pair in fed.items()),
+        ]
+        for key, value in everything:
+            if not tf.is_tensor(value):
+                raise ArgumentTypeError(f"ServingInputReceiver: {key or 'features'} must be a tensor, but is {value!r}")
+        return super().__new__(cls, given, received, dict(zip(others, more, strict=True)))
+
+
+class TensorServingInputReceiver(ServingInputReceiver):
+    """What a serving input function returns for a model whose features are one tensor, which the model gets as it is.
+
+    Args:
+        features: the tensor.
+        receiver_tensors: see :class:`ServingInputReceiver`.
+        receiver_tensors_alternatives: see :class:`ServingInputReceiver`.
+
+    Raises:
+        ArgumentTypeError: something else than a tensor (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = False
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
+    ) -> TensorServingInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        if not tf.is_tensor(features):
+            raise ArgumentTypeError(f"TensorServingInputReceiver: features must be a tensor, but is {features!r}")
+        made = super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
+        assert isinstance(made, TensorServingInputReceiver)
+        return made
+
+
+class _Supervised(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: Any
+
+
+class SupervisedInputReceiver(_Supervised):
+    """What an input receiver function returns for a model that is exported for training or evaluation.
+
+    Args:
+        features: a tensor or a dict of tensors for the model.
+        labels: a tensor or a dict of tensors for the model.
+        receiver_tensors: the tensor, or dict of tensors, that is fed.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        for name, part in (("features", features), ("labels", labels), ("receiver_tensors", receiver_tensors)):
+            for value in tf.nest.flatten(part):
+                if not tf.is_tensor(value):
+                    raise ArgumentTypeError(f"SupervisedInputReceiver: {name} must be tensors, but has {value!r}")
+        return super().__new__(cls, features, labels, _named(receiver_tensors))
+
+
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """What an input receiver function returns for a model that is exported for training or evaluation without labels.
+
+    Args:
+        features: see :class:`ServingInputReceiver`.
+        receiver_tensors: see :class:`ServingInputReceiver`.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = False
+
+    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        made = super().__new__(cls, features, receiver_tensors)
+        assert isinstance(made, UnsupervisedInputReceiver)
+        return made
+
+
+def _named(fed: Any) -> dict[str, Any]:
+    return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
+
+
+class PredictOutput(NamedTuple):
+    """Answers that are named tensors."""
+
+    outputs: Any
+
+
+class ClassificationOutput(NamedTuple):
+    """Answers that are scores of classes, names of classes, or both."""
+
+    scores: Any = None
+    classes: Any = None
+
+
+class RegressionOutput(NamedTuple):
+    """Answers that are numbers."""
+
+    value: Any
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input function whose features are fed as they are.
+
+    Args:
+        features: example tensors, or tensor specs, by name; their first dimension is the batch.
+        default_batch_size: its size; open when None.
+    """
+
+    def receive() -> ServingInputReceiver:
+        fed = {}
+        for name, example in features.items():
+            shape = tf.TensorShape(example.shape).as_list()
+            fed[name] = tf1.placeholder(example.dtype, [default_batch_size, *shape[1:]], name=name)
+        return ServingInputReceiver(dict(fed), fed)
+
+    return receive
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input function that is fed serialised ``tf.train.Example`` protos under the name ``examples``.
+
+    Args:
+        feature_spec: what ``tf.io.parse_example`` takes.
+        default_batch_size: how many are fed; open when None.
+    """
+
+    def receive() -> ServingInputReceiver:
+        serialized = tf1.placeholder(tf.string, [default_batch_size], name="input_example_tensor")
+        return ServingInputReceiver(tf.io.parse_example(serialized, dict(feature_spec)), {"examples": serialized})
+
+    return receive
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """An input receiver function whose features and labels are fed as they are.
+
+    Args:
+        features: an example tensor, or examples or tensor specs by name; their first dimension is the batch.
+        labels: the same of the labels.
+        default_batch_size: its size; open when None.
+
+    Raises:
+        ArgumentError: a feature and a label have the same name (a ``ValueError``).
+    """
+    parts = [
+        part if isinstance(part, Mapping) else {name: part} for name, part in (("input", features), ("label", labels))
+    ]
+    if shared := set(parts[0]) & set(parts[1]):
+        raise ArgumentError(f"features and labels are both called {sorted(shared)}", fix="rename one of them")
+    shapes = [{name: (tf.TensorShape(e.shape).as_list()[1:], e.dtype) for name, e in part.items()} for part in parts]
+
+    def receive() -> SupervisedInputReceiver:
+        fed = [
+            {
+                name: tf1.placeholder(kind, [default_batch_size, *shape], name=name)
+                for name, (shape, kind) in part.items()
+            }
+            for part in shapes
+        ]
+        ours, theirs = (
+            tensors if isinstance(part, Mapping) else next(iter(tensors.values()))
+            for part, tensors in zip((features, labels), fed, strict=True)
+        )
+        return SupervisedInputReceiver(ours, theirs, {**fed[0], **fed[1]})
+
+    return receive
+
+
+_METHOD = {ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "training"}
+
+
+def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
+    """The signatures of a served model; the predictions are the default one where the model gives no export outputs.
+
+    One that serving does not know, as a classification of anything but serialised examples, is left out, and a line says
+    why.
+
+    Raises:
+        ArgumentError: several export outputs and none is the default, or none that can be served.
+        ArgumentTypeError: an export output of another kind.
+    """
+    default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    outputs = outputs or {default: PredictOutput(predictions)}
+    if default not in outputs:
+        if len(outputs) > 1:
+            raise ArgumentError(
+                f"none of the export_outputs {sorted(outputs)} is the default", fix=f"name it '{default}'"
+            )
+        outputs = {**outputs, default: next(iter(outputs.values()))}
+    every = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
+    for other, fed in receiver.receiver_tensors_alternatives.items():
+        every.update({f"{other}:{name}": (fed, output) for name, output in outputs.items()})
+    refused = {name: why for name, (fed, output) in every.items() if (why := _why_not(fed, output))}
+    for name, why in refused.items():
+        say(f"warning: the signature '{name}' is left out: {why}")
+    if len(refused) == len(every):
+        raise ArgumentError(f"none of the export_outputs {sorted(outputs)} can be served", fix="add a PredictOutput")
+    return {name: _signature(fed, output) for name, (fed, output) in every.items() if name not in refused}
+
+
+def _why_not(fed: dict[str, Any], output: Any) -> str:
+    """Why a classification or regression cannot be served; "" where it can."""
+    if isinstance(output, ClassificationOutput):
+        answers = {"classes": (output.classes, tf.string), "scores": (output.scores, tf.float32)}
+    elif isinstance(output, RegressionOutput):
+        answers = {"value": (output.value, tf.float32)}
+    else:
+        return ""
+    kinds = [tensor.dtype for tensor in fed.values()]
+    if kinds != [tf.string]:
+        shown = ", ".join(f"'{key}' of {tensor.dtype.name}" for key, tensor in fed.items())
+        return f"it is fed one tensor of serialised examples (string), not {shown}"
+    wrong = [(key, t.dtype.name, kind.name) for key, (t, kind) in answers.items() if t is not None and t.dtype != kind]
+    return "; ".join(f"its {key} are {found}, but must be {kind}" for key, found, kind in wrong)
+
+
+def _signature(fed: dict[str, Any], output: Any) -> Any:
+    if isinstance(output, PredictOutput):
+        named = output.outputs if isinstance(output.outputs, Mapping) else {"output": output.outputs}
+        return tf1.saved_model.predict_signature_def(fed, dict(named))
+    examples = next(iter(fed.values()))
+    if isinstance(output, ClassificationOutput):
+        return tf1.saved_model.classification_signature_def(examples, output.classes, output.scores)
+    if isinstance(output, RegressionOutput):
+        return tf1.saved_model.regression_signature_def(examples, output.value)
+    raise ArgumentTypeError(f"an export output must be a PredictOutput, ClassificationOutput or RegressionOutput, "
+                            f"but is {output!r}")  # fmt: skip
+
+
+def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
+    """The signatures of an exported model: those of serving, or the one of training or evaluation with loss and metrics."""
+    spec = traced.spec
+    if mode == ModeKeys.PREDICT:
+        return signatures(receiver, spec.export_outputs, spec.predictions)
+    predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
+    outputs = {"loss": spec.loss, **{f"predictions/{key}": value for key, value in predictions.items()}}
+    for key, (value, update) in flat_metrics(spec.eval_metric_ops).items():
+        outputs |= {f"metrics/{key}/value": value, f"metrics/{key}/update_op": update}
+    tensors = {key: tensor for key, tensor in outputs.items() if tf.is_tensor(tensor)}
+    described = [
+        {key: tf1.saved_model.build_tensor_info(tensor) for key, tensor in part.items()}
+        for part in (receiver.receiver_tensors, tensors)
+    ]
+    return {mode: tf1.saved_model.build_signature_def(*described, f"tensorflow/supervised/{_METHOD[mode]}")}
+
+
+def write_saved_model(
+    made: Sequence[tuple[list[str], PlainModel, dict[str, Any]]], base: str, assets: Any, *, as_text: bool
+) -> str:
+    """Write a SavedModel into a new folder below ``base`` that has the time as its name; returns that folder.
+
+    The folder appears under its name when it is complete.
+
+    Args:
+        made: of each graph its tags, the model, and its signatures; the first one's session has the variables' values.
+        base: the folder.
+        assets: files to put beside the model: name there to path here.
+        as_text: write the graphs as text.
+    """
+    stamp = int(time.time())
+    while Path(base, str(stamp)).exists():
+        stamp += 1
+    final, temporary = os.path.join(base, str(stamp)), os.path.join(base, f"temp-{stamp}")
+    builder = tf1.saved_model.Builder(temporary)
+    for tags, model, signature_map in made:
+        with model.traced.graph.as_default():
+            given = {
+                "signature_def_map": signature_map,
+                "assets_collection": tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
+                "main_op": model.traced.scaffold.local_init_op,
+                "saver": model.traced.scaffold.saver,
+                "strip_default_attrs": True,
+            }
+            if model is made[0][1]:
+                builder.add_meta_graph_and_variables(model.session, tags, **given)
+            else:
+                builder.add_meta_graph(tags, **given)
+    builder.save(as_text)
+    for name, source in (assets or {}).items():
+        target = Path(temporary, "assets.extra", name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+    os.rename(temporary, final)
+    return final
+
+
 _TAGS = {ModeKeys.PREDICT: "serve", ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "train"}
 
 
@@ -93,7 +429,7 @@ def export_trained(
             made.extend([([tag, "tpu"], *found)] if found is not None else [])
         with made[0][1].traced.graph.as_default():
             made[0][1].traced.scaffold.saver.restore(made[0][1].session, checkpoint)
-        return write(made, os.fsdecode(base), assets, as_text=as_text)
+        return write_saved_model(made, os.fsdecode(base), assets, as_text=as_text)
     finally:
         for _, model, _ in made:
             model.close()

@@ -1,14 +1,18 @@
-"""From what an input function returns to the features and labels of one core's batch."""
+"""The input pipeline: what an input function returns becomes batches of the rows that are read."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.util import deprecation
 
+from tpugraph import ops
 from tpugraph.estimator.context import Batches
-from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.run_config import InputPipelineConfig
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -247,3 +251,146 @@ def _axes(element: Any, batch_axis: Any) -> list[int]:
     if len(axes) != len(tf.nest.flatten(element)):
         raise ArgumentError(f"batch_axis {batch_axis!r} does not fit the {len(element)} parts that input_fn returns")
     return axes
+
+
+_FOR_EVER = 2**62
+
+
+def as_tensors(returned: Any) -> Any:
+    """The same structure, with the numbers and arrays in it as tensors.
+
+    Raises:
+        ArgumentTypeError: it names a value that is no tensor and cannot be one.
+    """
+    return tf.nest.map_structure(_as_tensor, returned)
+
+
+def _as_tensor(value: Any) -> Any:
+    if value is None or tf.is_tensor(value):
+        return value
+    if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
+        return tf.convert_to_tensor(value)
+    raise ArgumentTypeError(
+        f"input_fn must return a tf.data.Dataset or tensors, but returned {value!r} ({type(value).__name__})",
+        fix="tf.data.Dataset.from_tensor_slices(...).batch(params['batch_size'])",
+    )
+
+
+def dataset_of(tensors: Any) -> Any:
+    """A Dataset whose elements are what the tensors are in one run after the other, in the graph of the tensors.
+
+    It ends where a run finds the end of the data that the tensors read. Iterators and tables stay where they are, in the
+    graph, and are initialised with its tables.
+
+    Args:
+        tensors: features, or (features, labels).
+
+    Returns:
+        None where the tensors come from queues or are fed, so that they cannot be made by a Dataset.
+    """
+    flat = [tensor for tensor in tf.nest.flatten(tensors, expand_composites=True) if tensor is not None]
+    made = _made_by([tensor.op for tensor in flat])
+    held = _held(made)
+    if any(op.type in ops.QUEUES | ops.PLACEHOLDERS for op in (*made, *(tensor.op for tensor in held))):
+        return None
+    if any(tensor.dtype._is_ref_dtype for tensor in held):
+        return None
+    definition = _definition(made)
+
+    def run(number: Any) -> Any:
+        del number
+        graph = tf1.get_default_graph()
+        known = {tensor.name: graph.capture(tensor) for tensor in held}
+        found = tf.graph_util.import_graph_def(definition, known, [tensor.name for tensor in flat], name="input")
+        values = iter(found)
+        filled = [None if t is None else next(values) for t in tf.nest.flatten(tensors, expand_composites=True)]
+        return tf.nest.pack_sequence_as(tensors, filled, expand_composites=True)
+
+    with deprecation.silence():  # only this kind of map ends with the data that its function reads
+        return tf1.data.Dataset.range(_FOR_EVER).map_with_legacy_function(run)
+
+
+def _made_by(ends: list[Any]) -> list[Any]:
+    """The ops that run for each element: all before the ends, up to iterators, tables and variables."""
+    seen, stack = dict.fromkeys(ends), list(ends)
+    while stack:
+        op = stack.pop()
+        before = [tensor.op for tensor in op.inputs if not _is_handle(tensor)]
+        for producer in (*before, *op.control_inputs):
+            if producer not in seen:
+                seen[producer] = None
+                stack.append(producer)
+    return list(seen)
+
+
+def _held(made: list[Any]) -> list[Any]:
+    """The handles of iterators, tables and variables that ops read."""
+    return list({tensor.name: tensor for op in made for tensor in op.inputs if _is_handle(tensor)}.values())
+
+
+def _is_handle(tensor: Any) -> bool:
+    return tensor.dtype == tf.resource or bool(tensor.dtype._is_ref_dtype)
+
+
+def _definition(made: list[Any]) -> Any:
+    graph = made[0].graph
+    whole = graph.as_graph_def(add_shapes=True)
+    names = {op.name for op in made}
+    kept = tf1.GraphDef(versions=whole.versions, library=whole.library)
+    for node in whole.node:
+        if node.name in names:
+            kept.node.add().CopyFrom(node)
+            kept.node[-1].attr.pop("_class", None)  # what it is placed beside may not be in this part
+    return kept
+
+
+def check_partition(dims: Sequence[Any], features: Any, labels: Any, cores_per_replica: int) -> None:
+    """Check how the input is to be split over the cores of a replica.
+
+    Args:
+        dims: for the features, and for the labels where there are two: None, or a structure like theirs whose leaves say
+            into how many parts each dimension is split, or None.
+        features: what the model function gets.
+        labels: that of the labels, or None.
+        cores_per_replica: cores that a replica spans.
+
+    Raises:
+        ArgumentError: other names or another structure than the input's, or parts that do not make up a replica.
+    """
+    for index, (part, what) in enumerate(((features, "feature"), (labels, "label"))):
+        if index < len(dims) and part is not None and dims[index] is not None:
+            for tensor, parts in _pairs(index, dims[index], part, what):
+                _check_parts(tensor, parts, cores_per_replica)
+
+
+def _pairs(index: int, dims: Any, part: Any, what: str) -> Iterator[tuple[Any, Any]]:
+    """The tensors of a part of the input, each with the parts of its dimensions."""
+    name = f"TPUConfig.input_partition_dims[{index}]"
+    if not isinstance(part, Mapping) and not isinstance(dims, Mapping):
+        yield part, dims
+        return
+    if not isinstance(dims, Mapping) or not isinstance(part, Mapping) or set(dims) != set(part):
+        raise ArgumentError(f"{name} mismatched {what} keys: {dims!r} for {part!r}")
+    for key in part:
+        if isinstance(part[key], Mapping) != isinstance(dims[key], Mapping):
+            raise ArgumentError(
+                f"{name} mismatched the structure of {what}s. '{key}' is {dims[key]!r} for {part[key]!r}"
+            )
+        yield from _pairs(index, dims[key], part[key], what)
+
+
+def _check_parts(tensor: Any, parts: Any, cores_per_replica: int) -> None:
+    if parts is None:
+        return
+    if any(count < 1 for count in parts):
+        raise ArgumentError(f"All input partition dims must be >= 1. They are {list(parts)}")
+    if math.prod(parts) not in (1, cores_per_replica):
+        raise ArgumentError(
+            "The product of each input partition dim should equal to num_cores_per_replica. "
+            f"{list(parts)} make {math.prod(parts)}, but num_cores_per_replica is {cores_per_replica}"
+        )
+    rank = tf.TensorShape(tensor.shape).rank
+    if rank is not None and rank != len(parts):
+        raise ArgumentError(
+            f"Input partition dims must have the same number of dimensions as the tensor: {list(parts)} for {tensor.shape}"
+        )

@@ -16,10 +16,9 @@ from tf_keras.src.optimizers import convert_to_legacy_optimizer
 from tf_keras.src.optimizers.optimizer_v1 import TFOptimizer
 
 from tpugraph.estimator.arguments import one_of
-from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 

@@ -4,25 +4,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.compiling import compile_beside
-from tpugraph.estimator.held_rows import may_hold
+from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, by_batch
-from tpugraph.estimator.host_session import HostSession
-from tpugraph.estimator.input_tracing import trace_input
-from tpugraph.estimator.modes import ModeKeys
-from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.tpu_config import loop_length
-from tpugraph.estimator.tracing import Fed, Request, Traced, trace_model
+from tpugraph.estimator.run_config import RunConfig, loop_length
+from tpugraph.estimator.specs import ModeKeys
+from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
+from tpugraph.ir.session_config import guarded
+from tpugraph.runtime.checkpoints.whole import read_checked
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.support.errors import CheckpointError, ConversionError, RolesError
 from tpugraph.tpu.program import Program
+
+tf1 = tf.compat.v1
+
+_SIZES = 64
+"""Elements of a constant that may be sizes: those of larger ones are data."""
+
+_SIMPLE = 64
+"""The largest whole number that a size is thought to be multiplied or divided by."""
+
+
+def may_hold(operation: Any, rows: int) -> bool:
+    """Whether an operation has a multiple of the number of rows, one more or less, a part or a root of it in an attribute.
+
+    It errs on the side of yes; no is said where no constant, shape or number has anything to do with the rows.
+    """
+    attributes = [value for name, value in operation.node_def.attr.items() if not name.startswith("_")]
+    return any(_numbers_hold(_numbers(v), rows, near=v.WhichOneof("value") == "tensor") for v in attributes)
+
+
+def _numbers(value: Any) -> Any:
+    """The numbers in an attribute, those of shapes among them."""
+    kind = value.WhichOneof("value")
+    if kind == "i":
+        return np.asarray([value.i])
+    if kind == "shape":
+        return np.asarray([dim.size for dim in value.shape.dim])
+    if kind == "list":
+        return np.asarray([*value.list.i, *(dim.size for shape in value.list.shape for dim in shape.dim)])
+    if kind != "tensor":
+        return np.zeros(0)
+    array = tf.make_ndarray(value.tensor)
+    small = array.size <= _SIZES and array.dtype.kind in "iuf"
+    return np.asarray([*array.shape, *(array.ravel() if small else ())])
+
+
+def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
+    """Whether numbers may be made of the rows; of a constant, those beside a multiple of them as well."""
+    found = np.abs(np.asarray(numbers, np.float64))
+    found = found[np.isfinite(found) & (found > 0)]
+    whole = found == np.round(found)
+    beside = (0, 1, rows - 1) if near else (0,)
+    if np.any((found[whole] >= rows - 1) & np.isin(found[whole] % rows, beside)):
+        return True
+    parts = found[~whole]
+    tried = (parts * rows, parts / rows, parts**2 * rows, parts**2 / rows, np.exp(np.minimum(parts, 50)) / rows)
+    return any(bool(np.any(_is_simple(part))) for part in tried)
+
+
+def _is_simple(numbers: Any) -> Any:
+    """Which numbers are small whole ones, or one of those under one, but for rounding."""
+    either = np.maximum(numbers, 1 / np.maximum(numbers, 1e-300))
+    return (either < _SIMPLE + 0.5) & (np.abs(either - np.round(either)) < 1e-5 * either)
+
+
+class PlainModel:
+    """A traced model with an open session; it is used again while its input stays the same.
+
+    Args:
+        traced: the model.
+        fingerprint: that of its input.
+        config: a ``tf.compat.v1.ConfigProto``, or None.
+
+    Attributes:
+        turn: how often the model was started; who started earlier must not go on.
+    """
+
+    def __init__(self, traced: Traced, fingerprint: bytes, config: Any = None) -> None:
+        self.traced = traced
+        self.fingerprint = fingerprint
+        self.turn = 0
+        with traced.graph.as_default():
+            traced.scaffold.finalize()
+        self.session = tf1.Session(graph=traced.graph, config=guarded(config))
+
+    def start(self, checkpoint: str | None) -> None:
+        """Open the input, and give the variables the values of a checkpoint; first values where it is None.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged, or does not have the model's variables.
+        """
+        self.turn += 1
+        scaffold = self.traced.scaffold
+        with self.traced.graph.as_default():
+            if checkpoint is None:
+                self.session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+                if scaffold.init_fn is not None:
+                    scaffold.init_fn(self.session)
+            else:
+                self._restore(checkpoint)
+            self.session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+
+    def _restore(self, checkpoint: str) -> None:
+        read_checked(Path(checkpoint))
+        try:
+            self.traced.scaffold.saver.restore(self.session, checkpoint)
+        except (tf.errors.OpError, ValueError) as error:
+            words = next(line for line in str(error).splitlines() if line.strip())
+            raise CheckpointError(
+                f"the checkpoint '{checkpoint}' does not match the model: {words[:300]}",
+                origin=self.traced.source,
+                fix="take the checkpoint of this model",
+            ) from error
+
+    def close(self) -> None:
+        """Close the session."""
+        self.turn += 1
+        self.session.close()
+
 
 _TIMED_LOOP = 100
 """Batches of a loop whose length is a time: evaluation and prediction do not measure their pace."""

@@ -13,14 +13,11 @@ import tensorflow as tf
 from tpugraph.estimator import inputs
 from tpugraph.estimator.arguments import instance
 from tpugraph.estimator.context import batches
-from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.requests import Requests
-from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
-from tpugraph.estimator.tpu_estimator import TPUEstimator
-from tpugraph.estimator.tracing import Request
-from tpugraph.estimator.tracing_rules import tensorflow_1_graphs
+from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
+from tpugraph.estimator.specs import ModeKeys
+from tpugraph.estimator.tpu_estimator import Requests, TPUEstimator
+from tpugraph.estimator.tracing import Request, tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
 from tpugraph.ir.session_config import guarded
 

@@ -8,10 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.compiling import SINGLE, prediction_name
-from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.hooks import HookedRuns, LoopHooks
 from tpugraph.estimator.input_faults import explained
-from tpugraph.estimator.models import CoresModel
-from tpugraph.estimator.plain_session import HookedRuns, PlainModel
+from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
 _MOST_BATCHES = 32

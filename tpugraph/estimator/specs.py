@@ -1,4 +1,4 @@
-"""EstimatorSpec and TPUEstimatorSpec: what a model function hands back."""
+"""ModeKeys, EstimatorSpec and TPUEstimatorSpec: what a model function is called for and what it returns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,71 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpugraph.estimator import metric_ops
 from tpugraph.estimator.arguments import instance, one_of
 from tpugraph.estimator.host_call import called, hooks_of_call
-from tpugraph.estimator.modes import ALL_MODES, ModeKeys
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+
+tf1 = tf.compat.v1
+
+
+class ModeKeys:
+    """The values of ``mode`` that a model function sees; they are those of ``tf.estimator.ModeKeys``."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+ALL_MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+def metric_pairs(metrics: Any) -> dict[str, Any]:
+    """The ``eval_metric_ops`` of a spec as pairs of a value, or a tuple of values, and an update op.
+
+    A metric object of ``tf_keras`` gives its result and the update that it was called for; its variables begin anew with the
+    local ones.
+
+    Raises:
+        ArgumentTypeError: something that is no metric.
+    """
+    if metrics is None:
+        return {}
+    instance("eval_metric_ops", metrics, Mapping, what="a dict")
+    return {key: _pair(key, value) for key, value in metrics.items()}
+
+
+def _pair(key: str, metric: Any) -> Any:
+    if isinstance(metric, tuple) and len(metric) == 2:
+        return metric
+    updates = getattr(metric, "updates", None)
+    if not updates or not callable(getattr(metric, "result", None)):
+        raise ArgumentTypeError(
+            f"eval_metric_ops: '{key}' must be a pair (value tensor, update op), but is {metric!r}",
+            fix="a function of tf.compat.v1.metrics returns such a pair; a metric of tf_keras must have been called",
+        )
+    known = {id(variable) for variable in tf1.local_variables()}
+    for variable in metric.variables:
+        if id(variable) not in known:
+            tf1.add_to_collection(tf1.GraphKeys.LOCAL_VARIABLES, variable)
+    return metric.result(), updates[0]
+
+
+def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The same metrics with one value each: those of a tuple are called ``name/0``, ``name/1`` and so on."""
+    found = {}
+    for key, (value, update) in metrics.items():
+        parts = {f"{key}/{i}": part for i, part in enumerate(value)} if isinstance(value, tuple) else {key: value}
+        found.update({name: (part, update) for name, part in parts.items()})
+    return found
+
+
+def regrouped(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found of flat metrics, with tuples as tuples again; other names stay."""
+    values = dict(found)
+    for key, (value, _) in metrics.items():
+        if isinstance(value, tuple):
+            values[key] = tuple(values.pop(f"{key}/{i}") for i in range(len(value)))
+    return values
 
 
 class _EstimatorSpec(NamedTuple):
@@ -63,7 +123,7 @@ class EstimatorSpec(_EstimatorSpec):
             instance("scaffold", given.scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
         return given._replace(
             **checked,
-            eval_metric_ops=metric_ops.checked(given.eval_metric_ops),
+            eval_metric_ops=metric_pairs(given.eval_metric_ops),
             training_chief_hooks=hooks_of("training_chief_hooks", given.training_chief_hooks),
         )
 

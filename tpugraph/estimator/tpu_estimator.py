@@ -1,38 +1,299 @@
-"""TPUEstimator: trains a model function on cores, from the same arguments as ``tf.contrib.tpu.TPUEstimator``."""
+"""TPUEstimator: trains a model function on cores, with the arguments of tf.contrib.tpu.TPUEstimator."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from tpugraph.estimator import predict as predict_only
 from tpugraph.estimator.arguments import instance, one_of, whole
-from tpugraph.estimator.context import as_dict, check_keys
-from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
-from tpugraph.estimator.estimator_state import EstimatorState
+from tpugraph.estimator.checkpoints import check_listeners, passed_over, settings_of
+from tpugraph.estimator.cluster import refuse_to_train
+from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
+from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
-from tpugraph.estimator.exporting import export_trained, exports_of
-from tpugraph.estimator.input_tracing import trace_input
-from tpugraph.estimator.modes import ALL_MODES, ModeKeys
-from tpugraph.estimator.nan_blame import blamed
-from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
-from tpugraph.estimator.plain_training import train_plain
+from tpugraph.estimator.exporting import Exports, export_trained, exports_of
+from tpugraph.estimator.models import Models, PlainModel
+from tpugraph.estimator.nan_replay import blamed
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.requests import Requests
-from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.saving import check_listeners
-from tpugraph.estimator.specs import hooks_of
-from tpugraph.estimator.stop_criterion import Goal, goal_of
-from tpugraph.estimator.tf_config import refuse_to_train
+from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
+from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
-from tpugraph.estimator.tracing import trace_model
-from tpugraph.estimator.train import Training
+from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
+from tpugraph.estimator.train import Cores, Goal, NanLossDuringTrainingError, Training, goal_of, train_plain
 from tpugraph.estimator.user_functions import check_model_fn
-from tpugraph.runtime.checkpoints.checkpoint_folder import collect
+from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
-from tpugraph.support.errors import ArgumentError
+from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
+from tpugraph.support.errors import ArgumentError, CheckpointError
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of one estimator.
+
+    Attributes:
+        model_fn: the model function.
+        params: the user's params.
+        config: the run configuration.
+        use_tpu: whether there are cores.
+        eval_on_tpu: whether evaluation uses them.
+        batch_sizes: the global batch of each mode, or None.
+        batch_axis: of each part of the input the dimension of its batch, or None.
+        embeddings: the tables that are kept apart on cores, or None.
+    """
+
+    model_fn: Callable[..., Any]
+    params: Any
+    config: RunConfig
+    use_tpu: bool
+    eval_on_tpu: bool
+    batch_sizes: Mapping[str, int | None]
+    batch_axis: Any = None
+    embeddings: EmbeddingConfigSpec | None = None
+
+    @property
+    def endless(self) -> bool:
+        """Whether training may go on to the end of the data, with no number of steps given."""
+        return not self.use_tpu
+
+    def check(self) -> None:
+        """Check what must be right before anything is asked for.
+
+        Raises:
+            ArgumentError: a batch size, or cores per replica, that cannot be (a ``ValueError``).
+            ArgumentTypeError: a batch size that is no whole number (a ``TypeError``).
+        """
+        if not self.use_tpu:
+            if not self.eval_on_tpu:
+                say("warning: eval_on_tpu has no effect with use_tpu=False")
+            return
+        check_batch_size(ModeKeys.TRAIN, self.batch_sizes[ModeKeys.TRAIN])
+        for name, mode in (("eval_batch_size", ModeKeys.EVAL), ("predict_batch_size", ModeKeys.PREDICT)):
+            if self.batch_sizes[mode] is not None:
+                whole(name, self.batch_sizes[mode], least=1)
+        self._check_cores_per_replica()
+        if self.embeddings is not None:
+            self._check_embeddings(self.embeddings)
+
+    def _check_embeddings(self, embeddings: EmbeddingConfigSpec) -> None:
+        embeddings.check_tables()
+        mode = self.config.tpu_config.per_host_input_for_training
+        if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
+            raise ArgumentError(
+                f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
+                fix="per_host_input_for_training=True",
+            )
+
+    def _check_cores_per_replica(self) -> None:
+        config, spanned = self.config.tpu_config, self._cores_per_replica
+        if spanned == 1:
+            return
+        mode = config.per_host_input_for_training
+        if mode == InputPipelineConfig.PER_SHARD_V1:
+            raise ArgumentError(
+                "Model parallelism only supports input per host, "
+                f"but num_cores_per_replica is {spanned} with input per core (PER_SHARD_V1)",
+                fix="per_host_input_for_training=True",
+            )
+        if spanned > CORES_OF_A_HOST and mode != InputPipelineConfig.PER_HOST_V2:
+            raise ArgumentError(
+                "Except the PER_HOST_V2 mode, the num of cores required by model parallelism specified by "
+                "TPUConfig.num_cores_per_replica should be less than or equal to the num_cores_per_host. "
+                f"num_cores_per_replica: {spanned}, num_cores_per_host: {CORES_OF_A_HOST}"
+            )
+        say(f"note: the {spanned} cores of a replica compute it as one: no mesh splits it")
+
+    @property
+    def _cores_per_replica(self) -> int:
+        return self.config.tpu_config.num_cores_per_replica or 1
+
+    def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
+        """The request to trace the model in a mode.
+
+        Args:
+            input_fn: the input function.
+            mode: a ModeKeys value.
+            on_cores: False asks for the plain graph whatever the estimator says.
+
+        Raises:
+            ArgumentError: a batch that is missing, or does not divide by the cores (a ``ValueError``).
+        """
+        plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
+        mode_of_input = (
+            self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
+        )
+        whole = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, mode_of_input,
+                       self.batch_axis, embeddings=self.embeddings)  # fmt: skip
+
+    @property
+    def _asks_for_one_program(self) -> bool:
+        """Whether something is asked for that replicas do not have in common: shared tables, statistics of all rows."""
+        config = self.config.tpu_config
+        return self.embeddings is not None or bool(config.shard_tables) or config.batch_norm == "global"
+
+    def _input_mode(self, mode: str) -> int:
+        """How the input of a mode is read; beside training each host's batch is split, or each core's read."""
+        given: int = self.config.tpu_config.per_host_input_for_training
+        if mode == ModeKeys.TRAIN or given == InputPipelineConfig.PER_HOST_V2:
+            return given
+        return InputPipelineConfig.PER_HOST_V1
+
+    def _plan(self, mode: str, *, on_cores: bool) -> Batches:
+        if not on_cores:
+            return batches(mode, self.batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
+        hosts, given = self._hosts if mode == ModeKeys.TRAIN else 1, self.config.tpu_config
+        cores = given.num_shards or max(CORES_OF_A_HOST * hosts // self._cores_per_replica, 1)
+        if mode != ModeKeys.TRAIN and given.per_host_input_for_training == InputPipelineConfig.BROADCAST:
+            cores = 1  # each core would compute the same, of which one was read
+        return batches(mode, self.batch_sizes[mode], cores, self._input_mode(mode), hosts)
+
+    @cached_property
+    def _hosts(self) -> int:
+        """How many workers share the cores."""
+        workers, master = self.config.workers, self.config.master
+        return len(workers) if workers else reach(master, None).hosts if master else 1
+
+
+class Learnt:
+    """The checkpoints of an estimator."""
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and event files."""
+        raise NotImplementedError
+
+    def latest_checkpoint(self) -> str | None:
+        """The prefix of the newest whole checkpoint; None where there is none.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all are damaged.
+        """
+        found = newest(Path(self.model_dir), passed_over)
+        return None if found is None else str(found)
+
+    def get_variable_names(self) -> list[str]:
+        """The names of the variables in the newest checkpoint.
+
+        Raises:
+            ArgumentError: nothing is trained yet (a ``ValueError``).
+        """
+        return [name for name, _ in tf.train.list_variables(self._newest())]
+
+    def get_variable_value(self, name: str) -> Any:
+        """The value of a variable in the newest checkpoint, as a NumPy array.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or there is no such variable (a ``ValueError``).
+        """
+        newest = self._newest()
+        if name not in dict(tf.train.list_variables(newest)):
+            raise ArgumentError(f"there is no variable '{name}' in '{newest}'",
+                                fix=f"one of {', '.join(self.get_variable_names()[:5])}, ...")  # fmt: skip
+        return tf.train.load_variable(newest, name)
+
+    def _newest(self) -> str:
+        found = self.latest_checkpoint()
+        if found is None:
+            raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
+        return found
+
+    @property
+    def saved_step(self) -> int:
+        """The global step of the newest checkpoint; 0 where there is none.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        found = self.latest_checkpoint()
+        if found is None:
+            return 0
+        try:
+            return int(tf.train.load_variable(found, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+        except tf.errors.OpError as error:
+            raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
+
+
+class EstimatorState(Learnt):
+    """The folder, the configuration and the sessions of an estimator."""
+
+    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
+        """Take what is asked for, once it is checked."""
+        requests.check()
+        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
+        self._requests = replace(requests, config=self._config)
+        self._warm_start = settings_of(warm_start_from)
+        self._cores: Cores | None = None
+        self._models = Models(self._config)
+        self._exports = Exports()
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and event files."""
+        return str(self._config.model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """The run configuration, with the model_dir in use."""
+        return self._config
+
+    @property
+    def params(self) -> Any:
+        """A deep copy of the params."""
+        return copy.deepcopy(self._requests.params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The model function."""
+        return self._requests.model_fn
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """The folder of the event files of an evaluation."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    def close(self) -> None:
+        """Release the sessions that are kept for the next training; using the estimator again opens new ones."""
+        if self._cores is not None:
+            self._cores.close()
+            self._cores = None
+        self._models.close()
+
+    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
+        """The plain model of training, to see what went wrong."""
+        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
+        fed = trace_input(request)
+        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
+
+    def _model_on_cores(self, request: Request) -> Cores:
+        """The model with this input: the one at hand where the input is the same."""
+        fed = trace_input(request)
+        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
+            return self._cores
+        if self._cores is not None:
+            self._cores.close()
+        self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
+        return self._cores
+
+
+def _folder(model_dir: Any, configured: str | None) -> str:
+    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
+    if given is not None and configured is not None and given != configured:
+        raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
+    found = given or configured
+    if found is None:
+        found = tempfile.mkdtemp(prefix="tpugraph-")
+        say(f"model_dir is the temporary folder {found}")
+    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]
 
 
 class TPUEstimator(EstimatorState):

@@ -1,33 +1,172 @@
-"""Tracing: input_fn and model_fn become one plain graph, at the global batch or as one replica of several."""
+"""Traces input_fn and model_fn into one plain graph, at the global batch or as one of several replicas."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.platform import tf_logging
+from tensorflow.python.tpu import feature_column, feature_column_v2, tpu_function
 
 from tpugraph.analysis.step import EveryStep, InProcess
+from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
-from tpugraph.estimator.embedding_lookups import with_lookups
-from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
-from tpugraph.estimator.embedding_tables import in_use, kept_apart, train_tables
+from tpugraph.estimator.embeddings import EmbeddingConfigSpec, in_use, kept_apart, train_tables, with_lookups
 from tpugraph.estimator.host_call import leave_batches, leave_cores
-from tpugraph.estimator.modes import ModeKeys
-from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec, plain_spec
-from tpugraph.estimator.tensorflow_collectives import replicas
-from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.estimator.tracing_rules import OpenGraph, count_layers_anew, placed, tensorflow_1_graphs
-from tpugraph.estimator.user_functions import call_model_fn, name_of, takes, watched, with_extras
+from tpugraph.estimator.inputs import as_tensors, check_partition, dataset_of
+from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
+from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, plain_spec
+from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ops import OF_REPLICAS
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
+
+
+def count_layers_anew() -> None:
+    """Let Keras layers have the names in each trace that they had in the first, by which checkpoints know the variables.
+
+    Keras 3 numbers layers over the whole process, not per graph, and has no public way to begin anew.
+    """
+    reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
+    if reset is not None:
+        reset()
+
+
+class OpenGraph(tf.Graph):  # type: ignore[misc]
+    """A graph that stays open: the hooks of a second training may add to it."""
+
+    def finalize(self) -> None:
+        """A scaffold finalizes the graph that it is used with; this one is not closed by it."""
+
+
+@contextmanager
+def tensorflow_1_graphs() -> Iterator[None]:
+    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them; variables are resources.
+
+    TPUEstimator made resources of variables whatever the program had switched on or off, since nothing else runs on a TPU.
+    """
+    functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
+    tf1.disable_control_flow_v2()
+    tf1.enable_resource_variables()
+    try:
+        yield
+    finally:
+        if functional:
+            tf1.enable_control_flow_v2()
+        if not resources:
+            tf1.disable_resource_variables()
+
+
+@contextmanager
+def placed(config: RunConfig) -> Iterator[None]:
+    """Within the block ops are placed by the ``device_fn`` of the configuration, where it has one."""
+    if config.device_fn is None:
+        yield
+        return
+    with tf1.device(config.device_fn):
+        yield
+
+
+@contextmanager
+def replicas(count: int) -> Iterator[None]:
+    """Within the block a model is traced as one of so many replicas.
+
+    ``get_tpu_context().number_of_shards`` says how many; of one, ``cross_replica_sum`` gives its operand back, and
+    ``xla.replica_id`` is 0. Columns of ``tf.tpu.experimental`` look up variables of the model, as without a TPU.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(tpu_function.tpu_shard_context(count))
+        for module in (feature_column, feature_column_v2):
+            stack.enter_context(_replaced(module, "_is_running_on_cpu", lambda: True))
+        if count == 1:
+            # every public name of the sum calls this one
+            stack.enter_context(_replaced(gen_tpu_ops, "cross_replica_sum", _same))
+            stack.enter_context(_replaced(xla, "replica_id", _first))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Within the block an attribute is another function."""
+    before = getattr(owner, name)
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _first(name: str | None = None) -> Any:
+    return tf.constant(0, name=name or "replica_id")
+
+
+def _same(x: Any, group_assignment: Any = None, name: Any = None) -> Any:
+    del group_assignment
+    return tf.identity(x, name=name)
+
+
+_PASSING = frozenset({"metadata", "_output_shapes"})
+"""Attributes that differ from trace to trace and change nothing."""
+
+
+def fingerprint(graph_def: Any) -> bytes:
+    """A digest of a GraphDef; functions are known by the order in which they are called, not by their name.
+
+    A Python function in the graph has a token of its own in each trace, so a graph with one is never the same again.
+    """
+    copied = type(graph_def)()
+    copied.CopyFrom(graph_def)
+    functions = {function.signature.name: function for function in copied.library.function}
+    order: dict[str, str] = {}
+    digest = hashlib.sha256()
+    for node in copied.node:
+        digest.update(_canonical(node, functions, order))
+    done = 0
+    while done < len(order):  # a function's body may call more of them
+        function = functions[list(order)[done]]
+        done += 1
+        digest.update(str([(a.name, a.type) for a in function.signature.input_arg]).encode())
+        for node in function.node_def:
+            digest.update(_canonical(node, functions, order))
+        digest.update(str(sorted(function.ret.items())).encode())
+    return digest.digest()
+
+
+def _canonical(node: Any, functions: dict[str, Any], order: dict[str, str]) -> bytes:
+    node.ClearField("experimental_debug_info")
+    node.op = _known_as(node.op, functions, order)
+    for key in [key for key in node.attr if key in _PASSING]:
+        del node.attr[key]
+    for key in sorted(node.attr):
+        for called in _called(node.attr[key]):
+            called.name = _known_as(called.name, functions, order)
+    return bytes(node.SerializeToString(deterministic=True))
+
+
+def _known_as(name: str, functions: dict[str, Any], order: dict[str, str]) -> str:
+    if name not in functions:
+        return name
+    return order.setdefault(name, f"function_{len(order)}")
+
+
+def _called(value: Any) -> Iterator[Any]:
+    """The functions in an attribute, and in their own attributes."""
+    kind = value.WhichOneof("value")
+    found = [value.func] if kind == "func" else value.list.func if kind == "list" else ()
+    for function in found:
+        yield function
+        for inner in sorted(function.attr):
+            yield from _called(function.attr[inner])
 
 
 @dataclass(frozen=True)
@@ -261,3 +400,142 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
         )
         tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
     return scaffold
+
+
+def trace_input(request: Request) -> Fed:
+    """Call the input function in a new graph, as often and for as many rows as the input mode says.
+
+    Tensors become a Dataset, unless they come from queues: those cannot be split by the host, so that the function is called
+    once more, for the batch that the model is traced with; of one core's, core r of step t takes batch N t + r.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
+    """
+    plan = request.plan
+    found = _trace_input(request, plan.host)
+    if found is None:
+        found = _trace_input(request, request.rows)
+    assert found is not None
+    dims = request.config.tpu_config.input_partition_dims
+    if plan.cores and dims is not None:
+        check_partition(dims, found.features, found.labels, request.config.tpu_config.num_cores_per_replica)
+    return found
+
+
+def trace_training(request: Request, fed: Fed) -> Traced:
+    """Trace a model for training on cores: at the global batch, unless it combines its replicas itself.
+
+    A model function of TPUEstimator is called as one replica of several first, as its programs are written. Where it neither
+    combines the replicas nor asks which of them it is, it is called again, for the whole batch.
+
+    Args:
+        request: what to trace.
+        fed: its input.
+    """
+    plan = request.plan
+    request = replace(request, whole=request.whole or fed.at_global)
+    traced = trace_model(request, fed)
+    if request.whole or request.replicas == 1 or traced.replicated:
+        return traced
+    if (plan.whole or 0) % plan.cores:  # the same batch for each core, which one of them computes
+        plan = replace(plan, cores=1)
+    whole = replace(request, whole=True, plan=plan)
+    return trace_model(whole, trace_input(whole))
+
+
+def _trace_input(request: Request, rows: int | None) -> Fed | None:
+    """The input for ``rows``; None where it consists of queues' tensors that the host would have to split."""
+    plan, config = request.plan, request.config
+    graph = OpenGraph()
+    with graph.as_default(), tensorflow_1_graphs(), placed(config):
+        tf1.set_random_seed(config.tf_random_seed)
+        tf1.train.create_global_step(graph)
+        returned, is_dataset = _call_for_hosts(request, rows)
+        at_global = False
+        if is_dataset:
+            open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_rows
+            returned = inputs.next_of(_for_cores(request, returned), open_rows=open_rows)
+        elif plan.cores:
+            if plan.cores > 1 and rows != request.rows:
+                return None
+            at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
+        features, labels = inputs.split(returned)
+        if request.mode == ModeKeys.PREDICT:
+            labels = None
+    names = frozenset(op.name for op in graph.get_operations())
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset, names)
+
+
+def _for_cores(request: Request, dataset: Any) -> Any:
+    """The Dataset whose elements are the batches that are read: whole, or of core after core; as it is without cores."""
+    plan = request.plan
+    if not plan.cores:
+        return dataset
+    if request.mode != ModeKeys.TRAIN:
+        _check_shapes(dataset)
+        fixed = request.fixed_rows
+        shares = inputs.every_row(dataset, plan, fixed=fixed, drop=fixed and request.mode == ModeKeys.EVAL)
+    elif request.input_mode == InputPipelineConfig.BROADCAST and not request.whole:
+        shares = inputs.same_for_all(dataset, plan)
+    else:
+        shares = inputs.of_rows(dataset, request.rows, plan, request.batch_axis)
+    return shares.prefetch(2 if request.whole else 2 * plan.cores)
+
+
+def _check_shapes(dataset: Any) -> None:
+    """Refuse open shapes where nothing else can be done: without cores, an input without an end is not evaluated."""
+    try:
+        inputs.check_static(dataset.element_spec)
+    except ArgumentError:
+        if inputs.is_endless(dataset):
+            raise
+
+
+def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
+    """What the input function returns, and whether that is a Dataset, which tensors become for cores.
+
+    It is called once for each core or host where the input mode says so; for hosts it is called again only where it asks
+    which host it is called for, or returns tensors.
+    """
+    plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
+    calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
+
+    def call(index: int) -> tuple[Any, bool]:
+        where = Deployment(
+            index * plan.hosts // max(calls, 1), index, max(calls, 1), max(plan.cores // max(calls, 1), 1)
+        )
+        params = params_of(request, rows, where)
+        found = call_input_fn(request.input_fn, request.mode, params, request.config)
+        inputs.check_kind(found, request.input_mode)
+        asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
+        return found, bool(asked and asked.asked)
+
+    returned, asked = call(0)
+    if not plan.cores:
+        return returned, inputs.is_dataset(returned)
+    is_dataset = inputs.is_dataset(returned)
+    first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
+    if first is None:
+        _warn_of_queues()
+        return as_tensors(returned), False
+    if calls == 1 or (is_dataset and not asked):
+        return first, True
+    every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
+    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
+
+
+def _warn_of_queues() -> None:
+    """Say, where the input is fed by threads of Python, what the original says of that."""
+    if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+        tf_logging.warn(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead."
+        )
+
+
+def _dataset(returned: Any) -> Any:
+    """What an input function returned as a Dataset; None where it is tensors of a queue."""
+    if inputs.is_dataset(returned):
+        return returned
+    features, labels = inputs.split(as_tensors(returned))
+    return dataset_of(features if labels is None else (features, labels))

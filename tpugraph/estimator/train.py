@@ -1,37 +1,169 @@
-"""Training on cores: loops, and what happens between them."""
+"""Training: loops on cores, single steps of the plain graph, and what happens between them."""
 
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.checkpoints import PREFIX, Checkpoints, PlainSaver, WarmStartSettings, first_checkpoint
 from tpugraph.estimator.compiling import compile_training
-from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.hooks import HostSession, LoopHooks
 from tpugraph.estimator.host_call import HostCall, take
-from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
-from tpugraph.estimator.interrupt import Interrupt
-from tpugraph.estimator.loop_length import LoopLength
-from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.reporting import Meter, say
-from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.saving import Checkpoints, first_checkpoint
-from tpugraph.estimator.stop_criterion import Goal
+from tpugraph.estimator.run_config import RunConfig, loop_length
 from tpugraph.estimator.tracing import Traced
-from tpugraph.estimator.warm_start import WarmStartSettings
+from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import RunError
+from tpugraph.support import errors
+from tpugraph.support.errors import ArgumentError, RunError
 from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
+
+
+class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
+    """The loss is no number any more; tpugraph's error and TensorFlow's in one.
+
+    Args:
+        fault: what is wrong, one sentence without a final full stop.
+        step: the global step of that loss.
+        start: the global step at which the training began that met it.
+        **more: as :class:`~tpugraph.support.errors.TpuGraphError`.
+    """
+
+
+class Interrupt:
+    """Takes Ctrl-C for the time of a block; the first is only noted, the second is a KeyboardInterrupt.
+
+    A KeyboardInterrupt can be raised anywhere, also where a library swallows it. Only Python's own answer to Ctrl-C is
+    replaced, and only in the main thread: a program with a handler of its own keeps it.
+
+    Attributes:
+        requested: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self, message: str) -> None:
+        self.requested = False
+        self._message = message
+        self._taken = False
+
+    def __enter__(self) -> Interrupt:
+        in_main = threading.current_thread() is threading.main_thread()
+        self._taken = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._taken:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._taken:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        say(self._message)
+
+
+_GROWTH = 10
+"""A loop is at most so many times longer than the one before it."""
+
+
+class LoopLength:
+    """The length of each loop.
+
+    A loop whose length is a time starts with one step, and goes by the pace of the loops behind it; the first one, which
+    compiles, does not count.
+
+    Args:
+        iterations_per_loop: steps, or a time such as ``"30s"``.
+    """
+
+    def __init__(self, iterations_per_loop: int | str) -> None:
+        self.steps, self._seconds = loop_length(iterations_per_loop)
+        self._pace: float | None = None
+        self._loops = 0
+        self._last = 1
+
+    def next(self, remaining: int | None) -> int:
+        """Steps of the next loop.
+
+        Args:
+            remaining: steps that are left; None where only the data ends training.
+        """
+        wanted = self.steps if self.steps is not None else self._fitting()
+        return wanted if remaining is None else min(wanted, remaining)
+
+    def done(self, steps: int, seconds: float) -> None:
+        """Take note of a loop."""
+        self._loops += 1
+        self._last = max(steps, 1)
+        if self._loops > 1 and steps:
+            pace = seconds / steps
+            self._pace = pace if self._pace is None else (self._pace + pace) / 2
+
+    def _fitting(self) -> int:
+        if self._pace is None or self._seconds is None:
+            return 1
+        return max(1, min(int(self._seconds / max(self._pace, 1e-9)), self._last * _GROWTH))
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When training is done.
+
+    Attributes:
+        steps: after so many steps; None for no such limit.
+        max_steps: at this global step; None for no such limit.
+    """
+
+    steps: int | None
+    max_steps: int | None
+
+    def last_step(self, start: int) -> int | None:
+        """The global step at which training from ``start`` ends; None where only the data ends it."""
+        return self.max_steps if self.steps is None else start + self.steps
+
+
+def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
+    """The goal that the arguments of ``train`` set.
+
+    Args:
+        steps: number of steps, or None.
+        max_steps: global step to end at, or None.
+        endless: whether training may have no goal but the end of the data.
+
+    Raises:
+        ArgumentError: both are given, or none, or one that is below 1 (a ``ValueError``).
+        ArgumentTypeError: no whole number (a ``TypeError``).
+    """
+    if steps is not None and max_steps is not None:
+        raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
+    for name, value in (("steps", steps), ("max_steps", max_steps)):
+        if value is not None and whole(name, value, least=-sys.maxsize) < 1:
+            raise ArgumentError(f"Must specify {name} > 0, but it is {value}")
+    if not endless and steps is None and max_steps is None:
+        raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
+    return Goal(steps, max_steps)
+
+
 _REACH_SECONDS = 120.0
 
 
@@ -297,3 +429,144 @@ class Training:
             step=step,
             start=self._began,
         )
+
+
+def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
+                warm: WarmStartSettings | None, goal: Goal) -> None:  # fmt: skip
+    """Train as a plain Estimator does.
+
+    Raises:
+        NanLossDuringTrainingError: a loss is no number; no checkpoint is written any more.
+        KeyboardInterrupt: Ctrl-C; a checkpoint is written first.
+    """
+    graph, scaffold = traced.graph, traced.scaffold
+    interrupt = Interrupt("stopping after this step; once more to stop at once")
+    if traced.plan.line:
+        say(traced.plan.line)
+    with graph.as_default():
+        watch = _Watch(traced)
+        saver = PlainSaver(traced)
+        every = [
+            *hooks,
+            watch,
+            *_savers(saver, scaffold, model_dir, config, listeners),
+        ]  # hooks see a loss that is no number
+        for hook in every:
+            hook.begin()
+        scaffold.finalize()
+        with HostSession(graph, config.session_config) as host:
+            prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
+        creator = tf1.train.ChiefSessionCreator(
+            _Finalized(scaffold),
+            master=config.master,
+            config=guarded(config.session_config),
+            checkpoint_filename_with_path=prefix,
+        )
+        events = Events(model_dir, graph)
+        try:
+            hooked = [_Begun(hook) for hook in every]
+            with (
+                interrupt,
+                explained(traced, lambda: watch.tried),
+                tf1.train.MonitoredSession(creator, hooks=hooked) as session,
+            ):
+                if watch.done:
+                    say(f"restored {prefix} at step {watch.done:,}")
+                _steps(session, traced, config, watch, goal, events, interrupt)
+        finally:
+            events.close()
+    if interrupt.requested:
+        raise KeyboardInterrupt
+
+
+def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequence[Any]) -> list[Any]:
+    steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
+    if not steps and not seconds:
+        steps = 2**62  # the first one and the last one
+    found = [
+        tf1.train.CheckpointSaverHook(
+            model_dir,
+            save_secs=seconds or None,
+            save_steps=None if seconds else steps,
+            saver=saver,
+            checkpoint_basename=PREFIX,
+            listeners=list(listeners),
+        )
+    ]
+    if config.save_summary_steps:
+        found.append(tf1.train.SummarySaverHook(config.save_summary_steps, output_dir=model_dir, scaffold=scaffold))
+    return found
+
+
+def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
+           interrupt: Interrupt) -> None:  # fmt: skip
+    """Step after step, to the goal, the end of the data or Ctrl-C."""
+    start = watch.done
+    last = goal.last_step(start)
+    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
+    done = start
+    try:
+        while (last is None or done < last) and not session.should_stop() and not interrupt.requested:
+            loss = session.run([traced.spec.train_op, traced.spec.loss])[1]
+            done += 1
+            meter.update(done, float(loss))
+    except tf.errors.OutOfRangeError:
+        say(f"the data ended after {counted(done - start, 'step')}")
+    finally:
+        meter.end(done)
+
+
+class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Stops at a loss that is no number, before anything is saved."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self._step = tf1.train.get_global_step(traced.graph)
+        self.done = 0
+        self.tried = 0
+        self._start = 0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """See where training starts."""
+        self.done = self._start = int(session.run(self._step))
+
+    def before_run(self, run_context: Any) -> Any:
+        """Ask for the loss of the step."""
+        self.tried += 1
+        return tf1.train.SessionRunArgs(self._traced.spec.loss)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Look at it."""
+        self.done += 1
+        if not math.isfinite(run_values.results):
+            raise NanLossDuringTrainingError(
+                f"the loss is {run_values.results} at step {self.done:,}",
+                origin=self._traced.source,
+                fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
+                "from the last checkpoint",
+                step=self.done,
+                start=self._start,
+            )
+
+
+class _Finalized:
+    """A scaffold that was finalized already, for who would do it again."""
+
+    def __init__(self, scaffold: Any) -> None:
+        self._scaffold = scaffold
+
+    def finalize(self) -> Any:
+        """The scaffold."""
+        return self._scaffold
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scaffold, name)
+
+
+class _Begun(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """A hook whose ``begin`` was called already."""
+
+    def __init__(self, hook: Any) -> None:
+        self._hook = hook
+        for name in ("after_create_session", "before_run", "after_run", "end"):
+            setattr(self, name, getattr(hook, name))

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import instance, number, whole
+from tpugraph.estimator.checkpoints import check_listeners
+from tpugraph.estimator.cluster import EVALUATOR, refuse_to_train
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
-from tpugraph.estimator.tf_config import EVALUATOR, refuse_to_train
 from tpugraph.estimator.tpu_estimator import TPUEstimator
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 

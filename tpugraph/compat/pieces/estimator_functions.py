@@ -8,12 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.canned.class_heads import BinaryClassHead, MultiClassHead
-from tpugraph.estimator.canned.heads import Head, Reduction
-from tpugraph.estimator.canned.regression_heads import RegressionHead
-from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.canned.heads import BinaryClassHead, Head, MultiClassHead, Reduction, RegressionHead
 from tpugraph.estimator.plain_estimator import Estimator
-from tpugraph.estimator.specs import plain_spec
+from tpugraph.estimator.specs import ModeKeys, plain_spec
 from tpugraph.estimator.user_functions import call_model_fn, takes
 
 tf1 = tf.compat.v1

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import one_of, whole
-from tpugraph.estimator.export_types import PredictOutput
-from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.exporting import PredictOutput
 from tpugraph.estimator.plain_estimator import Estimator
-from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1

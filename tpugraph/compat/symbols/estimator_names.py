@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph.compat.symbol_record import Page, found_in, gone
 
 _NAMES = "tpugraph.compat.pieces.estimator_functions"
-_HEADS = "tpugraph.estimator.canned.class_heads"
+_HEADS = "tpugraph.estimator.canned.heads"
 _TRAIN = "tensorflow.compat.v1.train"
 _TREES = "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU"
 
@@ -15,26 +15,26 @@ ESTIMATOR: Page = {
     **found_in(_TRAIN, "VocabInfo CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
                "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
                "NanLossDuringTrainingError SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
-    **found_in("tpugraph.estimator.canned.classifiers", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
+    **found_in("tpugraph.estimator.canned.estimators", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
                "BaselineClassifier"),
-    **found_in("tpugraph.estimator.canned.regressors", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
+    **found_in("tpugraph.estimator.canned.estimators", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
                "BaselineRegressor"),
-    **found_in("tpugraph.estimator.canned.canned_models",
+    **found_in("tpugraph.estimator.canned.estimators",
                "LinearEstimator DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
     **found_in("tpugraph.estimator.canned.heads", "Head"),
     **found_in(_HEADS, "BinaryClassHead MultiClassHead MultiLabelHead"),
-    **found_in("tpugraph.estimator.canned.regression_heads",
+    **found_in("tpugraph.estimator.canned.heads",
                "RegressionHead LogisticRegressionHead PoissonRegressionHead"),
     **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
     **found_in("tpugraph.compat.pieces.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
     **gone("BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor", _TREES, "tf.estimator.DNNClassifier"),
-    **found_in("tpugraph.estimator.canned.multi_head", "MultiHead"),
+    **found_in("tpugraph.estimator.canned.heads", "MultiHead"),
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.export_types", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput"),
-    **found_in("tpugraph.estimator.export_types", "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn"),
-    **found_in("tpugraph.estimator.export_types", "build_raw_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.exporting", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput"),
+    **found_in("tpugraph.estimator.exporting", "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.exporting", "build_raw_serving_input_receiver_fn"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
@@ -50,12 +50,12 @@ TPU: Page = {
 EXPERIMENTAL: Page = {
     **found_in("tpugraph.compat.pieces.stopping", "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
                "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
-    **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
+    **found_in("tpugraph.estimator.canned.estimators", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
-    **found_in("tpugraph.estimator.export_types", "build_raw_supervised_input_receiver_fn"),
+    **found_in("tpugraph.estimator.exporting", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
     **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
-    **found_in("tpugraph.estimator.canned.dual_ascent", "LinearSDCA"),
+    **found_in("tpugraph.estimator.canned.sdca", "LinearSDCA"),
 }  # fmt: skip
 
 INSIDE: Page = found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir")

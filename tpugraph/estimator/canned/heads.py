@@ -1,4 +1,4 @@
-"""Heads: what is made of the logits of a model: a loss, predictions, metrics and answers of a served model."""
+"""Heads: the loss, predictions, metrics and export outputs made of a model's logits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import one_of
-from tpugraph.estimator.modes import ModeKeys
-from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.exporting import ClassificationOutput, PredictOutput, RegressionOutput
+from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1
+
 Reduction = tf1.losses.Reduction
 _REDUCTIONS = (Reduction.SUM, Reduction.SUM_OVER_BATCH_SIZE, Reduction.MEAN, Reduction.SUM_BY_NONZERO_WEIGHTS,
                Reduction.SUM_OVER_NONZERO_WEIGHTS)  # fmt: skip
@@ -149,3 +150,373 @@ def _train_op(loss: Any, optimizer: Any, train_op_fn: Any, variables: Any, updat
     else:
         train_op = optimizer.minimize(loss, global_step=tf1.train.get_global_step(), var_list=variables)
     return tf.group(train_op, *update_ops) if update_ops else train_op
+
+
+class _ClassesHead(Head):
+    """What heads of classes have in common: labels may be words, and the loss may be the user's."""
+
+    def __init__(
+        self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, loss_fn: Any, name: str | None
+    ) -> None:
+        super().__init__(weight_column, loss_reduction, name)
+        self._vocabulary = None if label_vocabulary is None else list(label_vocabulary)
+        self._loss_fn = loss_fn
+
+    def _ids(self, labels: Any) -> Any:
+        if self._vocabulary is None:
+            return labels
+        keys = tf.lookup.KeyValueTensorInitializer(self._vocabulary, tf.range(len(self._vocabulary), dtype=tf.int64))
+        return tf.lookup.StaticHashTable(keys, -1).lookup(labels)
+
+    def _classes(self, ids: Any) -> Any:
+        if self._vocabulary is None:
+            return tf.strings.as_string(ids)
+        return tf.gather(tf.constant(self._vocabulary), ids)
+
+    def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+        """Classes with their scores, which is the default answer, and all predictions."""
+        scores = predictions["probabilities"]
+        names = (
+            [str(n) for n in range(int(scores.shape.as_list()[-1]))] if self._vocabulary is None else self._vocabulary
+        )
+        classes = tf.tile(tf.constant([names]), [tf.shape(scores)[0], 1])
+        answer = ClassificationOutput(scores=scores, classes=classes)
+        return {DEFAULT: answer, "classification": answer, "predict": PredictOutput(predictions)}
+
+
+class MultiClassHead(_ClassesHead):
+    """Softmax cross entropy over more than two classes.
+
+    Args:
+        n_classes: how many.
+        weight_column: see :class:`Head`.
+        label_vocabulary: the words that labels are; whole numbers from 0 on when None.
+        loss_reduction: see :class:`Head`.
+        loss_fn: of labels and logits, in place of the cross entropy.
+        name: see :class:`Head`.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
+        loss_fn: Any = None,
+        name: str | None = None,
+    ) -> None:
+        if n_classes is None or n_classes <= 2:
+            raise ArgumentError(f"n_classes must be > 2: {n_classes}", fix="a head for two classes")
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
+        self.logits_dimension = n_classes
+
+    def labels_of(self, labels: Any) -> Any:
+        """The numbers of the classes ``[batch, 1]``."""
+        return tf.cast(self._ids(labels), tf.int64)
+
+    def losses_of(self, labels: Any, logits: Any) -> Any:
+        """Softmax cross entropy."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return tf.expand_dims(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.squeeze(labels, -1), logits), -1)
+
+    def predictions(self, logits: Any) -> dict[str, Any]:
+        """Logits, probabilities, and the class that is most likely."""
+        ids = tf.expand_dims(tf.argmax(logits, -1), -1)
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "class_ids": ids,
+            "classes": self._classes(ids),
+        }
+
+    def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
+        """The accuracy."""
+        return {"accuracy": tf1.metrics.accuracy(labels, predictions["class_ids"], weights)}
+
+
+class BinaryClassHead(_ClassesHead):
+    """Sigmoid cross entropy over two classes.
+
+    Args:
+        weight_column: see :class:`Head`.
+        thresholds: of the probability, for which accuracy, precision and recall are told besides.
+        label_vocabulary: as that of :class:`MultiClassHead`.
+        loss_reduction: see :class:`Head`.
+        loss_fn: as that of :class:`MultiClassHead`.
+        name: see :class:`Head`.
+    """
+
+    def __init__(
+        self,
+        weight_column: Any = None,
+        thresholds: Sequence[float] | None = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
+        loss_fn: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
+        self._thresholds = tuple(thresholds or ())
+
+    def labels_of(self, labels: Any) -> Any:
+        """0.0 or 1.0 ``[batch, 1]``."""
+        return tf.cast(self._ids(labels), tf.float32)
+
+    def losses_of(self, labels: Any, logits: Any) -> Any:
+        """Sigmoid cross entropy."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def predictions(self, logits: Any) -> dict[str, Any]:
+        """Logits, the probability of class 1 and of both, and the class that is most likely."""
+        both = tf.concat([tf.zeros_like(logits), logits], -1)
+        ids = tf.expand_dims(tf.argmax(both, -1), -1)
+        return {"logits": logits, "logistic": tf.sigmoid(logits), "probabilities": tf.nn.softmax(both), "class_ids": ids,
+                "classes": self._classes(ids)}  # fmt: skip
+
+    def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
+        """Accuracy, precision, recall, areas under curves, and means."""
+        m, ids, logistic = tf1.metrics, predictions["class_ids"], predictions["logistic"]
+        mean = m.mean(labels, weights=weights)
+        found = {
+            "accuracy": m.accuracy(labels, ids, weights),
+            "precision": m.precision(labels, ids, weights),
+            "recall": m.recall(labels, ids, weights),
+            "prediction/mean": m.mean(logistic, weights=weights),
+            "label/mean": mean,
+            "accuracy_baseline": (tf.maximum(mean[0], 1 - mean[0]), mean[1]),
+            "auc": m.auc(labels, logistic, weights),
+            "auc_precision_recall": m.auc(
+                labels, logistic, weights, curve="PR", summation_method="careful_interpolation"
+            ),
+        }
+        for limit in self._thresholds:
+            above = tf.cast(logistic > limit, tf.float32)
+            found[f"accuracy/positive_threshold_{limit:g}"] = m.accuracy(labels, above, weights)
+            found[f"precision/positive_threshold_{limit:g}"] = m.precision(labels, above, weights)
+            found[f"recall/positive_threshold_{limit:g}"] = m.recall(labels, above, weights)
+        return found
+
+
+class MultiLabelHead(_ClassesHead):
+    """Sigmoid cross entropy of classes of which a row may have several.
+
+    Args:
+        n_classes: how many.
+        weight_column: see :class:`Head`.
+        thresholds: not used.
+        label_vocabulary: only None: labels are rows of 0 and 1.
+        loss_reduction: see :class:`Head`.
+        loss_fn: of labels and logits, in place of the cross entropy.
+        name: see :class:`Head`.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        thresholds: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
+        loss_fn: Any = None,
+        classes_for_class_based_metrics: Any = None,
+        name: str | None = None,
+    ) -> None:
+        del thresholds, classes_for_class_based_metrics
+        if label_vocabulary is not None:
+            raise ArgumentError("label_vocabulary of a MultiLabelHead is not supported", fix="labels of 0 and 1")
+        super().__init__(weight_column, None, loss_reduction, loss_fn, name)
+        self.logits_dimension = n_classes
+
+    def labels_of(self, labels: Any) -> Any:
+        """0.0 or 1.0 ``[batch, n_classes]``."""
+        return tf.cast(labels, tf.float32)
+
+    def losses_of(self, labels: Any, logits: Any) -> Any:
+        """The mean over the classes of the sigmoid cross entropy."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        return tf.reduce_mean(each, -1, keepdims=True)
+
+    def predictions(self, logits: Any) -> dict[str, Any]:
+        """Logits, and the probability of each class."""
+        return {"logits": logits, "probabilities": tf.sigmoid(logits)}
+
+    def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
+        """Areas under curves."""
+        m, found = tf1.metrics, predictions["probabilities"]
+        return {"auc": m.auc(labels, found, weights),
+                "auc_precision_recall": m.auc(labels, found, weights, curve="PR",
+                                              summation_method="careful_interpolation")}  # fmt: skip
+
+
+def classification_head(n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str) -> Head:
+    """The head of a canned classifier."""
+    if n_classes == 2:
+        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
+
+
+class RegressionHead(Head):
+    """The squared difference.
+
+    Args:
+        weight_column: see :class:`Head`.
+        label_dimension: numbers per row.
+        loss_reduction: see :class:`Head`.
+        inverse_link_fn: what makes predictions of logits; nothing when None.
+        name: see :class:`Head`.
+    """
+
+    def __init__(self, weight_column: Any = None, label_dimension: int = 1,
+                 loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
+                 inverse_link_fn: Callable[[Any], Any] | None = None, name: str | None = None) -> None:  # fmt: skip
+        super().__init__(weight_column, loss_reduction, name)
+        self.logits_dimension = label_dimension
+        self._loss_fn = loss_fn
+        self._link = inverse_link_fn
+
+    def labels_of(self, labels: Any) -> Any:
+        """``[batch, label_dimension]`` of float32."""
+        return tf.cast(labels, tf.float32)
+
+    def losses_of(self, labels: Any, logits: Any) -> Any:
+        """The squared difference, or what the loss function says."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return tf.math.squared_difference(labels, logits)
+
+    def predictions(self, logits: Any) -> dict[str, Any]:
+        """The predictions, and the logits where they are something else."""
+        if self._link is None:
+            return {"predictions": logits}
+        return {"predictions": self._link(logits), "logits": logits}
+
+    def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
+        """Means of labels and predictions."""
+        mean = tf1.metrics.mean
+        return {
+            "prediction/mean": mean(predictions["predictions"], weights=weights),
+            "label/mean": mean(labels, weights=weights),
+        }
+
+    def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+        """The numbers, which is the default answer."""
+        answer = RegressionOutput(predictions["predictions"])
+        return {DEFAULT: answer, "regression": answer, "predict": PredictOutput(predictions)}
+
+
+class LogisticRegressionHead(RegressionHead):
+    """A regression of numbers from 0 to 1, by a sigmoid."""
+
+    def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
+                 name: str | None = None) -> None:  # fmt: skip
+        super().__init__(weight_column, 1, loss_reduction, tf.nn.sigmoid_cross_entropy_with_logits, tf.sigmoid, name)
+
+
+class PoissonRegressionHead(RegressionHead):
+    """A regression of counts, whose logarithm the model gives."""
+
+    def __init__(self, weight_column: Any = None, label_dimension: int = 1,
+                 loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, compute_full_loss: bool = True,
+                 name: str | None = None) -> None:  # fmt: skip
+
+        def loss(labels: Any, logits: Any) -> Any:
+            return tf.nn.log_poisson_loss(targets=labels, log_input=logits, compute_full_loss=compute_full_loss)
+
+        super().__init__(weight_column, label_dimension, loss_reduction, loss, tf.exp, name)
+
+
+class MultiHead(Head):
+    """Several heads: the loss is the sum of theirs, and what each predicts and measures has its name.
+
+    Labels are a dict by the heads' names. Logits are such a dict, or one tensor ``[batch, sum of all logits_dimension]`` with
+    those of the first head first. Predictions are keyed by ``(name, key)``.
+
+    Args:
+        heads: the heads; each has a name of its own.
+        head_weights: a number for each head, by which its loss counts; 1 for all when None.
+
+    Raises:
+        ArgumentError: no heads, a head without a name, two of one name, or another number of weights (a ``ValueError``).
+    """
+
+    def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
+        if not heads:
+            raise ArgumentError(f"Must specify heads. Given: {heads}", fix="MultiHead([head1, head2])")
+        names = [head.name for head in heads]
+        if not all(names):
+            raise ArgumentError(
+                f"All given heads must have name set. Given: {names}", fix="a head with name='of its own'"
+            )
+        if len(set(names)) < len(names):
+            raise ArgumentError(
+                f"All given heads must have unique names. Given: {names}", fix="another name for one of them"
+            )
+        if head_weights and len(head_weights) != len(heads):
+            raise ArgumentError("heads and head_weights must have the same size. "
+                                f"Given len(heads): {len(heads)}. Given len(head_weights): {len(head_weights)}.",
+                                fix="a weight for each head")  # fmt: skip
+        super().__init__(None, Reduction.SUM_OVER_BATCH_SIZE, "_".join(map(str, names)))
+        self._heads = {str(head.name): head for head in heads}
+        self._head_weights = list(head_weights or [1.0] * len(heads))
+        self.logits_dimension = sum(head.logits_dimension for head in heads)
+
+    def predictions(self, logits: Any) -> dict[Any, Any]:
+        """What each head predicts, by its name and the key of the prediction."""
+        each = self._logits_of(logits)
+        return {
+            (name, key): value
+            for name, head in self._heads.items()
+            for key, value in head.predictions(each[name]).items()
+        }
+
+    def graded(
+        self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The weighted sum of the losses, and of EVAL the metrics of all heads, the loss of each among them."""
+        metrics: dict[str, Any] = {}
+        each, total = self._logits_of(logits), []
+        own = self._by_head(predictions)
+        for (name, head), weight in zip(self._heads.items(), self._head_weights, strict=True):
+            loss, found = head.graded(features, mode, each[name], self._of("labels", labels, name), own[name])
+            total.append(weight * loss)
+            if mode == ModeKeys.EVAL:
+                metrics.update(found, **{f"loss/{name}": tf1.metrics.mean(loss)})
+        return tf.add_n(total), metrics
+
+    def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
+        """The answers of each head under ``name/key``, its default under ``name``; that of the first head is the default."""
+        answers: dict[str, Any] = {}
+        for name, mine in self._by_head(predictions).items():
+            for key, answer in self._heads[name].export_outputs(mine).items():
+                answers[name if key == DEFAULT else f"{name}/{key}"] = answer
+        merged = {f"{name}/{key}": value for (name, key), value in predictions.items()}
+        return {DEFAULT: answers[next(iter(self._heads))], **answers, "predict": PredictOutput(merged)}
+
+    def _by_head(self, predictions: dict[Any, Any]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {name: {} for name in self._heads}
+        for (name, key), value in predictions.items():
+            found[name][key] = value
+        return found
+
+    def _logits_of(self, logits: Any) -> dict[str, Any]:
+        """The logits of each head."""
+        if isinstance(logits, Mapping):
+            return {name: self._of("logits", logits, name) for name in self._heads}
+        sizes = [head.logits_dimension for head in self._heads.values()]
+        width = logits.shape.as_list()[-1]
+        if width != sum(sizes):
+            raise ArgumentError(f"the logits have {width} columns, and the heads take {sum(sizes)}: {sizes}",
+                                fix="as many units as MultiHead(...).logits_dimension")  # fmt: skip
+        return dict(zip(self._heads, tf.split(logits, sizes, -1), strict=True))
+
+    def _of(self, what: str, given: Any, name: str) -> Any:
+        """What a dict by names has for a head."""
+        if not isinstance(given, Mapping) or name not in given:
+            raise ArgumentError(f"{what} of the head '{name}' are missing; there are {sorted(given) if given else None}",
+                                fix=f"{what} as a dict by the names of the heads")  # fmt: skip
+        return given[name]

@@ -1,4 +1,4 @@
-"""Which gradient went bad first: the steps before a loss that is no number are trained again, one by one."""
+"""Replays the steps before a NaN loss to name the first non-finite gradient."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
-from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.estimator.train import NanLossDuringTrainingError
 from tpugraph.support.errors import TpuGraphError
 
 tf1 = tf.compat.v1
+
 _SECONDS = 60.0
 """How long the replay may take."""
 

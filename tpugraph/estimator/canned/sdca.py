@@ -1,4 +1,4 @@
-"""LinearSDCA: trains the weights of a linear model by stochastic dual coordinate ascent, on this machine."""
+"""LinearSDCA: trains a linear model by stochastic dual coordinate ascent, on this machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import whole
-from tpugraph.estimator.canned.class_heads import BinaryClassHead
-from tpugraph.estimator.canned.heads import Head
-from tpugraph.estimator.canned.regression_heads import RegressionHead
+from tpugraph.estimator.canned.heads import BinaryClassHead, Head, RegressionHead
 from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1
+
 _LOSSES: tuple[tuple[type[Head], str], ...] = ((BinaryClassHead, "logistic_loss"), (RegressionHead, "squared_loss"))
 
 

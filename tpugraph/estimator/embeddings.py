@@ -1,0 +1,549 @@
+"""EmbeddingConfigSpec: tables that a TPU keeps apart, their lookups and their training."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column as columns_v1
+from tensorflow.python.feature_column import feature_column_v2 as columns_v2
+from tensorflow.python.tpu import feature_column as tpu_columns
+
+from tpugraph.estimator.arguments import number, one_of, whole
+from tpugraph.estimator.host_call import read_before_the_step
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+
+tf1 = tf.compat.v1
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A table of embeddings.
+
+    Attributes:
+        vocabulary_size: rows of the table.
+        dimension: numbers in a row.
+        initializer: gives the first values; when None, a truncated normal with a deviation of ``1 / sqrt(dimension)``.
+        combiner: how the rows of an example become one: ``mean``, ``sum`` or ``sqrtn``; None for tables of sequences alone.
+        hot_id_replication: not used: every core has the whole table.
+        learning_rate: of this table; that of the optimization parameters when None.
+        learning_rate_fn: a function of the global step that gives the learning rate instead.
+        optimization_parameters: how this table is trained; as the spec says when None.
+
+    Raises:
+        ArgumentError: a value that cannot be used (a ``ValueError``).
+    """
+
+    vocabulary_size: int
+    dimension: int
+    initializer: Callable[..., Any] | None = None
+    combiner: str | None = "mean"
+    hot_id_replication: bool = False
+    learning_rate: float | None = None
+    learning_rate_fn: Callable[[Any], Any] | None = None
+    optimization_parameters: Any = None
+
+    def __post_init__(self) -> None:
+        whole("TableConfig vocabulary_size", self.vocabulary_size, least=1)
+        whole("TableConfig dimension", self.dimension, least=1)
+        one_of("TableConfig combiner", self.combiner, ("mean", "sum", "sqrtn", None))
+        if self.initializer is not None and not callable(self.initializer):
+            raise ArgumentError("initializer must be callable if specified.", fix="tf.constant_initializer(0.1)")
+        if self.learning_rate is not None:
+            number("TableConfig learning_rate", self.learning_rate)
+            if self.learning_rate_fn is not None:
+                raise ArgumentError("TableConfig has both learning_rate and learning_rate_fn", fix="give one")
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """A feature whose ids are looked up in a table.
+
+    Attributes:
+        table_id: the table's name.
+        max_sequence_length: how many ids of an example stay apart, in order; 0 where they are combined to one row.
+        weight_key: the feature that has a weight for each id; no weights when None.
+
+    Raises:
+        ArgumentError: a value that cannot be used (a ``ValueError``).
+    """
+
+    table_id: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+
+    def __post_init__(self) -> None:
+        whole("FeatureConfig max_sequence_length", self.max_sequence_length, least=0)
+        if self.max_sequence_length and self.weight_key is not None:
+            raise ArgumentError(f"FeatureConfig: a sequence has no weights, but weight_key is '{self.weight_key}'",
+                                fix="weight_key=None, and weigh the rows in the model")  # fmt: skip
+
+
+def check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    """See that every feature has its table, and every table a feature.
+
+    Raises:
+        ArgumentTypeError: a value of another kind (a ``TypeError``).
+        ArgumentError: a feature without a table, or a combiner that it needs (a ``ValueError``).
+    """
+    for name, table in tables.items():
+        if not isinstance(table, TableConfig):
+            raise ArgumentTypeError(f"Config for table {name} must be of type `TableConfig`. Got {type(table)}")
+    for name, feature in features.items():
+        if not isinstance(feature, FeatureConfig):
+            raise ArgumentTypeError(f"Config for feature {name} must be of type `FeatureConfig`. Got {type(feature)}")
+        if feature.table_id not in tables:
+            raise ArgumentError(
+                f"Feature {name} refers to table {feature.table_id} which is not in the table_to_config_dict.",
+                fix=f"one of {', '.join(tables)}",
+            )
+        if not feature.max_sequence_length and tables[feature.table_id].combiner is None:
+            raise ArgumentError(f"Feature {name} is no sequence, and table {feature.table_id} has no combiner",
+                                fix="combiner='mean', or max_sequence_length")  # fmt: skip
+    unused = tables.keys() - {feature.table_id for feature in features.values()}
+    if unused:
+        raise ArgumentError(f"table_to_config_dict specifies table {min(unused)} that is not used in "
+                            "feature_to_config_dict.", fix="leave it out")  # fmt: skip
+
+
+TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
+"""The columns of ``tf.tpu.experimental.embedding_column`` and ``shared_embedding_columns``."""
+
+_OTHERS = (
+    columns_v1._NumericColumn,
+    columns_v2.NumericColumn,
+    columns_v1._EmbeddingColumn,
+    columns_v2.EmbeddingColumn,
+    columns_v1._SharedEmbeddingColumn,
+)
+
+
+@dataclass(frozen=True)
+class TableParameters:
+    """How the rows of tables are trained.
+
+    Attributes:
+        learning_rate: the learning rate, of the tables whose column has no function for it.
+    """
+
+    learning_rate: float
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The least and the greatest weight after an update; None where there is no limit."""
+        return getattr(self, "clip_weight_min", None), getattr(self, "clip_weight_max", None)
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not callable(self.learning_rate):
+            number(f"{name} learning_rate", self.learning_rate)
+        least, most = self.limits
+        for limit, value in (("clip_weight_min", least), ("clip_weight_max", most)):
+            if value is not None:
+                number(f"{name} {limit}", value, least=-math.inf)
+        if least is not None and most is not None and least > most:
+            raise ArgumentError(f"{name} clip_weight_min is {least}, but clip_weight_max is {most}")
+
+
+@dataclass(frozen=True)
+class StochasticGradientDescentParameters(TableParameters):
+    """Plain gradient descent.
+
+    Attributes:
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
+    """
+
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+
+
+@dataclass(frozen=True)
+class AdagradParameters(TableParameters):
+    """Adagrad, on the rows that a batch has.
+
+    Attributes:
+        initial_accumulator: what the sums of squares begin with.
+        use_gradient_accumulation: not used: gradients of a row are always summed first.
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
+    """
+
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("AdagradParameters initial_accumulator", self.initial_accumulator, above=True)
+
+
+@dataclass(frozen=True)
+class AdamParameters(TableParameters):
+    """Adam without a correction of its first steps, as a TPU computes it.
+
+    Attributes:
+        beta1: how much of the mean of gradients stays in a step.
+        beta2: how much of the mean of their squares stays in a step.
+        epsilon: what the divisor is at least.
+        lazy_adam: whether the rows alone are touched that a batch has; False is refused.
+        sum_inside_sqrt: whether epsilon is added, squared, under the root.
+        use_gradient_accumulation: not used: gradients of a row are always summed first.
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ArgumentError(f"AdamParameters {name} must be between 0. and 1; got {getattr(self, name)}")
+        number("AdamParameters epsilon", self.epsilon, above=True)
+        if not self.lazy_adam:
+            raise ArgumentError("AdamParameters lazy_adam=False: every row would change in every step",
+                                fix="lazy_adam=True, or a plain embedding column with the model's own optimizer")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EmbeddingConfigSpec:
+    """The columns of a model that a TPU looks up in tables of its own, and how it trains these.
+
+    On cores each table is a variable under the name that the plain column gives it; the model's own optimizer leaves it alone.
+    With ``use_tpu=False`` the columns are plain ones, and the model's own optimizer trains them.
+
+    Tables by name need no columns: the model function gets rows of them in the place of the ids of a feature, and each is a
+    variable under its name, trained by the parameters here, on cores and with ``use_tpu=False``.
+
+    Attributes:
+        feature_columns: columns of ``tf.tpu.experimental.embedding_column`` and ``shared_embedding_columns``; all that the
+            model uses. None where there are tables by name.
+        optimization_parameters: how the tables are trained; may be None where each table by name says so itself.
+        clipping_limit: not used, as in the original.
+        pipeline_execution_with_tensor_core: not used: a step's tables are always those that the step before has left.
+        experimental_gradient_multiplier_fn: a function of the global step that returns a factor for the tables' gradients.
+        feature_to_config_dict: by the name of a feature its :class:`~tpugraph.FeatureConfig`.
+        table_to_config_dict: by the name of a table its :class:`~tpugraph.TableConfig`.
+        partition_strategy: ``div`` or ``mod``: how hosts share a table, which makes no difference to the result.
+        profile_data_directory: not used.
+
+    Raises:
+        ArgumentError: neither columns nor tables, or parameters that cannot be used (a ``ValueError``).
+        ArgumentTypeError: a column of another kind (a ``TypeError``).
+    """
+
+    feature_columns: Sequence[Any] | None = None
+    optimization_parameters: Any = None
+    clipping_limit: float | None = None
+    pipeline_execution_with_tensor_core: bool = False
+    experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None
+    feature_to_config_dict: Mapping[str, Any] | None = None
+    table_to_config_dict: Mapping[str, Any] | None = None
+    partition_strategy: str = "div"
+    profile_data_directory: str | None = None
+
+    def __post_init__(self) -> None:
+        by_name = bool(self.feature_to_config_dict and self.table_to_config_dict)
+        if by_name == bool(self.feature_columns):
+            raise ArgumentError(
+                "Exactly one of `feature_columns` and the pair `feature_to_config_dict` and `table_to_config_dict` must be "
+                "specified.",
+                fix="feature_columns=[tf.tpu.experimental.embedding_column(...)]",
+            )
+        one_of("EmbeddingConfigSpec partition_strategy", self.partition_strategy, ("div", "mod"))
+        for column in self.feature_columns or ():
+            if not isinstance(column, (*TPU_COLUMNS, *_OTHERS)):
+                raise ArgumentTypeError(
+                    f"All feature columns must be supported types: embedding or numeric ones. Got {type(column)}"
+                )
+        if by_name:
+            check_configs(self.feature_to_config_dict or {}, self.table_to_config_dict or {})
+        for table in (self.table_to_config_dict or {"": self}).values():
+            _check_parameters(table.optimization_parameters or self.optimization_parameters)
+
+    def check_machine(self, *, on_cores: bool) -> None:
+        """Refuse what the original cannot do on this machine.
+
+        Raises:
+            ArgumentError: tables are shared by ``mod``, and not all is on cores (a ``ValueError``).
+        """
+        if self.partition_strategy == "mod" and not on_cores:
+            raise ArgumentError(
+                "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
+            )
+
+    def check_tables(self) -> None:
+        """Refuse what has no table on cores.
+
+        Raises:
+            ArgumentTypeError: a plain column (a ``TypeError``).
+            ArgumentError: two tables for one feature (a ``ValueError``).
+        """
+        features = set()
+        for column in self.feature_columns or ():
+            if not isinstance(column, TPU_COLUMNS):
+                raise ArgumentTypeError(f"Unsupported feature column {type(column)} in embedding_config_spec with use_tpu=True",
+                                        fix="tf.tpu.experimental.embedding_column, or leave it out of the spec")  # fmt: skip
+            feature = column.get_feature_key_name()
+            if feature in features:
+                raise ArgumentError(
+                    f"Feature column {feature} is used with multiple embeddings and this is not supported."
+                )
+            features.add(feature)
+
+
+def _check_parameters(given: Any) -> None:
+    if not isinstance(given, TableParameters):
+        kinds = ", ".join(kind.__name__ for kind in TableParameters.__subclasses__())
+        raise ArgumentError(f"optimization_parameters must be an instance of type {kinds}. Got {type(given)}.")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a model.
+
+    Attributes:
+        variable: its values.
+        name: what the column, or all columns that share it, call it.
+        parameters: how it is trained.
+        rate: its learning rate: a number, or a function of the global step.
+    """
+
+    variable: Any
+    name: str
+    parameters: TableParameters
+    rate: Any
+
+
+Tables = dict[str, Table]
+"""By the name of the variable."""
+
+
+def in_use(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfigSpec | None:
+    """The spec where a model has tables of its own: on cores, and wherever they have names; else None."""
+    return spec if spec is not None and (cores or spec.table_to_config_dict) else None
+
+
+def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> Tables:
+    """The tables of a spec that has them by name, with their variables."""
+    found = {}
+    for name, config in (spec.table_to_config_dict or {}).items():
+        parameters = config.optimization_parameters or spec.optimization_parameters
+        own = config.learning_rate_fn if config.learning_rate is None else config.learning_rate
+        rate = parameters.learning_rate if own is None else own
+        found[variables[name].op.name] = Table(variables[name], name, parameters, rate)
+    return found
+
+
+@contextmanager
+def kept_apart(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
+    """Within the block the tables of a spec become variables that are not trainable; yields those that were made."""
+    found: Tables = {}
+    if spec is None:
+        yield found
+        return
+
+    def create(next_creator: Any, **arguments: Any) -> Any:
+        scope, name = tf1.get_default_graph().get_name_scope(), str(arguments.get("name") or "")
+        column = _column_of(spec, f"{scope}/{name}" if scope else name)
+        if column is None:
+            return next_creator(**arguments)
+        variable = next_creator(**{**arguments, "trainable": False})
+        parameters = spec.optimization_parameters
+        rate = column.get_learning_rate_fn() or parameters.learning_rate
+        found[variable.op.name] = Table(variable, column.get_embedding_var_name(), parameters, rate)
+        return variable
+
+    with tf1.variable_creator_scope(create):
+        yield found
+
+
+def _column_of(spec: EmbeddingConfigSpec, name: str) -> Any:
+    """The column whose table is called so: after the column, or after all columns that share it; None where there is none."""
+    for column in spec.feature_columns or ():
+        shared = column.get_embedding_var_name() != column.categorical_column.name
+        table = column.get_embedding_var_name() if shared else f"{column.name}/embedding_weights"
+        if re.fullmatch(rf"(.*/)?{re.escape(table)}", name):
+            return column
+    return None
+
+
+def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op: Any) -> Any:
+    """A train op that trains the tables as well, by the raw gradients of the loss.
+
+    Raises:
+        ArgumentError: the model does not use a column (a ``ValueError``).
+    """
+    made = {table.name for table in tables.values()}
+    for column in spec.feature_columns or ():
+        if column.get_embedding_var_name() not in made:
+            raise ArgumentError(f"Embedding feature column did not capture any thing: model_fn does not use '{column.name}' of "
+                                "embedding_config_spec", fix="give it to the layer that makes the features")  # fmt: skip
+    step = tf1.train.get_global_step()
+    multiplier = spec.experimental_gradient_multiplier_fn and spec.experimental_gradient_multiplier_fn(step)
+    updates, made_of_step = [train_op], [] if multiplier is None else [tf.convert_to_tensor(multiplier, tf.float32)]
+    for table in tables.values():
+        rate = table.rate
+        if callable(rate):
+            made_of_step.append(rate := tf.convert_to_tensor(rate(step), tf.float32))
+        optimizer = _optimizer(table.parameters, rate)
+        ((gradient, _),) = optimizer.compute_gradients(loss, [table.variable])
+        if gradient is not None:
+            scaled = gradient if multiplier is None else _times(gradient, made_of_step[0])
+            updates.append(_clipped(table, gradient, optimizer.apply_gradients([(scaled, table.variable)])))
+    read_before_the_step(made_of_step)
+    return tf.group(*updates)
+
+
+def _clipped(table: Table, gradient: Any, update: Any) -> Any:
+    """An update, after which the weights of the rows that it changed are between the limits."""
+    least, most = table.parameters.limits
+    if least is None and most is None:
+        return update
+    with tf.control_dependencies([update]):
+        weights = table.variable.read_value()
+    of_rows = isinstance(gradient, tf.IndexedSlices)
+    found = tf.gather(weights, gradient.indices) if of_rows else weights
+    found = found if least is None else tf.maximum(found, least)
+    found = found if most is None else tf.minimum(found, most)
+    if not of_rows:
+        return table.variable.assign(found, read_value=False)
+    return table.variable.scatter_update(tf.IndexedSlices(found, gradient.indices))
+
+
+def _times(gradient: Any, factor: Any) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient * factor
+    return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+
+
+def _optimizer(parameters: TableParameters, rate: Any) -> Any:
+    if isinstance(parameters, AdagradParameters):
+        return tf1.train.AdagradOptimizer(rate, parameters.initial_accumulator)
+    if isinstance(parameters, AdamParameters):
+        return _Adam(parameters, rate)
+    return tf1.train.GradientDescentOptimizer(rate)
+
+
+class _Adam(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+    """Adam of the rows that a batch has; its slots are called ``Adam/m`` and ``Adam/v``."""
+
+    def __init__(self, parameters: AdamParameters, rate: Any) -> None:
+        super().__init__(use_locking=False, name="Adam")
+        self._parameters = parameters
+        self._rate = rate
+
+    def _create_slots(self, var_list: Any) -> None:
+        for variable in var_list:
+            for slot in ("m", "v"):
+                self._zeros_slot(variable, slot, f"Adam/{slot}")
+
+    def _resource_apply_sparse(self, grad: Any, handle: Any, indices: Any) -> Any:
+        """Update rows, each of which is there once."""
+        given = self._parameters
+        m, v = self.get_slot(handle, "m"), self.get_slot(handle, "v")
+        mean = given.beta1 * tf.gather(m, indices) + (1 - given.beta1) * grad
+        square = given.beta2 * tf.gather(v, indices) + (1 - given.beta2) * tf.square(grad)
+        inside, outside = (given.epsilon**2, 0.0) if given.sum_inside_sqrt else (0.0, given.epsilon)
+        divisor = tf.sqrt(square + inside) + outside
+        return tf.group(
+            m.scatter_update(tf.IndexedSlices(mean, indices)),
+            v.scatter_update(tf.IndexedSlices(square, indices)),
+            handle.scatter_sub(tf.IndexedSlices(self._rate * mean / divisor, indices)),
+        )
+
+
+def with_lookups(spec: EmbeddingConfigSpec | None, tables: Tables, features: Any) -> Any:
+    """The features that the model function gets; the tables that are made for it, which have names, join the others."""
+    if spec is None or not spec.table_to_config_dict:
+        return features
+    variables = {name: _variable(name, table) for name, table in spec.table_to_config_dict.items()}
+    tables.update(tables_by_name(spec, variables))
+    return looked_up(spec, variables, features)
+
+
+def _variable(name: str, table: TableConfig) -> Any:
+    first = table.initializer or tf1.truncated_normal_initializer(stddev=1 / math.sqrt(table.dimension))
+    return tf1.get_variable(
+        name, [table.vocabulary_size, table.dimension], tf.float32, first, trainable=False, use_resource=True
+    )
+
+
+def looked_up(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:
+    """The features of a batch with rows of tables in the place of ids, and without the weights of ids.
+
+    Args:
+        spec: a spec with tables by name.
+        variables: by the name of a table its variable, float32 [vocabulary_size, dimension].
+        features: a dict; ids are a ``tf.SparseTensor`` [rows, any], or a tensor [rows] or [rows, ids of a row].
+
+    Returns:
+        By the feature's name float32 [rows, dimension]; [rows, max_sequence_length, dimension] for a sequence, with zeros behind
+        its end.
+
+    Raises:
+        ArgumentTypeError: the features are no dict (a ``TypeError``).
+        ArgumentError: a feature or its weights are not there (a ``ValueError``).
+    """
+    if not isinstance(features, Mapping):
+        raise ArgumentTypeError(f"features are {features!r}, but embedding_config_spec names features of a dict")
+    asked, tables = spec.feature_to_config_dict or {}, spec.table_to_config_dict or {}
+    for name in [*asked, *(config.weight_key for config in asked.values() if config.weight_key is not None)]:
+        if name not in features:
+            raise ArgumentError(f"embedding_config_spec names the feature '{name}', which input_fn does not return",
+                                fix=f"one of {', '.join(sorted(features))}")  # fmt: skip
+    weights = {config.weight_key for config in asked.values()}
+    found = {name: value for name, value in features.items() if name not in weights}
+    for name, config in asked.items():
+        with tf1.name_scope(f"{name}_lookup"):
+            weight = None if config.weight_key is None else features[config.weight_key]
+            found[name] = _rows(
+                variables[config.table_id], tables[config.table_id].combiner, config, features[name], weight
+            )
+    return found
+
+
+def _rows(table: Any, combiner: str | None, config: FeatureConfig, ids: Any, weights: Any) -> Any:
+    if config.max_sequence_length:
+        return _sequence(table, config.max_sequence_length, ids)
+    if isinstance(ids, tf.SparseTensor):
+        return tf.nn.safe_embedding_lookup_sparse([table], ids, weights, combiner)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    if weights is None:
+        weights = tf.ones_like(ids, tf.float32)
+    rows, weights = tf.gather(table, ids), tf.reshape(tf.cast(weights, tf.float32), tf.shape(ids))
+    total = tf.reduce_sum(rows * weights[:, :, tf.newaxis], 1)
+    if combiner == "sum":
+        return total
+    by = tf.reduce_sum(weights, 1) if combiner == "mean" else tf.sqrt(tf.reduce_sum(tf.square(weights), 1))
+    return tf.math.divide_no_nan(total, by[:, tf.newaxis])
+
+
+def _sequence(table: Any, length: int, ids: Any) -> Any:
+    """The rows of the first ids of each example, in order; zeros where it has fewer."""
+    if isinstance(ids, tf.SparseTensor):
+        ids = tf.sparse.to_dense(ids, default_value=-1)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    rows, width = ids.shape.with_rank(2).as_list()
+    if width is None or width < length:
+        ids = tf.pad(ids, [[0, 0], [0, length]], constant_values=-1)
+    ids = ids[:, :length]
+    ids.set_shape([rows, length])
+    there = tf.cast(ids >= 0, tf.float32)[:, :, tf.newaxis]
+    return tf.gather(table, tf.maximum(ids, tf.zeros_like(ids))) * there
