@@ -86,10 +86,7 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 7
     assert page.run("collectives(Array(30).fill({ tensor: 'x', bytes: 2, how: '' })).map((part) => part.textContent)")[::2] == [
         "30 values, 60 bytes of a core.", "... and 10 more with 20 bytes together."]  # fmt: skip
-    assert page.run("curves.map((chart) => chart.data.datasets[0].data.length)") == [
-        len(target["live"]["points"]) + 1 for target in found["targets"]
-    ]
-    assert "an estimate" in page.text("#memory")
+    assert page.text("#memory").count("Live at once") == 2
     assert page.said == []
     assert page.asked == [(tmp_path / "page.html").as_uri()]
     page.page.set_viewport_size({"width": 420, "height": 800})
@@ -97,10 +94,7 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     target = found["targets"][0]
     assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
     assert target["infeed_bytes"] == 640
-    live = target["live"]
-    assert live["together"] == pytest.approx(live["compiler"], rel=0.1)
-    assert live["step"][0] < live["step"][1] < live["instructions"]
-    assert {point[3] for point in live["points"]} >= {"dense/MatMul", "Adagrad/update_dense/kernel/ApplyAdagrad"}
+    assert 0 < target["most_live"] <= target["needed"]
     again = written(tmp_path, "--topology=v5e,v6e:2x4", "--global_batch=256")  # from the cache
     assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,

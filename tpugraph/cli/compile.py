@@ -112,7 +112,8 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
     held = ", ".join(f"{name} {size_text(size)}" for name, size in memory.items())
     lines = [
         f"compiled for {compiled.topology} in {compiled.seconds:.1f} s",
-        f"memory      {size_text(compiled.peak)} of {size_text(chip.hbm)} per core ({held})",
+        f"memory      {size_text(compiled.peak)} of {size_text(chip.hbm)} per core ({held}), "
+        f"{size_text(compiled.most_live)} live at once",
         f"step        {compiled.flops:,.0f} flops, {size_text(int(compiled.bytes_accessed))} read and written; at least "
         f"{compiled.step_seconds * 1e6:,.1f} us ({100 * compiled.share_of_peak:.2g} % of the peak), bound by "
         f"{compiled.bound_by}",

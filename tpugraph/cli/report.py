@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from tpugraph.analysis import is_tpu_graph, shapes
@@ -20,9 +19,8 @@ from tpugraph.support import files
 from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
-from tpugraph.views.report_data import Collective, LiveCurve, ReportData, Target, TensorBar
+from tpugraph.views.report_data import Collective, ReportData, Target, TensorBar
 from tpugraph.xla import jax_client, topologies
-from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -135,22 +133,9 @@ def _filled(compiled: Compiled, rows: int) -> Target:
         bandwidth=chip.bandwidth, memory=compiled.memory, needed=compiled.peak, flops=compiled.flops,
         bytes_accessed=compiled.bytes_accessed, step_seconds=least, bound_by=compiled.bound_by,
         examples_per_second=rows * compiled.num_replicas / least if least else 0.0, infeed_bytes=compiled.infeed_bytes,
-        all_reduce_bytes=compiled.all_reduce_bytes, tensors=_bars(compiled.tensors), live=_live(compiled),
+        all_reduce_bytes=compiled.all_reduce_bytes, most_live=compiled.most_live,
+        tensors=[TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in compiled.tensors],
     )  # fmt: skip
-
-
-def _bars(tensors: Iterable[Placed]) -> list[TensorBar]:
-    return [TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in tensors]
-
-
-def _live(compiled: Compiled) -> LiveCurve | None:
-    live = compiled.live
-    if live is None:
-        return None
-    points = [(point.at, point.hbm, point.on_chip, point.node) for point in live.points]
-    return LiveCurve(
-        live.instructions, live.step, live.hbm, live.together, compiled.most_live, points, _bars(live.held)
-    )
 
 
 def _rows(graph: Graph) -> int:

@@ -28,29 +28,6 @@ class TensorBar:
 
 
 @dataclass
-class LiveCurve:
-    """What is live in the memory of a core as it works through the program once: an estimate.
-
-    Attributes:
-        instructions: how many the core runs, with one step of the loop.
-        step: the first and the last instruction of the loop.
-        hbm: the most bytes in HBM at one instruction.
-        together: the most bytes in HBM and on the chip at one instruction.
-        compiler: the compiler's own figure for that, which tells how good the estimate is.
-        points: number of an instruction, bytes in HBM, bytes on the chip, and the node of the graph with the most.
-        held: the largest tensors in HBM where it holds the most.
-    """
-
-    instructions: int
-    step: tuple[int, int]
-    hbm: int
-    together: int
-    compiler: int
-    points: list[tuple[int, int, int, str]]
-    held: list[TensorBar]
-
-
-@dataclass
 class Target:
     """What the compiler for one TPU says of the step. Where it refuses, only the first four fields are filled.
 
@@ -73,7 +50,7 @@ class Target:
         infeed_bytes: of each core and step.
         all_reduce_bytes: that each core gives to sums over the cores in a step.
         tensors: the largest ones.
-        live: what is live when, or None where the compiler does not say in which order the core works.
+        most_live: the most bytes of HBM and of the chip's own memory that are live at once.
         largest_batch: the most rows of a core that fit, or None where that was not searched.
     """
 
@@ -95,7 +72,7 @@ class Target:
     infeed_bytes: int = 0
     all_reduce_bytes: int = 0
     tensors: list[TensorBar] = field(default_factory=list)
-    live: LiveCurve | None = None
+    most_live: int = 0
     largest_batch: int | None = None
 
 

@@ -13,16 +13,14 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tpugraph.support.errors import LoadError
 from tpugraph.xla import cache_folder, topologies
-from tpugraph.xla.live_memory import LiveMemory, LivePoint
 from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import Compiled
 
-_FORM = 4
+_FORM = 5
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", topologies.LIBRARY)
 
 
@@ -74,7 +72,7 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
         held = cache_folder.read(place)
         if held is None:
             return None
-        return Compiled(**{**held, "tensors": _placed(held["tensors"]), "live": _live(held["live"])})
+        return Compiled(**{**held, "tensors": tuple(Placed(**tensor) for tensor in held["tensors"])})
     except cache_folder.Foreign as error:
         note(f"the cache entry '{place}' {error}, so it is made anew")
     except OSError as error:
@@ -82,17 +80,6 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
     except (KeyError, TypeError) as error:  # of another version of this page
         note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
     return None
-
-
-def _placed(held: list[dict[str, Any]]) -> tuple[Placed, ...]:
-    return tuple(Placed(**tensor) for tensor in held)
-
-
-def _live(held: dict[str, Any] | None) -> LiveMemory | None:
-    if held is None:
-        return None
-    points = tuple(LivePoint(**point) for point in held["points"])
-    return LiveMemory(**{**held, "step": tuple(held["step"]), "points": points, "held": _placed(held["held"])})
 
 
 def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:

@@ -100,12 +100,6 @@ def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
             yield line, match.group(1), match.group(2)
 
 
-def placed(shape: str) -> Placed | None:
-    """A tensor of no name from its shape as HLO writes it; None for what takes no memory."""
-    match = _SHAPE.match(shape)
-    return None if match is None else _placed("", match)
-
-
 def _placed(node: str, match: re.Match[str]) -> Placed | None:
     kind, dims_text, order_text, tile_text = match.groups()
     if kind not in _BITS:

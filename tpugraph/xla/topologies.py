@@ -10,8 +10,7 @@ from typing import Any
 
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.xla import jax_client, live_memory, memory_layouts
-from tpugraph.xla.live_memory import LiveMemory
+from tpugraph.xla import jax_client, memory_layouts
 from tpugraph.xla.module import Module
 
 GIB = 2**30
@@ -78,8 +77,7 @@ class Compiled:
         all_reduce_bytes: bytes that each core gives to sums over the cores in one step.
         infeed_bytes: bytes of one step's batch on one core.
         tensors: the largest tensors, as the core lays them out.
-        most_live: bytes that are live at once at most, on the chip or in HBM, by the compiler's count.
-        live: our estimate of what is live when, where the compiler says in which order the core works.
+        most_live: the most bytes that are live at once, on the chip and in HBM.
     """
 
     topology: str
@@ -93,7 +91,6 @@ class Compiled:
     infeed_bytes: int
     tensors: tuple[memory_layouts.Placed, ...]
     most_live: int = 0
-    live: LiveMemory | None = None
 
     @property
     def chip(self) -> Chip:
@@ -180,7 +177,7 @@ def compile_for(module: Module, topology: str) -> Compiled:
     return Compiled(
         topology, len(devices), module.num_replicas, seconds, memory, float(costs.get("flops", 0)),
         float(costs.get("bytes accessed", 0)), memory_layouts.all_reduce_bytes(text), infeed,
-        memory_layouts.largest(text, names), stats.peak_memory_in_bytes, live_memory.estimate(text, names),
+        memory_layouts.largest(text, names), stats.peak_memory_in_bytes,
     )  # fmt: skip
 
 

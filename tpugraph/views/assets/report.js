@@ -71,47 +71,9 @@ function memory(all) {
     said.push(make("div", { class: "row" }, make("strong", {}, t.topology), bar(parts, Math.max(t.hbm, t.needed)), `${bytesText(t.needed)} of ${bytesText(t.hbm)}`));
     const largest = Math.max(...t.tensors.map((tensor) => tensor.bytes));
     for (const tensor of t.tensors) said.push(tensorRow(tensor, largest));
-    said.push(...(t.live ? live(t) : [make("div", { class: "small" }, "When what is live is not known: the compiler says no order of its work.")]));
+    if (t.most_live) said.push(make("div", { class: "small" }, `Live at once, in HBM and on the chip: at most ${bytesText(t.most_live)}, by the compiler's count.`));
   }
   return said;
-}
-
-/** What is live over the schedule, as a chart that is drawn once it is on the page. */
-function live(target) {
-  const { live, topology } = target;
-  const most = `at most ${bytesText(live.hbm)} in HBM; with the chip's own memory ${bytesText(live.together)}, and ${bytesText(live.compiler)} by the compiler's own count`;
-  const held = live.held.slice(0, 3).map((tensor) => `${tensor.node || "of the compiler"} ${bytesText(tensor.bytes)}`).join(", ");
-  return [make("div", { class: "small" }, `Live over the schedule of ${live.instructions.toLocaleString("en")} instructions, an estimate: ${most}. ` +
-      `Largest in HBM at that time: ${held}.`),
-    make("div", { class: "live" }, make("canvas", { id: `live-${topology}` }))];
-}
-
-/** Draws bytes that are live against the instructions of the schedule, the loop shaded. */
-function drawLive(target) {
-  const { points, step, instructions } = target.live;
-  const [unit, scale] = unitOf(Math.max(...points.map(([, hbm, chip]) => hbm + chip)));
-  const ends = [...points, [instructions, ...points[points.length - 1].slice(1)]];
-  const area = (label, colour, column) => ({ label, data: ends.map((point) => ({ x: point[0], y: point[column] / scale, node: point[3] })), stepped: "before",
-    pointRadius: 0, borderWidth: 1, borderColor: colour, backgroundColor: `${colour}66`, fill: column === 1 ? "origin" : "-1" });
-  const loop = { id: "loop", beforeDatasetsDraw: ({ ctx, chartArea: { top, bottom }, scales: { x } }) => {
-    const [from, to] = step.map((at) => x.getPixelForValue(at));
-    ctx.fillStyle = "#f3f4f6";
-    ctx.fillRect(from, top, to - from, bottom - top);
-    ctx.fillStyle = "#6b7280";
-    ctx.fillText("one step of the loop", from + 6, top + 14);
-  } };
-  return new Chart(`live-${target.topology}`, { type: "line", plugins: [loop],
-    data: { datasets: [area("HBM", "#2563eb", 1), area("on chip", "#db2777", 2)] },
-    options: { animation: false, maintainAspectRatio: false, interaction: { mode: "index", intersect: false },
-      plugins: { legend: { position: "right" }, tooltip: { callbacks: {
-        title: ([item]) => item.raw.node || "of the compiler", label: (item) => `${item.dataset.label}: ${bytesText(item.raw.y * scale)}` } } },
-      scales: { x: { type: "linear", min: 0, max: instructions, title: { display: true, text: "instructions in the order of the schedule" } },
-        y: { stacked: true, beginAtZero: true, grace: "20%", title: { display: true, text: unit } } } } });
-}
-
-function unitOf(bytes) {
-  const at = Math.max(0, Math.min(3, Math.floor(Math.log2(Math.max(1, bytes)) / 10)));
-  return [["bytes", "KiB", "MiB", "GiB"][at], 1024 ** at];
 }
 
 function tensorRow(tensor, largest) {
@@ -159,7 +121,6 @@ function show(data) {
   const compiled = data.targets.filter((target) => !target.error);
   if (data.targets.length) fill("targets", targets(data.targets));
   if (compiled.length) fill("memory", memory(compiled));
-  window.curves = compiled.filter((target) => target.live).map(drawLive);
   const measured = compiled.filter((t) => t.flops > 0 && t.bytes_accessed > 0);
   if (measured.length) window.chart = roofline(measured);
   if (data.collectives.length) {
