@@ -6,9 +6,8 @@ import pytest
 
 from tpugraph import testing
 from tpugraph.ir import Graph
-from tpugraph.ir.frames import check_loops, frames, frames_around
-from tpugraph.ir.regions import behind, conditional, joins_branches, sides
-from tpugraph.ir.while_loops import carried, counted, why_not_counted
+from tpugraph.ir.conditionals import behind, conditional, joins_branches, sides
+from tpugraph.ir.loops import carried, check_loops, counted, frames, frames_around, why_not_counted
 from tpugraph.support.errors import GraphError
 
 COUNTED = """

@@ -15,7 +15,7 @@ import tensorflow as tf
 from models import batches, finish, rows_of, squared_error, tf1, variable
 from tpugraph import cli, ops
 from tpugraph.ir import graphdef
-from tpugraph.ir.reach import files_touched, reaching
+from tpugraph.ir.side_effects import files_touched, side_effects
 
 FEATURES, TARGETS = rows_of(16, 3)
 _ANY_USE = 0x00000FFF  # of inotify: opened, read, written, made, renamed, removed
@@ -241,7 +241,7 @@ def test_what_a_graph_reads_and_writes(guarded_folder: Path, tmp_path: Path) -> 
     assert files_touched(read) == {"reads": [f"{guarded_folder}/file"]}
     written = graphdef.load(model(in_the_step, guarded_folder, tmp_path / "written.pb"))
     assert files_touched(written) == {"writes": [f"{guarded_folder}/written"]}
-    assert [found.words for found in reaching(written, written)] == ["writes a file"]
+    assert [found.words for found in side_effects(written, written)] == ["writes a file"]
 
 
 def test_run_lists_the_files_first(tmp_path: Path, in_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ from tpugraph.analysis.sides_of_step import (
     num_replicas,
 )
 from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input, writes_own
-from tpugraph.ir.frames import frames, in_loop, loop_order
-from tpugraph.ir.regions import conditional
+from tpugraph.ir.conditionals import conditional
+from tpugraph.ir.loops import frames, in_loop, loop_order
 
 __all__ = [
     "CLUSTER",

@@ -10,8 +10,8 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.loops import carried
 from tpugraph.ir.walks import reached, source_of
-from tpugraph.ir.while_loops import carried
 
 _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
 """Ops whose output is the list that they are given; a Merge has several."""

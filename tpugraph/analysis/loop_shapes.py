@@ -6,7 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.attrs import Shape
-from tpugraph.ir.while_loops import carried
+from tpugraph.ir.loops import carried
 
 
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:

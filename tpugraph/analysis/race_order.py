@@ -11,7 +11,7 @@ from tpugraph.analysis import races
 from tpugraph.analysis.races import Race
 from tpugraph.analysis.step import OrderedRace, OrderedRaces
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.regions import NONE, sides
+from tpugraph.ir.conditionals import NONE, sides
 from tpugraph.ir.walks import reached
 
 READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")

@@ -16,8 +16,8 @@ from tpugraph import ops
 from tpugraph.analysis.state import union
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.conditionals import NONE, sides
 from tpugraph.ir.node import Wait
-from tpugraph.ir.regions import NONE, sides
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis.questions import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.frames import frames_around
+from tpugraph.ir.loops import carried, frames_around
 from tpugraph.ir.pattern import anything, handed_on, match, op
 from tpugraph.ir.walks import reached, source_of
-from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 
 

@@ -9,8 +9,8 @@ from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.sides_of_step import REPLICATED_ATTR, NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
-from tpugraph.ir.frames import frames
-from tpugraph.ir.regions import behind
+from tpugraph.ir.conditionals import behind
+from tpugraph.ir.loops import frames
 from tpugraph.ir.walks import readers, source_of
 
 

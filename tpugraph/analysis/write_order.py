@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tpugraph import analysis, ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Use
-from tpugraph.ir.regions import NONE, sides
+from tpugraph.ir.conditionals import NONE, sides
 
 
 class Writes:

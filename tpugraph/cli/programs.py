@@ -14,7 +14,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.cli.shared_flags import CONVERSION
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded
-from tpugraph.ir.reach import files_touched
+from tpugraph.ir.side_effects import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form

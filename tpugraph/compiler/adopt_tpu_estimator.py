@@ -12,8 +12,8 @@ from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.loops import carried, counted
 from tpugraph.ir.walks import source_of
-from tpugraph.ir.while_loops import carried, counted
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError

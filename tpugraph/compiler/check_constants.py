@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.regions import joins_branches
+from tpugraph.ir.conditionals import joins_branches
 from tpugraph.ir.walks import source_of
 
 _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | ops.VARIABLE_SHAPES

@@ -13,7 +13,7 @@ from typing import Any
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.regions import joins_branches
+from tpugraph.ir.conditionals import joins_branches
 from tpugraph.ir.walks import reached, variable_of
 
 _HANDLE = "resource"

@@ -13,7 +13,7 @@ from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.serving_signatures import DEFAULT, Signature
+from tpugraph.ir.model_files import DEFAULT, Signature
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 

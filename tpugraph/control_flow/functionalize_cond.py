@@ -19,7 +19,7 @@ from tpugraph import ops
 from tpugraph.control_flow import scopes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Func
-from tpugraph.ir.regions import decides
+from tpugraph.ir.conditionals import decides
 from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize_cond, scopes
-from tpugraph.ir import Graph, Node, Tensor, while_loops
+from tpugraph.ir import Graph, Node, Tensor, loops
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.loops import Carried
 from tpugraph.ir.walks import reached, source_of
-from tpugraph.ir.while_loops import Carried
 from tpugraph.support.errors import ConversionError
 
 
@@ -100,7 +100,7 @@ def _innermost(graph: Graph) -> _Frame:
 
 
 def _carried(merge: Node) -> Carried:
-    found = while_loops.carried(merge)
+    found = loops.carried(merge)
     if found is None or merge.uses(1):
         raise ConversionError("the Merge closes no loop of tf.while_loop", node=merge)
     return found

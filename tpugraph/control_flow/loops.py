@@ -14,7 +14,7 @@ from tpugraph.analysis.step import Enqueues, Results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.frames import frames, frames_around
+from tpugraph.ir.loops import frames, frames_around
 from tpugraph.support.errors import GraphError
 
 _INT32 = attrs.dtype("int32")

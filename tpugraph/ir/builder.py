@@ -1,4 +1,4 @@
-"""One way to make nodes: dtypes and attributes follow from the operands and from TensorFlow's definition of the op."""
+"""Makes nodes: dtypes and attributes follow from the operands and from TensorFlow's definition of the op."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir import order
+from tpugraph.ir.model_files import Signature
 from tpugraph.ir.node import PLACE, Node, Output, Tensor, Use, Wait, assign
 from tpugraph.ir.order import is_back_edge
-from tpugraph.ir.serving_signatures import Signature
 from tpugraph.support.errors import GraphError
 from tpugraph.support.suggestions import did_you_mean
 

@@ -17,10 +17,9 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, shape_guards
-from tpugraph.ir.frames import check_loops
-from tpugraph.ir.model_files import Loaded, collections_of, sniff
+from tpugraph.ir.loops import check_loops
+from tpugraph.ir.model_files import Loaded, collections_of, signatures_of, sniff
 from tpugraph.ir.node import assign
-from tpugraph.ir.serving_signatures import signatures_of
 from tpugraph.ir.validate import Validator, Wired
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError

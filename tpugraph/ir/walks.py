@@ -1,4 +1,4 @@
-"""Ways through a graph: back to what a value is handed on from, on to what shares a handle, and all that is reached by steps."""
+"""Walks: back through identities to the source of a value, forward to the readers of a handle, and reachability."""
 
 from __future__ import annotations
 

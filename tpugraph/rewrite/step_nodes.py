@@ -12,7 +12,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
-from tpugraph.ir.frames import frames_around
+from tpugraph.ir.loops import frames_around
 
 _INT32 = attrs.dtype("int32")
 _FLOAT = attrs.dtype("float32")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis.sides_of_step import NodeSet
 from tpugraph.ir import Graph, Node, Tensor, graphdef
-from tpugraph.ir.frames import frames, frames_around
+from tpugraph.ir.loops import frames, frames_around
 from tpugraph.runtime.emulator import free_graphs
 
 SCOPE = "tpugraph_cores"

@@ -12,7 +12,7 @@ from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
-from tpugraph.ir.reach import refuse_to_end
+from tpugraph.ir.side_effects import refuse_to_end
 from tpugraph.runtime import engines, evaluation
 from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop

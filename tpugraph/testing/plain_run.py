@@ -14,8 +14,8 @@ from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, missing_file_error
-from tpugraph.ir.reach import refuse_to_end
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.side_effects import refuse_to_end
 from tpugraph.runtime.failures import stalled
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.stall_watch import StallWatch

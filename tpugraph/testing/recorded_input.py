@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
-from tpugraph.ir.repeatable import why_not_repeatable
+from tpugraph.ir.nondeterminism import why_not_repeatable
 from tpugraph.ir.walks import source_of
 from tpugraph.testing.checkpoint_pieces import Values
 from tpugraph.testing.plain_run import PlainRun

@@ -9,7 +9,7 @@ from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
 from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.regions import sides
+from tpugraph.ir.conditionals import sides
 from tpugraph.support.errors import ConversionError, ShapeError
 
 

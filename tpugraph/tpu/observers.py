@@ -9,7 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.step import EveryStep
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.regions import NONE, Side, sides
+from tpugraph.ir.conditionals import NONE, Side, sides
 from tpugraph.ir.walks import source_of
 from tpugraph.tpu.device_cut import Step
 

@@ -16,7 +16,7 @@ from tpugraph.control_flow import scopes
 from tpugraph.control_flow.functionalize_while import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.reach import reaching
+from tpugraph.ir.side_effects import side_effects
 from tpugraph.support.errors import ConversionError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.xla import step_function
@@ -56,7 +56,7 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
 def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
-    _refuse_reaching(graph)
+    _refuse_side_effects(graph)
     shapes_of = _variable_shapes(graph)
     replace_known_stacks(graph)
     begin_stacks(graph)
@@ -96,9 +96,9 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
 
 
-def _refuse_reaching(graph: Graph) -> None:
+def _refuse_side_effects(graph: Graph) -> None:
     """Refuse a step that reaches outside: TensorFlow's bridge folds constants, for which it runs ops, and files are no constants."""
-    for found in reaching(graph, graph.with_attr(CLUSTER_ATTR)):
+    for found in side_effects(graph, graph.with_attr(CLUSTER_ATTR)):
         raise ConversionError(f"the step {found.words} on the device: {found.op}", node=found.node, origin=graph.source,
                               fix="do that in the input function: a device reaches no host")  # fmt: skip
 

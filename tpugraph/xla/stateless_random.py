@@ -16,8 +16,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.frames import frames_around
-from tpugraph.ir.while_loops import carried
+from tpugraph.ir.loops import carried, frames_around
 from tpugraph.support.errors import ConversionError
 from tpugraph.xla.cluster_parts import Cluster, core_number
 

@@ -11,8 +11,8 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir.loops import counted, why_not_counted
 from tpugraph.ir.walks import readers, source_of
-from tpugraph.ir.while_loops import counted, why_not_counted
 from tpugraph.support.errors import RunError
 from tpugraph.tables.shards import TABLE, table_of
 from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number

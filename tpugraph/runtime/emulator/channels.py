@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.while_loops import Counted, counted
+from tpugraph.ir.loops import Counted, counted
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.host_list import Hosts

@@ -17,7 +17,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.regions import behind, joins_branches
+from tpugraph.ir.conditionals import behind, joins_branches
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.support.errors import RunError

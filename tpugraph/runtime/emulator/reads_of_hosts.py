@@ -16,7 +16,7 @@ import numpy as np
 from tpugraph.analysis import frames
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.repeatable import named_operands
+from tpugraph.ir.nondeterminism import named_operands
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.rows_of_constants import scalar

@@ -20,7 +20,7 @@ from tpugraph.analysis.shapes import element_count
 from tpugraph.control_flow.loop_lists import stack_iterations
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.while_loops import Carried
+from tpugraph.ir.loops import Carried
 from tpugraph.runtime.emulator.loop_function import loop_function, output_of, results_of, stack_of
 from tpugraph.runtime.emulator.step_loop import StepLoop, step_loop
 

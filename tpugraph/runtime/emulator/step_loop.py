@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
-from tpugraph.ir import Graph, Node, Tensor, attrs, while_loops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.loops import Carried
+from tpugraph.ir.loops import carried as carried_by
 from tpugraph.ir.pattern import anything, match, number, op
-from tpugraph.ir.while_loops import Carried
 
 _INT32 = attrs.dtype("int32")
 _PUT_IN = {op: held.puts for op, held in ops.CONTENTS.items() if held.index is not None and not held.value}
@@ -47,7 +48,7 @@ def step_loop(graph: Graph, call: Node) -> StepLoop | None:
     frame_of = analysis.frames(graph)
     frame = frame_of[call]
     loops = [found for merge in graph.of_type(*ops.MERGE)
-             if frame_of[merge] == frame and (found := while_loops.carried(merge)) is not None]  # fmt: skip
+             if frame_of[merge] == frame and (found := carried_by(merge)) is not None]  # fmt: skip
     carried = {found.closing: found for found in loops if len(found.switches) == 1}
     counter = next((c for c in carried.values() if _counts(c)), None)
     if counter is None:

@@ -11,7 +11,7 @@ from tpugraph import ops
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.pattern import anything, either, match, op
-from tpugraph.ir.reach import reaching
+from tpugraph.ir.side_effects import side_effects
 from tpugraph.runtime.pjrt.bundle import Bundle
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RunError
@@ -78,7 +78,7 @@ def _without_input(program: Program, source: str) -> Program:
     graph.set_controls(opens, ())
     runs = graph.ancestors([graph["tpugraph/init"], graph["tpugraph/init_local"]])
     runs.update((node, None) for node in graph if ops.is_folded_away(node.op))
-    for found in reaching(graph, runs):
+    for found in side_effects(graph, runs):
         raise ConversionError(f"to know the first values of the variables, an op would be run that {found.words}",
                               node=found.node, origin=source, fix="train it with `tpugraph run`, which runs all ops, or "
                               "make the values of constants")  # fmt: skip

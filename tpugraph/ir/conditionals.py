@@ -1,4 +1,4 @@
-"""Conditionals as TensorFlow 1 writes them: the nodes between a Switch and the Merge that joins its branches again."""
+"""TF1 conditionals: the nodes between a Switch and the Merge that joins its branches."""
 
 from __future__ import annotations
 

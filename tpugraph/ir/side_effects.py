@@ -1,4 +1,4 @@
-"""What a graph does outside of TensorFlow's memory when it runs: files that it reads and writes, prints, calls of Python."""
+"""Ops that read or write files, print, call Python or end the process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WORDS = {"reads": "reads a file", "writes": "writes a file", "prints": "prints"
 
 
 @dataclass(frozen=True)
-class Reaching:
-    """A node that reaches outside.
+class SideEffect:
+    """A side effect of a node.
 
     Attributes:
-        node: the node, or the one of the graph that refers to the function which reaches outside.
+        node: the node, or the node that calls the function which has the side effect.
         op: the op that does it.
         does: ``reads``, ``writes``, ``prints``, ``calls`` or ``ends``.
         files: the names that it opens, as far as constants hold them.
@@ -36,19 +36,19 @@ class Reaching:
         return _WORDS[self.does]
 
 
-def reaching(graph: Graph, nodes: Iterable[Node]) -> Iterator[Reaching]:
-    """Of nodes, and of the functions that they call, those that reach outside of the graph when they run."""
+def side_effects(graph: Graph, nodes: Iterable[Node]) -> Iterator[SideEffect]:
+    """The side effects of nodes and of the functions that they call."""
     chosen = list(nodes)
     for node in chosen:
         if node.op in ops.REACH and not _in_memory(node):
-            yield Reaching(str(node), node.op, ops.REACH[node.op], _names_before(graph, node))
+            yield SideEffect(str(node), node.op, ops.REACH[node.op], _names_before(graph, node))
     for node in function_library.callers(graph, chosen):
         for name, function in function_library.used_by(graph, [node]).items():
-            yield from _reaching_in(graph, node, name, function)
+            yield from _side_effects_in(graph, node, name, function)
 
 
-def _reaching_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterator[Reaching]:
-    """What a function does outside; it names files itself, or is given their names."""
+def _side_effects_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterator[SideEffect]:
+    """The side effects of a function, which names files itself or is given their names."""
     found = [definition for definition in function.node_def if definition.op in ops.REACH]
     if not found:
         return
@@ -61,7 +61,7 @@ def _reaching_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterat
     names = _texts(own) or _strings(graph, caller.inputs)
     for definition in found:
         where = f"{definition.name} ({definition.op}) in the function '{name}'"
-        yield Reaching(where, definition.op, ops.REACH[definition.op], names)
+        yield SideEffect(where, definition.op, ops.REACH[definition.op], names)
 
 
 def refuse_to_end(graph: Graph) -> None:
@@ -70,7 +70,7 @@ def refuse_to_end(graph: Graph) -> None:
     Raises:
         RunError: it has such an op, which is named.
     """
-    for found in reaching(graph, graph):
+    for found in side_effects(graph, graph):
         if found.does == "ends":
             raise RunError("an op of the graph ends the process when it runs", node=found.node, origin=graph.source,
                            fix="remove it from the graph")  # fmt: skip
@@ -82,7 +82,7 @@ def files_touched(graph: Graph) -> dict[str, list[str]]:
     What names a file is a string constant; a name that is computed is told by its node.
     """
     found: dict[str, dict[str, None]] = {}
-    for one in reaching(graph, graph):
+    for one in side_effects(graph, graph):
         if one.does in ("reads", "writes") and not one.node.startswith("tpugraph/"):  # checkpoints are told apart
             found.setdefault(one.does, {}).update(dict.fromkeys(one.files or [f"what {one.node} names"]))
     return {does: sorted(names) for does, names in found.items()}

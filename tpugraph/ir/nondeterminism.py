@@ -1,4 +1,4 @@
-"""Input pipelines that give other batches in each run, as far as their graph tells: sloppy ones, and some random ones."""
+"""Input pipelines that are not deterministic: sloppy ones, and random ones without a seed."""
 
 from __future__ import annotations
 
