@@ -13,7 +13,7 @@ import tensorflow as tf
 from sampling import part
 
 import tpugraph
-from models import CORPUS, FAMILIES, GOLDEN, Model, batches, corpus, family, folders, rows_of, trace, variable
+from models import CORPUS, FAMILIES, GOLDEN, Model, batches, corpus, family, finish, folders, rows_of, trace, variable
 from tpugraph import cli, roles, testing
 from tpugraph.analysis import shapes
 from tpugraph.compiler.another_batch import another_batch
@@ -214,6 +214,25 @@ def test_one_row_is_refused_and_an_open_batch_is_not() -> None:
     )
     opened = trace(_linear(1, _squares, make=lambda arrays, rows: batches(arrays, rows, drop_remainder=False)))
     assert _rebatched(opened, 8).constants == {}
+
+
+def test_rows_that_a_dataset_behind_the_batch_leaves_out_are_refused_and_not_in_the_model() -> None:
+    def masked(*, in_model: bool) -> Callable[[], Any]:
+        def some(made: Any) -> Any:
+            return tf.boolean_mask(made, made[:, 0] > 0)
+
+        def build() -> Any:
+            data = tf1.data.Dataset.from_tensor_slices(np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32))
+            data = data.repeat().batch(16, drop_remainder=True)
+            made = tf1.data.make_initializable_iterator(data if in_model else data.map(some)).get_next()
+            loss = tf.reduce_mean(tf.square((some(made) if in_model else made) @ variable("w", (3, 1))))
+            return finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+        return build
+
+    words = ["MapDataset", "in the model, behind the iterator"]
+    testing.assert_raises_block(_rebatched, trace(masked(in_model=False)), 32, words=words, max_length=800)
+    assert _rebatched(trace(masked(in_model=True)), 32).rows == 32
 
 
 def test_a_batch_that_does_not_divide_and_a_name_that_is_not_there_are_refused() -> None:

@@ -41,6 +41,14 @@ class Take:
         """Whether no static shape holds the rows."""
         return all(not shape or shape[0] is None for shape in self.shapes())
 
+    def opens(self) -> Node | None:
+        """The dataset behind one that batches which leaves the rows open, as one that filters them does."""
+        above, dataset = None, self.chain[0] if self.chain else None
+        while dataset is not None and dataset.op not in ops.BATCHING:
+            above = dataset if _is_open(dataset) else above
+            dataset = dataset.inputs[0].node if dataset.inputs else None
+        return None if dataset is None or _is_open(dataset) else above
+
     def shapes(self) -> list[Shape]:
         """The shapes of the elements."""
         node = self.node
@@ -51,6 +59,11 @@ class Take:
     def elements(self) -> list[Tensor]:
         """What the node hands out that has one entry for each row."""
         return [self.node.out(port) for port, shape in enumerate(self.shapes()) if shape and shape[0] == self.rows]
+
+
+def _is_open(dataset: Node) -> bool:
+    shapes = dataset.attr("output_shapes") if dataset.has_attr("output_shapes") else []
+    return any(shape is None or shape[:1] == (None,) for shape in shapes)
 
 
 def takes_of(graph: Graph) -> list[Take]:

@@ -77,9 +77,21 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     shapes.infer(graph)
     takes = takes_of(graph)
     before = commonest(take.rows for take in takes)
+    opens = takes[0].opens() if takes and before is None else None
+    if opens is not None:
+        raise ShapeError(
+            "the rows of a batch are not known: a dataset behind the one that batches leaves them open",
+            origin=graph.source,
+            node=opens,
+            fix="leave out rows in the model, behind the iterator, or pad them to a fixed number in the dataset",
+        )
     if before is None:
-        raise ShapeError("the rows of a batch are not known: the input does not batch by a constant", origin=graph.source,
-                         node=takes[0].node if takes else None, fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
+        raise ShapeError(
+            "the rows of a batch are not known: the input does not batch by a constant",
+            origin=graph.source,
+            node=takes[0].node if takes else None,
+            fix="batch the dataset by a constant: dataset.batch(64, drop_remainder=True)",
+        )
     scale = Fraction(rows, before)
     if scale == 1:
         return Rebatched(before, rows, (), {}, {})
