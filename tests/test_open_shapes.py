@@ -31,7 +31,8 @@ def _save(folder: Path, *, one_shot: bool, rows: int = 16) -> Path:
         )
         make = tf1.data.make_one_shot_iterator if one_shot else tf1.data.make_initializable_iterator
         w = tf1.get_variable("w", initializer=np.float32([[1], [2]]))
-        loss = tf.reduce_mean(tf.square(make(dataset).get_next() @ w - 1))
+        rows = tf.identity(make(dataset).get_next(), name="again")
+        loss = tf.reduce_mean(tf.square(rows @ w - 1))
         tf1.summary.scalar("loss", loss)
         tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
         tf1.train.export_meta_graph(str(folder / "m.meta"))
@@ -44,10 +45,16 @@ def test_a_shape_that_is_set_is_split(tmp_path: Path) -> None:
     assert_close(_losses(model, 4, set_shape=set_shape), _losses(model, 1, set_shape=set_shape), 1e-6)
 
 
-def test_batches_of_another_shape_than_was_set_end_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize("node", ["IteratorGetNext", "again"])
+def test_batches_of_another_shape_than_was_set_end_the_run(tmp_path: Path, node: str, queues: bool) -> None:
     model = _save(tmp_path, one_shot=False)
-    with pytest.raises(TpuGraphError, match="Incompatible shapes"):
-        _losses(model, 4, set_shape=("IteratorGetNext:32,2",))
+    program = tpugraph.convert(str(model), num_replicas=4, set_shape=(f"{node}:32,2",))
+    with tpugraph.TPUSession(program, queues=queues) as session, pytest.raises(TpuGraphError) as caught:
+        session.train(3)
+    assert caught.value.fault == f"--set_shape says that '{node}' has the shape [32,2], and a batch has [16,2] there"
+    assert (caught.value.node, caught.value.origin) == (node, "m.meta")
+    assert f"--set_shape={node}:16,2" in str(caught.value.fix)
 
 
 @pytest.mark.parametrize(

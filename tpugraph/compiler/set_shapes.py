@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.ir import Graph, attrs
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import did_you_mean
+
+SET_SHAPE = "_tpugraph_set_shape"
+"""The attribute of a node whose shapes were told: the texts, with blanks between."""
 
 
 def set_shapes(graph: Graph, told: Iterable[str]) -> None:
@@ -48,6 +51,7 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
             raise UsageError(f"--set_shape={text}: '{tensor}' has the shape {shapes.shown(known)}", origin=graph.source,
                              fix="say only what is open there")  # fmt: skip
         if source.op in ops.GET_NEXT:
+            _mark(graph, source, text)
             shapes_of_element = source.attr("output_shapes")
             shapes_of_element[tensor.port] = shape
             graph.set_attr(source, "output_shapes", [attrs.encode(shape) for shape in shapes_of_element])
@@ -59,5 +63,11 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
             )
         ensured = graph.add("EnsureShape", f"{node}/shape_set", [tensor], source=source, device=source.device,
                             attrs={"T": tensor.dtype, "shape": attrs.encode(shape)})  # fmt: skip
+        _mark(graph, ensured, text)
         for use in uses:
             graph.set_input(use.node, use.index, ensured.out())
+
+
+def _mark(graph: Graph, node: Node, text: str) -> None:
+    """Have a run know who told the shape that a batch has not."""
+    graph.set_attr(node, SET_SHAPE, f"{node.attr(SET_SHAPE, '')} {text}".strip())

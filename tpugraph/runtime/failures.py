@@ -7,6 +7,7 @@ import re
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.compiler.set_shapes import SET_SHAPE
 from tpugraph.ir.file_names import missing_file_error
 from tpugraph.lookups.padded_lists import too_many_ids
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
@@ -19,6 +20,9 @@ _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 
 _NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")
 """What TensorFlow says of the number of no row."""
+
+_SHAPE = re.compile(r"\[(\d+(?:, ?\d+)*)\]")
+"""A shape in a message of TensorFlow."""
 
 _NO_CAUSE = (
     "Graph execution error",
@@ -54,6 +58,10 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
     passed = [name for name in (named, *_NODE.findall(str(error))) if name in types]
     read = next((name for name in passed if types[name] in ops.INPUTS), None)
     fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
+    wrong = _told_otherwise(text, graph)
+    if wrong is not None:
+        wrong.origin = source
+        return wrong
     text = _of_whole_table(text, graph, named or next(iter(passed), ""))
     kind = type(error).__name__.removesuffix("Error")
     return RunError(
@@ -62,6 +70,29 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
         origin=source,
         fix=fix if read else None,
     )
+
+
+def _told_otherwise(text: str, graph: tf.Graph) -> RunError | None:
+    """The error of a batch whose shape is not the one that ``--set_shape`` tells."""
+    found = [dims.split(",") for dims in _SHAPE.findall(text)]
+    told = [
+        t
+        for o in graph.get_operations()
+        if SET_SHAPE in o.node_def.attr
+        for t in o.get_attr(SET_SHAPE).decode().split()
+    ]
+    for name, _, sizes in (one.rpartition(":") for one in told):
+        rank = sizes.count(",") + 1
+        shapes = [dims[-rank:] for dims in found if len(dims) >= rank]  # the emulator may hold several batches at once
+        is_told = [all(a == b or "?" in (a, b) for a, b in zip(dims, sizes.split(","), strict=True)) for dims in shapes]
+        if True in is_told and False in is_told:
+            read = ",".join(shapes[is_told.index(False)])
+            return RunError(
+                f"--set_shape says that '{name}' has the shape [{sizes}], and a batch has [{read}] there",
+                node=name,
+                fix=f"--set_shape={name}:{read} if every batch has it, or a batch size that is fixed in the program",
+            )
+    return None
 
 
 def _of_whole_table(text: str, graph: tf.Graph, name: str) -> str:
