@@ -51,6 +51,15 @@ def test_tensorboard_shows_the_graph_that_is_trained(trained: Path) -> None:
     assert any(node.op == "TPUReplicateMetadata" for node in read(trained / "out").Graph().node)
 
 
+def test_runs_of_one_second_are_read_in_their_order(tmp_path: Path) -> None:
+    graph_def = graphdef.sniff(IRIS / "model.pb").graph_def
+    for step in range(12):
+        curves = Curves(str(tmp_path), None, graph_def, None, step)
+        curves.loop(step + 1, [float(step)])
+        curves.close()
+    assert curve(read(tmp_path), "loss") == {step + 1: step for step in range(12)}
+
+
 def test_the_folder_is_a_model_for_every_command(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", str(trained / "out")]) == 0
     assert "model.meta: MetaGraphDef, a plain graph" in capsys.readouterr().out

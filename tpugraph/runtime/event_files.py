@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +12,6 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 tf1 = tf.compat.v1
-_NUMBERS = itertools.count()
 
 
 class Events:
@@ -29,8 +28,8 @@ class Events:
         with (graph or tf.Graph()).as_default():  # a FileWriter is made in graph mode only
             if graph is not None:
                 self._writer = tf1.summary.FileWriterCache.get(folder)
-            else:  # the name of a file has seconds alone, in which two runs may start
-                self._writer = tf1.summary.FileWriter(folder, filename_suffix=f".{os.getpid()}.{next(_NUMBERS)}")
+            else:  # readers take files in the order of their names, which have seconds alone; two runs may start in one
+                self._writer = tf1.summary.FileWriter(folder, filename_suffix=f".{time.time_ns()}.{os.getpid()}")
 
     def start(self, step: int, graph_def: Any) -> None:
         """Write that training starts behind a step, so that readers forget what an earlier run wrote there, and the graph."""
