@@ -7,7 +7,7 @@ from typing import Any
 
 
 def serve(connection: Any, folder: str) -> None:
-    """Stands for ``graph_judge.serve``: says that it is ready, and no more."""
+    """Stands for ``campaigns.graphs.serve``: says that it is ready, and no more."""
     connection.send(0)
     connection.recv()
     time.sleep(600)

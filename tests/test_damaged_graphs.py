@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import silent
 import tensorflow as tf
 
-from campaigns import graph_judge, graphs, wire_mutations
-from campaigns.graph_judge import Judge
-from campaigns.sound_graphs import Sound
+from campaigns import graph_mutants, graphs
+from campaigns.graph_mutants import MUTATIONS, Mutant, mutants
+from campaigns.graphs import Judge
 
 tf1 = tf.compat.v1
 ROOT = Path(__file__).parents[1]
 FAULTS = sorted((ROOT / "tests" / "data" / "faults").glob("*.pb.gz"))
-SECONDS = 8.0
 
 
 @pytest.fixture(scope="module")
@@ -48,39 +46,37 @@ def test_a_large_variable_of_one_number_takes_no_memory(judge: Judge) -> None:
     assert judge.failure(data, ("inspect", "convert", "check", "view")) is None
 
 
-def test_new_mutants_give_a_result_or_one_block(judge: Judge) -> None:
-    sound, started, mutators = (
-        Sound(),
-        time.monotonic(),
-        [importlib.import_module(m) for m in graphs.MUTATORS.values()],
-    )
-    for count, (seed, base, converted) in enumerate(graphs.mutants(seed=20261123, first=0, count=10_000)):
-        if count >= 12 and time.monotonic() - started > SECONDS:
-            break
-        data = mutators[count % len(mutators)].mutant(sound.graph(base, converted=converted), seed)
-        failure = judge.failure(data, ("inspect",) if converted else ("inspect", "convert"))
-        assert failure is None, f"mutant {seed} of {base} by {mutators[count % len(mutators)].__name__}: {failure}"
+@hypothesis.seed(20261127)
+@hypothesis.settings(max_examples=24, database=None, deadline=None, suppress_health_check=list(hypothesis.HealthCheck),
+                     phases=[hypothesis.Phase.generate])  # fmt: skip
+@hypothesis.given(mutant=mutants())
+def test_new_mutants_give_a_result_or_one_block(judge: Judge, mutant: Mutant) -> None:
+    assert judge.failure(mutant.data, mutant.commands[:2]) is None, mutant
 
 
-@pytest.mark.parametrize("name", graphs.MUTATORS.values())
-def test_a_mutant_is_the_same_for_the_same_seed(name: str) -> None:
-    meta, mutator = Sound().graph("corpus/iris_dnn", converted=False), importlib.import_module(name)
-    assert mutator.mutant(meta, "1/2") == mutator.mutant(meta, "1/2")
-    assert len({mutator.mutant(meta, f"1/{number}") for number in range(20)}) >= 15
-    nothing = frozenset(range(mutator.MOST))
-    assert len({len(mutator.mutant(meta, f"1/{number}", without=nothing)) for number in range(9)}) <= 2  # one is text
+@pytest.mark.parametrize("mutator", MUTATIONS)
+def test_mutants_differ_from_one_another(mutator: str) -> None:
+    found = set()
+
+    @hypothesis.settings(max_examples=20, database=None, deadline=None, derandomize=True)
+    @hypothesis.given(mutants((mutator,), converted=False))
+    def collect(mutant: Mutant) -> None:
+        found.add(mutant.data)
+
+    collect()
+    assert len(found) >= 15
 
 
 def test_a_text_that_is_repeated_over_and_over_stays_a_file() -> None:
     text = 'name: "' + "x" * 60_000 + '"\n'
     for number in range(40):
-        text = wire_mutations.damage_text(random.Random(number), text)[: wire_mutations.MOST_BYTES] or " "
-    assert len(text) <= wire_mutations.MOST_BYTES
+        text = graph_mutants.damaged_text(random.Random(number), text)
+    assert len(text) <= graph_mutants.MOST_BYTES
 
 
 def test_what_goes_wrong_is_told_apart() -> None:
     def verdict(**answer: object) -> str | None:
-        return graph_judge._verdict(
+        return graphs.verdict(
             {"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0, "seconds": 0.1} | answer, 10.0
         )
 
@@ -93,7 +89,7 @@ def test_what_goes_wrong_is_told_apart() -> None:
 
 def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process has nothing loaded, which takes longer than all else here, and never answers."""
-    monkeypatch.setattr(graph_judge, "serve", silent.serve)
+    monkeypatch.setattr(graphs, "serve", silent.serve)
     with Judge(seconds=0.0) as impatient:
         assert str(impatient.failure(b"", ("inspect",))).startswith("inspect: hang: no answer within 0 s")
         assert impatient._process is None

@@ -1,106 +1,213 @@
-"""Damaged graphs through the commands: what is no right result and no clear block is a failure.
+"""The campaign of graphs: damaged ones through the commands, where all but a right result or one clear block is a failure.
 
     PYTHONPATH=tools python -m campaigns.graphs --mutants=3000 --seed=1 --keep=tests/data/faults
-    PYTHONPATH=tools python -m campaigns.graphs --mutants=3000 --seed=1 --mutator=lawful
+    PYTHONPATH=tools python -m campaigns.graphs --mutants=3000 --seed=1 --mutator=lawful,op
     PYTHONPATH=tools python -m campaigns.graphs --files tests/data/faults/*.gz
 
-A mutant is drawn from a seed and its number, by one of four mutators: what breaks the laws of graphs, what keeps them, what
-breaks the form of files, and what is merely strange; by all in turn with --mutator=all. A failure is a raw exception, an
-internal invariant that breaks, more than --seconds of processor time or six times that by the clock, more than 1 GiB of
-memory above the start, a death of the process, or a file that is left after an error. With --keep each new failure is made of
-fewer mutations where fewer will do, and kept as a file. The commands run in a process of their own, which is ended where it
-hangs, started again where it dies, and replaced by another one where TensorFlow keeps too much memory.
+A failure is a raw exception, an invariant that breaks, more than --seconds of processor time or six times that by the clock, more
+than 1 GiB of memory above the start, a death of the process, or a file that is left after an error. hypothesis shrinks each and
+--keep writes it as a file. The commands run in a process of their own, which is ended where it hangs, started again where it dies,
+and replaced where TensorFlow keeps too much memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import gzip
-import importlib
-import random
+import io
+import json
+import multiprocessing
+import os
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from campaigns.graph_judge import COMMANDS, Judge
-from campaigns.sound_graphs import BASES, Sound
+import hypothesis
+from hypothesis.errors import FlakyFailure
 
-MUTATORS = {
-    "damage": "campaigns.mutations",
-    "lawful": "campaigns.lawful_mutations",
-    "wire": "campaigns.wire_mutations",
-    "strange": "campaigns.strange_mutations",
-}
-"""The modules that make mutants: of each, ``mutant(meta, seed, without=numbers)`` and ``MOST``."""
-_QUICK, _NOW_AND_THEN = ("inspect", "convert"), ("check", "view", "verify", "diff")
+from campaigns.graph_mutants import DATA, MUTATIONS, Mutant, mutants
 
-
-def mutants(seed: int, first: int, count: int, converted: float = 0.3) -> Iterator[tuple[str, str, bool]]:
-    """Seed, base and whether it is converted, of each mutant of a campaign."""
-    for number in range(first, first + count):
-        rng = random.Random(f"{seed}/{number}")
-        yield f"{seed}/{number}", rng.choice(BASES), rng.random() < converted
+COMMANDS = {
+    "inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",), "verify": ("--dry_run",),
+    "view": ("--output=page.html",), "diff": (str(DATA / "corpus" / "iris_dnn" / "model.pb"),),
+    "compare": ("--num_replicas=2",), "compile": ("--num_replicas=2",), "report": ("--topology=v5e:2x4", "--output=report.html"),
+    "reduce": ("--when=refused:LoadError", "--output=small.pb", "--seconds=5"),
+}  # fmt: skip
+MOST_MEMORY, MOST_KEPT = 1 << 20, 1 << 19  # KiB above the start: at any time, and what TensorFlow may keep afterwards
+PATIENCE = 6  # the clock's time for each second of the processor, on a machine at work
+RAW = "this should not happen"
 
 
-def commands_for(seed: str, *, converted: bool) -> tuple[str, ...]:
-    """The commands that a mutant goes through: the slow ones only now and then."""
-    rng = random.Random(f"commands {seed}")
-    found = ["inspect"] if converted else list(_QUICK)
-    if rng.random() < 0.1:
-        found.append(rng.choice(_NOW_AND_THEN))
-    if converted and rng.random() < 0.3:
-        found.append("run")
-    return tuple(found)
+class Failure(AssertionError):
+    """What a command did that is neither a right result nor one block."""
 
 
-def shrunk(judge: Judge, mutator: Any, meta: Any, seed: str, commands: tuple[str, ...], kind: str) -> bytes:
-    """The file of a failing mutant with as few mutations as still fail in the same way."""
-    without: frozenset[int] = frozenset()
-    for number in range(mutator.MOST):
-        fewer = without | {number}
-        found = judge.failure(mutator.mutant(meta, seed, without=fewer), commands)
-        if found is not None and found.split(":")[1] == kind:
-            without = fewer
-    data: bytes = mutator.mutant(meta, seed, without=without)
-    return data
+# --------------------------------------------------------------------------- the judge
+
+
+def serve(connection: Any, folder: str) -> None:
+    """Runs the commands that come in and says what came of them, until the connection ends."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    warnings.simplefilter("ignore")
+    from tpugraph import cli
+
+    os.chdir(folder)
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli.main(["check", str(DATA / "corpus" / "iris_dnn" / "model.pb")])  # loads what the commands load
+    connection.send(_memory("VmRSS"))
+    while True:
+        command, path = connection.recv()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before, started, said, errors = _memory("VmRSS"), time.process_time(), io.StringIO(), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+                code = cli.main([command, path, *COMMANDS[command], "--json"])
+            words = "" if code == 0 else errors.getvalue()[-600:]
+        except BaseException as error:  # whatever it is, it is a failure: it went past the command's own net
+            code, words = -1, f"{RAW}: {type(error).__name__}: {error}"[:600]
+        lines = said.getvalue().strip().splitlines()
+        found = json.loads(lines[-1]) if lines and lines[-1][:1] == "{" else {}
+        connection.send({"code": code, "words": words, "kinds": sorted(_kinds(found)), "seconds": time.process_time() - started,
+                         "memory": _memory("VmHWM") - before, "kept": _memory("VmRSS")})  # fmt: skip
+
+
+def _memory(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1])
+
+
+def _kinds(found: Any) -> Iterator[str]:
+    """The kinds of all errors in what a command said."""
+    if isinstance(found, dict):
+        if {"kind", "fault", "fix"} <= found.keys():
+            yield f"{found['kind']} {found['fix'] if RAW in str(found['fix']) else ''}".strip()
+        for value in found.values():
+            yield from _kinds(value)
+
+
+class Judge:
+    """A process that runs commands on files, one after the other; a context manager.
+
+    Args:
+        seconds: how much time of the processor a command may take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._process: Any = None
+        self._folder = tempfile.TemporaryDirectory()
+
+    def failure(self, data: bytes, commands: tuple[str, ...]) -> str | None:
+        """What goes wrong with a file: command, kind and words; or None."""
+        path = Path(self._folder.name) / "model.pb"
+        path.write_bytes(data)
+        return next(
+            (f"{command}: {found}" for command in commands if (found := self._failure(command, str(path)))), None
+        )
+
+    def _failure(self, command: str, path: str) -> str | None:
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((command, path))
+            if not self._connection.poll(PATIENCE * self._seconds):
+                self.stop()
+                return f"hang: no answer within {PATIENCE * self._seconds:g} s"
+            answer = self._connection.recv()
+        except (EOFError, ConnectionError):
+            self.stop()
+            return "died"
+        if answer["kept"] - self._at_start > MOST_KEPT:
+            self.stop()
+        return verdict(answer, self._seconds) or self._left_over(answer["code"])
+
+    def _left_over(self, code: int) -> str | None:
+        left = sorted(path.name for path in Path(self._folder.name).iterdir() if path.name != "model.pb")
+        for name in left:
+            (Path(self._folder.name) / name).unlink()
+        return f"file: {left} after an error" if left and code not in (0, 1) else None
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=serve, args=(other, self._folder.name), daemon=True)
+        self._process.start()
+        other.close()
+        self._at_start = self._connection.recv()  # its imports are not counted
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def stop(self) -> None:
+        """End the process; the next file starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+
+
+def verdict(answer: dict[str, Any], seconds: float) -> str | None:
+    """What is wrong with an answer: its kind and words, or None."""
+    words = " | ".join(answer["words"].split("\n"))[:300]
+    if RAW in answer["words"] or any(RAW in kind for kind in answer["kinds"]):
+        return f"raw: {words or answer['kinds']}"
+    if "InvariantError" in answer["kinds"]:
+        return f"invariant: {words}"
+    if answer["memory"] > MOST_MEMORY:
+        return f"memory: {answer['memory'] / 2**20:.1f} GiB above the start"
+    if answer["seconds"] > seconds:
+        return f"slow: {answer['seconds']:.1f} s of the processor"
+    return None
+
+
+# --------------------------------------------------------------------------- the campaign
 
 
 def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[str]:
-    """Run mutants; prints each failure and returns how many of each kind there were."""
-    chosen = [
-        importlib.import_module(MUTATORS[name])
-        for name in (MUTATORS if options.mutator == "all" else [options.mutator])
-    ]
-    sound, totals, started = Sound(), collections.Counter[str](), time.monotonic()
-    drawn = mutants(options.seed, options.first, options.mutants, options.converted)
-    for number, (seed, base, converted) in enumerate(drawn):
-        mutator = chosen[(options.first + number) % len(chosen)]
-        if time.monotonic() - started > options.minutes * 60:
-            break
-        meta = sound.graph(base, converted=converted)
-        commands = tuple(options.commands.split(",")) if options.commands else commands_for(seed, converted=converted)
-        found = judge.failure(mutator.mutant(meta, seed), commands)
-        kind = "fine" if found is None else found.split(":")[1].strip()
-        totals[kind] += 1
-        if totals.total() % 1000 == 0:
-            print(f"{totals.total():,} after {time.monotonic() - started:.0f} s", flush=True)
-        if found is None:
-            continue
-        name = mutator.__name__.partition("_")[0]
-        print(f"{seed} {base}{' converted' if converted else ''} by {mutator.__name__}: {found}", flush=True)
-        if options.keep:
-            data = shrunk(judge, mutator, meta, seed, commands, found.split(":")[1])
-            whose = f"{base.rpartition('/')[2]}-{name}-{seed.replace('/', '-')}"
-            place = Path(options.keep) / f"{kind}-{found.split(':')[0]}-{whose}.pb.gz"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(gzip.compress(data, mtime=0))
-    print(
-        ", ".join(f"{count} {kind}" for kind, count in totals.most_common()),
-        f"in {time.monotonic() - started:.0f} s; at most {judge.most / 2**20:.2f} GiB above the start",
+    """Run mutants; prints each failure, shrunk, and returns how many mutants came to what."""
+    totals, failing = collections.Counter[str](), dict[str, Mutant]()
+    drawn = mutants(
+        tuple(options.mutator.split(",")), tuple(filter(None, options.commands.split(","))), options.converted
     )
+    while totals.total() < options.mutants:
+
+        @hypothesis.seed(options.seed * 1000 + totals.total())
+        @hypothesis.settings(max_examples=options.mutants - totals.total(), database=None, deadline=None,
+                             suppress_health_check=list(hypothesis.HealthCheck), verbosity=hypothesis.Verbosity.quiet,
+                             phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink], report_multiple_bugs=False)  # fmt: skip
+        @hypothesis.given(drawn)
+        def gives_a_result_or_one_block(mutant: Mutant) -> None:
+            found = judge.failure(mutant.data, mutant.commands)
+            if not failing:  # what shrinks a failure is not counted
+                totals["fine" if found is None else found.split(":")[1].strip()] += 1
+                if totals.total() % 500 == 0:
+                    print(f"{totals.total():,} mutants", flush=True)
+            if found is not None:
+                failing[found] = mutant
+                raise Failure(found.split(":")[1])
+
+        with contextlib.suppress(Failure, FlakyFailure):
+            gives_a_result_or_one_block()
+        if failing:
+            found, mutant = list(failing.items())[-1]  # the last one is the smallest
+            print(f"{mutant!r}: {found}", flush=True)
+            if options.keep:
+                command, kind = (part.strip() for part in found.split(":")[:2])
+                name = f"{kind}-{command}-{mutant.base.rpartition('/')[2]}-{options.seed}-{totals.total()}.pb.gz"
+                Path(options.keep).mkdir(parents=True, exist_ok=True)
+                Path(options.keep, name).write_bytes(gzip.compress(mutant.data, mtime=0))
+        failing.clear()
     return totals
 
 
@@ -108,29 +215,31 @@ def main() -> int:
     """Runs the campaign; 0 where nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=300)
-    parser.add_argument("--minutes", type=float, default=60, help="stop after that time")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
-    parser.add_argument("--mutator", choices=[*MUTATORS, "all"], default="damage", help="what makes the mutants")
+    parser.add_argument("--mutator", default=",".join(MUTATIONS), help="what makes the mutants, separated by commas")
     parser.add_argument("--seconds", type=float, default=10, help="how much processor time a command may take")
     parser.add_argument("--keep", metavar="FOLDER", help="keep failures there, shrunk")
-    parser.add_argument(
-        "--commands", help="the commands of every mutant, separated by commas; else the slow ones now and then"
-    )
-    parser.add_argument("--converted", type=float, default=0.3, help="the share of mutants of converted graphs")
+    parser.add_argument("--commands", default="", help="the commands of every mutant, separated by commas")
+    parser.add_argument("--converted", type=lambda text: text == "1", help="1 or 0: converted graphs alone, or none")
     parser.add_argument("--files", nargs="*", help="run these files (.gz or not) instead of mutants")
-    options = parser.parse_args()
+    options, started = parser.parse_args(), time.monotonic()
     with Judge(options.seconds) as judge:
         if options.files is None:
             totals = campaign(options, judge)
-            return 1 if totals.total() - totals["fine"] else 0
-        failed, commands = 0, tuple(options.commands.split(",") if options.commands else COMMANDS)
-        for name in options.files:
-            data = Path(name).read_bytes()
-            found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, commands)
-            failed += found is not None
-            print(f"{name}: {found or 'fine'}", flush=True)
-    return 1 if failed else 0
+        else:
+            totals, commands = (
+                collections.Counter[str](),
+                tuple(filter(None, options.commands.split(","))) or tuple(COMMANDS),
+            )
+            for name in options.files:
+                data = Path(name).read_bytes()
+                found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, commands)
+                totals["fine" if found is None else found.split(":")[1].strip()] += 1
+                print(f"{name}: {found or 'fine'}", flush=True)
+    print(
+        ", ".join(f"{count} {kind}" for kind, count in totals.most_common()), f"in {time.monotonic() - started:.0f} s"
+    )
+    return int(totals.total() > totals["fine"])
 
 
 if __name__ == "__main__":
