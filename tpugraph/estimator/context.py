@@ -1,4 +1,4 @@
-"""What input and model functions learn about the cores: batch sizes, and ``params['context']``."""
+"""Batch sizes per host and core, and ``params['context']``."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MISSING = {
     ModeKeys.EVAL: "eval_batch_size in TPUEstimator constructor",
     ModeKeys.PREDICT: "predict_batch_size in TPUEstimator constructor",
 }
-"""What the original calls them where they are missing; programs look for these words."""
+# tf.contrib.tpu's words, which programs match
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The sizes of one mode's batches, in rows.
+    """The batch sizes of a mode.
 
     Attributes:
-        cores: number of cores; 0 without TPU.
+        cores: 0 without TPU.
         whole: the global batch; None where unknown (without TPU only).
         host: ``params['batch_size']`` of the input function.
-        core: the rows of one core; ``params['batch_size']`` of a model function that is traced as one replica.
-        hosts: number of hosts that share the cores.
+        core: ``params['batch_size']`` of a model function that is traced as one replica.
+        hosts: hosts that share the cores.
     """
 
     cores: int
@@ -46,7 +46,6 @@ class Batches:
 
     @property
     def line(self) -> str:
-        """For the user: the global batch and how it is made up."""
         if not self.cores:
             return "" if self.whole is None else f"batch {self.whole}, without TPU"
         if self.cores > 1 and self.core == self.whole:
@@ -56,12 +55,6 @@ class Batches:
 
 
 def check_batch_size(mode: str, size: object) -> int:
-    """A batch size as the user gave it.
-
-    Raises:
-        ArgumentError: None, or not positive.
-        ArgumentTypeError: no whole number.
-    """
     if size is None:
         raise ArgumentError(
             f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
@@ -71,18 +64,10 @@ def check_batch_size(mode: str, size: object) -> int:
 
 
 def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1) -> Batches:
-    """How a global batch is shared out.
-
-    Args:
-        mode: a ModeKeys value.
-        size: the global batch in rows.
-        cores: number of cores; 0 without TPU.
-        input_mode: an InputPipelineConfig value.
-        hosts: number of hosts that share the cores.
+    """Splits a global batch among hosts and cores.
 
     Raises:
-        ArgumentError: a batch that does not divide, or is missing.
-        ArgumentTypeError: no whole number.
+        ArgumentError: the batch does not divide, or is missing.
     """
     if not cores:
         rows = None if size is None else check_batch_size(mode, size)
@@ -106,14 +91,7 @@ def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1
 
 @dataclass(frozen=True)
 class Deployment:
-    """Which call of the input function this is.
-
-    Attributes:
-        host: the host that it is for.
-        call: its number, from 0 on.
-        calls: how many calls there are.
-        replicas: how many replicas the call serves.
-    """
+    """Which call of the input function this is."""
 
     host: int = 0
     call: int = 0
@@ -127,8 +105,8 @@ class TPUContext:
 
     Attributes:
         num_hosts: hosts with cores.
-        num_replicas: replicas over all hosts, of a core each where no replica spans several.
-        asked: the host that it is for, once something asked for it.
+        num_replicas: replicas over all hosts.
+        asked: ``current_host`` is appended when it is read.
     """
 
     num_hosts: int
@@ -139,7 +117,6 @@ class TPUContext:
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """Replicas of each host."""
         return max(self.num_replicas // self.num_hosts, 1)
 
     @property
@@ -155,7 +132,7 @@ class TPUContext:
         return self._deployment.host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """The host's device, which call of the input function this is, how many there are, and the replicas each serves.
+        """The host's device, the number of this call of the input function, the number of calls, and the replicas per call.
 
         Raises:
             RunError: asked for in a model function (a ``RuntimeError``).
@@ -166,7 +143,7 @@ class TPUContext:
         return device, of.call, of.calls, of.replicas
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """The device of the host that a replica is attached to, and the number of its first core there."""
+        """The host device of a replica, and the ordinal of its first core there."""
         if self._cores_per_replica > 1:
             cores = assignment(self.num_replicas, self._cores_per_replica)
             return cores.host_device(replica=replica_id), int(cores.tpu_ordinal(replica=replica_id))
@@ -175,7 +152,7 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Any:
-        """Where the cores lie in the mesh, a ``tf.tpu.experimental.DeviceAssignment``; None unless replicas span several.
+        """A ``tf.tpu.experimental.DeviceAssignment``; None unless replicas span several cores.
 
         Raises:
             RunError: asked for in an input function (a ``RuntimeError``).
@@ -186,7 +163,7 @@ class TPUContext:
 
 
 class ContextError(RunError, RuntimeError):
-    """A question to ``params['context']`` from the wrong function."""
+    pass
 
 
 def _wrong_side(what: str, where: str) -> NoReturn:
@@ -197,11 +174,7 @@ def _wrong_side(what: str, where: str) -> NoReturn:
 
 
 def check_keys(params: dict[str, object]) -> None:
-    """``params`` as the user gives them hold no key that is set here.
-
-    Raises:
-        ArgumentError: they do.
-    """
+    """Refuses params with the reserved keys."""
     for key in ("batch_size", "context"):
         if key in params:
             raise ArgumentError(
@@ -211,11 +184,7 @@ def check_keys(params: dict[str, object]) -> None:
 
 
 def as_dict(params: object) -> dict[str, object]:
-    """``params`` as a dict; an HParams object gives its values.
-
-    Raises:
-        ArgumentTypeError: something else.
-    """
+    """The params as a dict; an HParams object gives its values."""
     if params is None:
         return {}
     if isinstance(params, dict):

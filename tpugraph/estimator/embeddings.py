@@ -1,4 +1,4 @@
-"""EmbeddingConfigSpec: tables that a TPU keeps apart, their lookups and their training."""
+"""EmbeddingConfigSpec: tables trained apart from the model's own optimizer, their lookups and their updates."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class TableConfig:
-    """A table of embeddings.
+    """An embedding table.
 
     Attributes:
-        vocabulary_size: rows of the table.
-        dimension: numbers in a row.
-        initializer: gives the first values; when None, a truncated normal with a deviation of ``1 / sqrt(dimension)``.
-        combiner: how the rows of an example become one: ``mean``, ``sum`` or ``sqrtn``; None for tables of sequences alone.
-        hot_id_replication: not used: every core has the whole table.
+        vocabulary_size: rows.
+        dimension: columns.
+        initializer: a truncated normal of deviation ``1 / sqrt(dimension)`` when None.
+        combiner: ``mean``, ``sum`` or ``sqrtn``; None for tables of sequence features only.
+        hot_id_replication: ignored: every core has the whole table.
         learning_rate: of this table; that of the optimization parameters when None.
-        learning_rate_fn: a function of the global step that gives the learning rate instead.
-        optimization_parameters: how this table is trained; as the spec says when None.
+        learning_rate_fn: a function of the global step, instead.
+        optimization_parameters: those of the spec when None.
 
     Raises:
-        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentError: an invalid value (a ``ValueError``).
     """
 
     vocabulary_size: int
@@ -62,15 +62,15 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """A feature whose ids are looked up in a table.
+    """A feature that is looked up in a table.
 
     Attributes:
-        table_id: the table's name.
-        max_sequence_length: how many ids of an example stay apart, in order; 0 where they are combined to one row.
-        weight_key: the feature that has a weight for each id; no weights when None.
+        table_id: name of the table.
+        max_sequence_length: of a sequence feature, whose embeddings are not combined; 0 for others.
+        weight_key: the feature with a weight for each id.
 
     Raises:
-        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentError: an invalid value (a ``ValueError``).
     """
 
     table_id: str
@@ -85,12 +85,7 @@ class FeatureConfig:
 
 
 def check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
-    """See that every feature has its table, and every table a feature.
-
-    Raises:
-        ArgumentTypeError: a value of another kind (a ``TypeError``).
-        ArgumentError: a feature without a table, or a combiner that it needs (a ``ValueError``).
-    """
+    """Checks that every feature has its table, with a combiner unless it is a sequence, and every table a feature."""
     for name, table in tables.items():
         if not isinstance(table, TableConfig):
             raise ArgumentTypeError(f"Config for table {name} must be of type `TableConfig`. Got {type(table)}")
@@ -112,7 +107,6 @@ def check_configs(features: Mapping[str, Any], tables: Mapping[str, Any]) -> Non
 
 
 TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
-"""The columns of ``tf.tpu.experimental.embedding_column`` and ``shared_embedding_columns``."""
 
 _OTHERS = (
     columns_v1._NumericColumn,
@@ -125,17 +119,11 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class TableParameters:
-    """How the rows of tables are trained.
-
-    Attributes:
-        learning_rate: the learning rate, of the tables whose column has no function for it.
-    """
-
     learning_rate: float
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
-        """The least and the greatest weight after an update; None where there is no limit."""
+        """The smallest and largest weight after an update, or None."""
         return getattr(self, "clip_weight_min", None), getattr(self, "clip_weight_max", None)
 
     def __post_init__(self) -> None:
@@ -152,12 +140,7 @@ class TableParameters:
 
 @dataclass(frozen=True)
 class StochasticGradientDescentParameters(TableParameters):
-    """Plain gradient descent.
-
-    Attributes:
-        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
-        clip_weight_max: what it is at most.
-    """
+    """Plain gradient descent; weights are clipped to [clip_weight_min, clip_weight_max] after each update."""
 
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -165,13 +148,9 @@ class StochasticGradientDescentParameters(TableParameters):
 
 @dataclass(frozen=True)
 class AdagradParameters(TableParameters):
-    """Adagrad, on the rows that a batch has.
+    """Adagrad on the rows of the batch; weights are clipped as in :class:`StochasticGradientDescentParameters`.
 
-    Attributes:
-        initial_accumulator: what the sums of squares begin with.
-        use_gradient_accumulation: not used: gradients of a row are always summed first.
-        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
-        clip_weight_max: what it is at most.
+    ``use_gradient_accumulation`` is ignored: the gradients of a row are always summed first.
     """
 
     initial_accumulator: float = 0.1
@@ -186,17 +165,10 @@ class AdagradParameters(TableParameters):
 
 @dataclass(frozen=True)
 class AdamParameters(TableParameters):
-    """Adam without a correction of its first steps, as a TPU computes it.
+    """Adam without bias correction, as on a TPU; clipped as :class:`StochasticGradientDescentParameters`.
 
-    Attributes:
-        beta1: how much of the mean of gradients stays in a step.
-        beta2: how much of the mean of their squares stays in a step.
-        epsilon: what the divisor is at least.
-        lazy_adam: whether the rows alone are touched that a batch has; False is refused.
-        sum_inside_sqrt: whether epsilon is added, squared, under the root.
-        use_gradient_accumulation: not used: gradients of a row are always summed first.
-        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
-        clip_weight_max: what it is at most.
+    ``lazy_adam`` updates only the rows of the batch; False is refused. ``sum_inside_sqrt`` adds epsilon squared under the
+    root. ``use_gradient_accumulation`` is ignored, as in :class:`AdagradParameters`.
     """
 
     beta1: float = 0.9
@@ -221,28 +193,25 @@ class AdamParameters(TableParameters):
 
 @dataclass(frozen=True)
 class EmbeddingConfigSpec:
-    """The columns of a model that a TPU looks up in tables of its own, and how it trains these.
+    """The embedding tables of a model, and how they are trained.
 
-    On cores each table is a variable under the name that the plain column gives it; the model's own optimizer leaves it alone.
-    With ``use_tpu=False`` the columns are plain ones, and the model's own optimizer trains them.
-
-    Tables by name need no columns: the model function gets rows of them in the place of the ids of a feature, and each is a
-    variable under its name, trained by the parameters here, on cores and with ``use_tpu=False``.
+    With ``feature_columns``, on cores each table is a variable named as the plain column names it, which the model's own
+    optimizer leaves alone; with ``use_tpu=False`` the columns are plain ones. With tables by name, the model function gets
+    embeddings in place of ids, and the parameters here train the tables, on cores and without.
 
     Attributes:
-        feature_columns: columns of ``tf.tpu.experimental.embedding_column`` and ``shared_embedding_columns``; all that the
-            model uses. None where there are tables by name.
-        optimization_parameters: how the tables are trained; may be None where each table by name says so itself.
-        clipping_limit: not used, as in the original.
-        pipeline_execution_with_tensor_core: not used: a step's tables are always those that the step before has left.
-        experimental_gradient_multiplier_fn: a function of the global step that returns a factor for the tables' gradients.
-        feature_to_config_dict: by the name of a feature its :class:`~tpugraph.FeatureConfig`.
-        table_to_config_dict: by the name of a table its :class:`~tpugraph.TableConfig`.
-        partition_strategy: ``div`` or ``mod``: how hosts share a table, which makes no difference to the result.
-        profile_data_directory: not used.
+        feature_columns: all columns of the model made by ``tf.tpu.experimental.embedding_column`` or ``shared_embedding_columns``.
+        optimization_parameters: optional where every table by name has its own.
+        clipping_limit: ignored, as by ``tf.contrib.tpu``.
+        pipeline_execution_with_tensor_core: ignored: no step reads stale tables.
+        experimental_gradient_multiplier_fn: a function of the global step; its result scales the tables' gradients.
+        feature_to_config_dict: feature name to :class:`~tpugraph.FeatureConfig`.
+        table_to_config_dict: table name to :class:`~tpugraph.TableConfig`.
+        partition_strategy: ``div`` or ``mod``; the results are the same.
+        profile_data_directory: ignored.
 
     Raises:
-        ArgumentError: neither columns nor tables, or parameters that cannot be used (a ``ValueError``).
+        ArgumentError: neither or both of columns and tables, or invalid parameters (a ``ValueError``).
         ArgumentTypeError: a column of another kind (a ``TypeError``).
     """
 
@@ -276,23 +245,14 @@ class EmbeddingConfigSpec:
             _check_parameters(table.optimization_parameters or self.optimization_parameters)
 
     def check_machine(self, *, on_cores: bool) -> None:
-        """Refuse what the original cannot do on this machine.
-
-        Raises:
-            ArgumentError: tables are shared by ``mod``, and not all is on cores (a ``ValueError``).
-        """
+        """Refuses ``mod`` off the cores, as ``tf.contrib.tpu`` does."""
         if self.partition_strategy == "mod" and not on_cores:
             raise ArgumentError(
                 "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
             )
 
     def check_tables(self) -> None:
-        """Refuse what has no table on cores.
-
-        Raises:
-            ArgumentTypeError: a plain column (a ``TypeError``).
-            ArgumentError: two tables for one feature (a ``ValueError``).
-        """
+        """Refuses plain columns on cores, and two tables for one feature."""
         features = set()
         for column in self.feature_columns or ():
             if not isinstance(column, TPU_COLUMNS):
@@ -314,13 +274,12 @@ def _check_parameters(given: Any) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a model.
+    """A table of a traced model.
 
     Attributes:
-        variable: its values.
-        name: what the column, or all columns that share it, call it.
-        parameters: how it is trained.
-        rate: its learning rate: a number, or a function of the global step.
+        variable: its weights.
+        name: of the column, of all columns that share it, or of its TableConfig.
+        rate: a number, or a function of the global step.
     """
 
     variable: Any
@@ -329,17 +288,15 @@ class Table:
     rate: Any
 
 
-Tables = dict[str, Table]
-"""By the name of the variable."""
+Tables = dict[str, Table]  # by the name of the variable
 
 
 def in_use(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfigSpec | None:
-    """The spec where a model has tables of its own: on cores, and wherever they have names; else None."""
+    """The spec, where the model has separate tables: on cores, or by name."""
     return spec if spec is not None and (cores or spec.table_to_config_dict) else None
 
 
 def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> Tables:
-    """The tables of a spec that has them by name, with their variables."""
     found = {}
     for name, config in (spec.table_to_config_dict or {}).items():
         parameters = config.optimization_parameters or spec.optimization_parameters
@@ -351,7 +308,7 @@ def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> T
 
 @contextmanager
 def kept_apart(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
-    """Within the block the tables of a spec become variables that are not trainable; yields those that were made."""
+    """Makes the tables of the spec's columns non-trainable variables; yields those that were made."""
     found: Tables = {}
     if spec is None:
         yield found
@@ -373,7 +330,7 @@ def kept_apart(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
 
 
 def _column_of(spec: EmbeddingConfigSpec, name: str) -> Any:
-    """The column whose table is called so: after the column, or after all columns that share it; None where there is none."""
+    """The column of a variable; it is named after the column, or after all columns that share it."""
     for column in spec.feature_columns or ():
         shared = column.get_embedding_var_name() != column.categorical_column.name
         table = column.get_embedding_var_name() if shared else f"{column.name}/embedding_weights"
@@ -383,7 +340,7 @@ def _column_of(spec: EmbeddingConfigSpec, name: str) -> Any:
 
 
 def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op: Any) -> Any:
-    """A train op that trains the tables as well, by the raw gradients of the loss.
+    """Adds the updates of the tables to a train op.
 
     Raises:
         ArgumentError: the model does not use a column (a ``ValueError``).
@@ -410,7 +367,7 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
 
 
 def _clipped(table: Table, gradient: Any, update: Any) -> Any:
-    """An update, after which the weights of the rows that it changed are between the limits."""
+    """Clips the rows that an update wrote."""
     least, most = table.parameters.limits
     if least is None and most is None:
         return update
@@ -440,7 +397,7 @@ def _optimizer(parameters: TableParameters, rate: Any) -> Any:
 
 
 class _Adam(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """Adam of the rows that a batch has; its slots are called ``Adam/m`` and ``Adam/v``."""
+    """Lazy Adam, whose slots are called ``Adam/m`` and ``Adam/v``."""
 
     def __init__(self, parameters: AdamParameters, rate: Any) -> None:
         super().__init__(use_locking=False, name="Adam")
@@ -453,7 +410,6 @@ class _Adam(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
                 self._zeros_slot(variable, slot, f"Adam/{slot}")
 
     def _resource_apply_sparse(self, grad: Any, handle: Any, indices: Any) -> Any:
-        """Update rows, each of which is there once."""
         given = self._parameters
         m, v = self.get_slot(handle, "m"), self.get_slot(handle, "v")
         mean = given.beta1 * tf.gather(m, indices) + (1 - given.beta1) * grad
@@ -468,7 +424,7 @@ class _Adam(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
 
 def with_lookups(spec: EmbeddingConfigSpec | None, tables: Tables, features: Any) -> Any:
-    """The features that the model function gets; the tables that are made for it, which have names, join the others."""
+    """The features of the model function, embeddings of tables by name among them; adds these tables to ``tables``."""
     if spec is None or not spec.table_to_config_dict:
         return features
     variables = {name: _variable(name, table) for name, table in spec.table_to_config_dict.items()}
@@ -484,20 +440,14 @@ def _variable(name: str, table: TableConfig) -> Any:
 
 
 def looked_up(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:
-    """The features of a batch with rows of tables in the place of ids, and without the weights of ids.
+    """Replaces ids by embeddings, and drops the weights of ids.
 
     Args:
-        spec: a spec with tables by name.
-        variables: by the name of a table its variable, float32 [vocabulary_size, dimension].
-        features: a dict; ids are a ``tf.SparseTensor`` [rows, any], or a tensor [rows] or [rows, ids of a row].
+        variables: table name to float32 [vocabulary_size, dimension].
+        features: a dict; ids are a ``tf.SparseTensor`` [batch, any], or a tensor [batch] or [batch, ids].
 
     Returns:
-        By the feature's name float32 [rows, dimension]; [rows, max_sequence_length, dimension] for a sequence, with zeros behind
-        its end.
-
-    Raises:
-        ArgumentTypeError: the features are no dict (a ``TypeError``).
-        ArgumentError: a feature or its weights are not there (a ``ValueError``).
+        Float32 [batch, dimension] for each feature; [batch, max_sequence_length, dimension] for a sequence, padded with zeros.
     """
     if not isinstance(features, Mapping):
         raise ArgumentTypeError(f"features are {features!r}, but embedding_config_spec names features of a dict")
@@ -535,7 +485,6 @@ def _rows(table: Any, combiner: str | None, config: FeatureConfig, ids: Any, wei
 
 
 def _sequence(table: Any, length: int, ids: Any) -> Any:
-    """The rows of the first ids of each example, in order; zeros where it has fewer."""
     if isinstance(ids, tf.SparseTensor):
         ids = tf.sparse.to_dense(ids, default_value=-1)
     if ids.shape.rank == 1:

@@ -1,4 +1,4 @@
-"""Export: receivers, export outputs, and the SavedModel of a trained model."""
+"""Export: input receivers, export outputs, and the SavedModel of a trained model."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class ServingInputReceiver(_Receiver):
     """What a serving input function returns.
 
     Args:
-        features: a dict of tensors for the model; it gets a tensor as a dict too, under the key ``feature``.
+        features: a tensor (the model gets it under the key ``feature``) or a dict of them.
         receiver_tensors: the tensor, or dict of tensors, that is fed.
-        receiver_tensors_alternatives: other tensors, or dicts of them, that may be fed instead, by a name: the model has
-            a signature ``name:output`` for each.
+        receiver_tensors_alternatives: other tensors, or dicts, that may be fed, by a name: each gets a signature ``name:output``.
 
     Raises:
         ArgumentTypeError: something else than tensors (a ``TypeError``).
@@ -49,7 +48,6 @@ class ServingInputReceiver(_Receiver):
     def __new__(
         cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
     ) -> ServingInputReceiver:
-        """Check the fields and make the receiver; see the class."""
         others = {} if receiver_tensors_alternatives is None else receiver_tensors_alternatives
         if not isinstance(others, Mapping):
             raise ArgumentTypeError(f"receiver_tensors_alternatives must be a dict, but is {others!r}")
@@ -66,16 +64,7 @@ class ServingInputReceiver(_Receiver):
 
 
 class TensorServingInputReceiver(ServingInputReceiver):
-    """What a serving input function returns for a model whose features are one tensor, which the model gets as it is.
-
-    Args:
-        features: the tensor.
-        receiver_tensors: see :class:`ServingInputReceiver`.
-        receiver_tensors_alternatives: see :class:`ServingInputReceiver`.
-
-    Raises:
-        ArgumentTypeError: something else than a tensor (a ``TypeError``).
-    """
+    """A :class:`ServingInputReceiver` whose features are one tensor, which the model gets as it is."""
 
     __slots__ = ()
     _named_features = False
@@ -83,7 +72,6 @@ class TensorServingInputReceiver(ServingInputReceiver):
     def __new__(
         cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
     ) -> TensorServingInputReceiver:
-        """Check the fields and make the receiver; see the class."""
         if not tf.is_tensor(features):
             raise ArgumentTypeError(f"TensorServingInputReceiver: features must be a tensor, but is {features!r}")
         made = super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
@@ -98,12 +86,7 @@ class _Supervised(NamedTuple):
 
 
 class SupervisedInputReceiver(_Supervised):
-    """What an input receiver function returns for a model that is exported for training or evaluation.
-
-    Args:
-        features: a tensor or a dict of tensors for the model.
-        labels: a tensor or a dict of tensors for the model.
-        receiver_tensors: the tensor, or dict of tensors, that is fed.
+    """What an input receiver function returns for export in the modes TRAIN and EVAL; each part is a tensor or a dict of them.
 
     Raises:
         ArgumentTypeError: something else than tensors (a ``TypeError``).
@@ -112,7 +95,6 @@ class SupervisedInputReceiver(_Supervised):
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Check the fields and make the receiver; see the class."""
         for name, part in (("features", features), ("labels", labels), ("receiver_tensors", receiver_tensors)):
             for value in tf.nest.flatten(part):
                 if not tf.is_tensor(value):
@@ -121,21 +103,12 @@ class SupervisedInputReceiver(_Supervised):
 
 
 class UnsupervisedInputReceiver(ServingInputReceiver):
-    """What an input receiver function returns for a model that is exported for training or evaluation without labels.
-
-    Args:
-        features: see :class:`ServingInputReceiver`.
-        receiver_tensors: see :class:`ServingInputReceiver`.
-
-    Raises:
-        ArgumentTypeError: something else than tensors (a ``TypeError``).
-    """
+    """A receiver without labels, for export in the modes TRAIN and EVAL."""
 
     __slots__ = ()
     _named_features = False
 
     def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
-        """Check the fields and make the receiver; see the class."""
         made = super().__new__(cls, features, receiver_tensors)
         assert isinstance(made, UnsupervisedInputReceiver)
         return made
@@ -146,20 +119,20 @@ def _named(fed: Any) -> dict[str, Any]:
 
 
 class PredictOutput(NamedTuple):
-    """Answers that are named tensors."""
+    """Export output of named tensors."""
 
     outputs: Any
 
 
 class ClassificationOutput(NamedTuple):
-    """Answers that are scores of classes, names of classes, or both."""
+    """Export output of scores of classes, names of classes, or both."""
 
     scores: Any = None
     classes: Any = None
 
 
 class RegressionOutput(NamedTuple):
-    """Answers that are numbers."""
+    """Export output of numbers."""
 
     value: Any
 
@@ -171,7 +144,7 @@ def build_raw_serving_input_receiver_fn(
 
     Args:
         features: example tensors, or tensor specs, by name; their first dimension is the batch.
-        default_batch_size: its size; open when None.
+        default_batch_size: None leaves the batch dimension open.
     """
 
     def receive() -> ServingInputReceiver:
@@ -191,7 +164,7 @@ def build_parsing_serving_input_receiver_fn(
 
     Args:
         feature_spec: what ``tf.io.parse_example`` takes.
-        default_batch_size: how many are fed; open when None.
+        default_batch_size: None leaves the batch dimension open.
     """
 
     def receive() -> ServingInputReceiver:
@@ -204,12 +177,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """An input receiver function whose features and labels are fed as they are.
-
-    Args:
-        features: an example tensor, or examples or tensor specs by name; their first dimension is the batch.
-        labels: the same of the labels.
-        default_batch_size: its size; open when None.
+    """An input receiver function whose features and labels are fed as they are; arguments as for serving.
 
     Raises:
         ArgumentError: a feature and a label have the same name (a ``ValueError``).
@@ -242,14 +210,12 @@ _METHOD = {ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "training"}
 
 
 def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
-    """The signatures of a served model; the predictions are the default one where the model gives no export outputs.
+    """The signatures of a served model; without export outputs, the predictions are the default one.
 
-    One that serving does not know, as a classification of anything but serialised examples, is left out, and a line says
-    why.
+    A signature that serving does not support is left out with a warning.
 
     Raises:
-        ArgumentError: several export outputs and none is the default, or none that can be served.
-        ArgumentTypeError: an export output of another kind.
+        ArgumentError: several export outputs and no default, or none that can be served.
     """
     default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     outputs = outputs or {default: PredictOutput(predictions)}
@@ -271,7 +237,7 @@ def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -
 
 
 def _why_not(fed: dict[str, Any], output: Any) -> str:
-    """Why a classification or regression cannot be served; "" where it can."""
+    """Why serving does not support a classification or regression; "" where it does."""
     if isinstance(output, ClassificationOutput):
         answers = {"classes": (output.classes, tf.string), "scores": (output.scores, tf.float32)}
     elif isinstance(output, RegressionOutput):
@@ -300,7 +266,7 @@ def _signature(fed: dict[str, Any], output: Any) -> Any:
 
 
 def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
-    """The signatures of an exported model: those of serving, or the one of training or evaluation with loss and metrics."""
+    """The signatures of a mode: of serving, or the one of training or evaluation with loss and metrics."""
     spec = traced.spec
     if mode == ModeKeys.PREDICT:
         return signatures(receiver, spec.export_outputs, spec.predictions)
@@ -319,15 +285,10 @@ def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
 def write_saved_model(
     made: Sequence[tuple[list[str], PlainModel, dict[str, Any]]], base: str, assets: Any, *, as_text: bool
 ) -> str:
-    """Write a SavedModel into a new folder below ``base`` that has the time as its name; returns that folder.
-
-    The folder appears under its name when it is complete.
+    """Writes a SavedModel into a new folder below ``base``, which gets its name when it is complete.
 
     Args:
-        made: of each graph its tags, the model, and its signatures; the first one's session has the variables' values.
-        base: the folder.
-        assets: files to put beside the model: name there to path here.
-        as_text: write the graphs as text.
+        made: tags, model and signatures of each graph; the first one's session has the variables' values.
     """
     stamp = int(time.time())
     while Path(base, str(stamp)).exists():
@@ -361,12 +322,12 @@ _TAGS = {ModeKeys.PREDICT: "serve", ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "trai
 
 @dataclass(frozen=True)
 class Exports:
-    """Which graphs an exported model has.
+    """The graphs of an exported model.
 
     Attributes:
         cpu: a plain one.
-        tpu: of a model for serving one whose computation a TPU runs, with the tags ``serve`` and ``tpu``.
-        by_model: whether the model function puts its computation on TPUs itself (version V2).
+        tpu: for serving, one with the tags ``serve`` and ``tpu``.
+        by_model: the model function calls ``inference_on_tpu`` itself (version V2).
     """
 
     cpu: bool = True
@@ -375,16 +336,7 @@ class Exports:
 
 
 def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
-    """The graphs that the arguments of an estimator ask for.
-
-    Args:
-        cpu: ``export_to_cpu``.
-        tpu: ``export_to_tpu``.
-        version: an :class:`ExportSavedModelApiVersion`; None is V1.
-
-    Raises:
-        ArgumentError: no such version, or no graph at all (a ``ValueError``).
-    """
+    """The graphs that the ``export_*`` arguments of an estimator ask for."""
     name = getattr(version or ExportSavedModelApiVersion.V1, "name", None)
     one_of("export_saved_model_api_version", name, ("V1", "V2"), why="see ExportSavedModelApiVersion")
     if not tpu and not cpu:
@@ -401,22 +353,11 @@ def export_trained(
     *,
     as_text: bool,
 ) -> str:
-    """Trace the model behind its input receiver, give it a checkpoint's values and write it.
-
-    Args:
-        request: what to trace; its input function returns the receiver.
-        exports: which graphs to write.
-        checkpoint: prefix of the checkpoint.
-        base: the folder below which the model goes.
-        assets: files to put beside the model: name there to path here.
-        as_text: write the graph as text.
-
-    Returns:
-        The folder of the model.
+    """Traces the model behind its input receiver, restores a checkpoint and writes it.
 
     Raises:
         ArgumentTypeError: the function returns no receiver (a ``TypeError``).
-        ArgumentError: there is only a graph for TPUs to write, and the model cannot be one (a ``ValueError``).
+        ArgumentError: only a graph for TPUs is asked for, and the model cannot be one (a ``ValueError``).
     """
     request = replace(request, plan=Batches(0, None, None, None))  # the rows of a request are not known
     tag, wanted = _TAGS[request.mode], exports.tpu and request.mode == ModeKeys.PREDICT
@@ -446,7 +387,7 @@ def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
 
 
 def _for_tpus(request: Request, exports: Exports, *, alone: bool) -> tuple[PlainModel, dict[str, Any]] | None:
-    """The graph whose computation a TPU runs; None, and a line, where the model cannot be one and there is a plain graph."""
+    """The graph for TPUs; None with a warning where the model cannot be one and there is a plain graph."""
     model_fn = request.model_fn if exports.by_model else _whole_on_tpu(request.model_fn)
     try:
         return _model(replace(request, model_fn=model_fn, serves_on_tpu=True))

@@ -19,11 +19,7 @@ _ROWS = "_rows"
 
 
 def called(name: str, pair: Any) -> Any:
-    """What the function of a ``(function, tensors)`` pair returns.
-
-    Raises:
-        ArgumentTypeError: calling it fails with a ``TypeError``.
-    """
+    """Calls the function of a ``(function, tensors)`` pair."""
     function, tensors = pair
     try:
         return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -32,11 +28,7 @@ def called(name: str, pair: Any) -> Any:
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Runs what a host call returned beside each step, in the same session.
-
-    Args:
-        returned: ops and tensors that the function returned; None, and other things, are left out.
-    """
+    """Runs the ops that a host call returned with each step, in the same session."""
 
     def __init__(self, returned: Any) -> None:
         self._ops = _runnable(returned)
@@ -44,20 +36,17 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._flushed = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._opened]
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Open the writers of summaries."""
         session.run(self._opened)
 
     def before_run(self, run_context: Any) -> Any:
-        """Ask for the ops."""
         return tf1.train.SessionRunArgs(self._ops)
 
     def end(self, session: Any) -> None:
-        """Write what the writers still hold."""
         session.run(self._flushed)
 
 
 def read_before_the_step(tensors: Sequence[Any]) -> None:
-    """Let the global step be counted up behind the tensors, which may be made of it; otherwise either may come first."""
+    """Makes the update of the global step depend on the tensors, which may read it."""
     step = tf1.train.get_global_step()
     handle = None if step is None else getattr(step, "handle", None)
     made = {tensor.op for tensor in tensors}
@@ -81,19 +70,19 @@ def _tensors(pair: Any) -> list[Any]:
 
 
 def leave_cores(pair: Any) -> list[str]:
-    """Let the tensors of a host call of training leave the cores with the summaries of the current graph.
+    """Exports the tensors of a training host call from the cores as summaries of the current graph.
 
     Returns:
-        The names of the summaries, which must be made in every step.
+        The names of the summaries, which must run in every step.
     """
     return [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
 
 
 def leave_batches(pair: Any) -> dict[str, str]:
-    """Let the tensors of a host call be collected from each batch of an evaluation.
+    """Collects the tensors of an evaluation's host call from each batch.
 
     Returns:
-        By tag the names of tensors of one dimension or more: each tensor of the call, and how many rows it has in a batch.
+        Tag to tensor name: each tensor of the call, and its number of rows in a batch.
     """
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
@@ -104,7 +93,7 @@ def leave_batches(pair: Any) -> dict[str, str]:
 
 
 def by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What was collected by :func:`leave_batches`, apart for each batch and in the shapes of the call's tensors."""
+    """Splits what :func:`leave_batches` collected by batch, in the shapes of the call's tensors."""
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
         ends = np.cumsum(collected[f"{_TAG}{i}{_ROWS}"])
@@ -114,11 +103,11 @@ def by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 class HostCall:
-    """A host call on cores: its function in a graph of its own, which gets the steps' tensors after each loop.
+    """A host call on cores: its function in a graph of its own, fed with the steps' tensors after each loop.
 
     Args:
-        pair: the function, and the tensors of the model as a list or a dict.
-        every: it runs in the first step of a loop and in each so many steps after it.
+        pair: ``(function, tensors)``.
+        every: it runs in the first step of a loop and every so many steps after.
         config: a ``tf.compat.v1.ConfigProto``, or None.
     """
 
@@ -139,15 +128,15 @@ class HostCall:
             self._session.run([tf1.global_variables_initializer(), tf1.tables_initializer(), *writers])
 
     def run(self, first: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
-        """Run it for the steps of a loop.
+        """Runs the call for the steps of a loop.
 
         Args:
-            first: the global step before the loop's first step.
-            values: by the tags of :func:`leave_cores`, what the tensors were in each step.
-            trains: whether the steps count the global step up; that of an evaluation stays.
+            first: the global step before the loop.
+            values: each tensor in every step, by the tags of :func:`leave_cores`.
+            trains: whether the steps advance the global step.
 
         Returns:
-            The ``tf.summary`` summaries of the function in the last step, serialised; None where it makes none.
+            The function's ``tf.summary`` of the last step, serialised; None without.
         """
         stacked = [values[f"{_TAG}{i}"] for i in range(len(self._placeholders))]
         steps, summary = len(stacked[0]) if stacked else 0, None
@@ -159,7 +148,6 @@ class HostCall:
         return summary if isinstance(summary, bytes) else None
 
     def close(self) -> None:
-        """Close its session."""
         self._session.close()
 
 
@@ -170,7 +158,7 @@ def _placeholder(tensor: Any) -> Any:
 
 
 def take(summary: Any) -> tuple[dict[str, Any], Any]:
-    """The tensors of a host call out of a summary, by tag, and the summary without them."""
+    """Splits a summary: the tensors of a host call by tag, and the rest."""
     found, rest = {}, tf1.Summary()
     for value in summary.value:
         if value.tag.startswith(_TAG):
@@ -181,7 +169,7 @@ def take(summary: Any) -> tuple[dict[str, Any], Any]:
 
 
 def hooks_of_call(pair: Any) -> Sequence[Any]:
-    """The hooks that run a host call in the current graph; none where there is no call."""
+    """The hooks that run a host call in the current graph."""
     if pair is None:
         return ()
     read_before_the_step(_tensors(pair))

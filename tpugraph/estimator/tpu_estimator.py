@@ -1,4 +1,4 @@
-"""TPUEstimator: trains a model function on cores, with the arguments of tf.contrib.tpu.TPUEstimator."""
+"""TPUEstimator: trains a model function on cores, with the arguments of ``tf.contrib.tpu.TPUEstimator``."""
 
 from __future__ import annotations
 
@@ -39,17 +39,14 @@ from tpugraph.support.errors import ArgumentError, CheckpointError
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests of one estimator.
+    """What the methods of an estimator ask to have traced.
 
     Attributes:
-        model_fn: the model function.
-        params: the user's params.
-        config: the run configuration.
-        use_tpu: whether there are cores.
-        eval_on_tpu: whether evaluation uses them.
-        batch_sizes: the global batch of each mode, or None.
-        batch_axis: of each part of the input the dimension of its batch, or None.
-        embeddings: the tables that are kept apart on cores, or None.
+        use_tpu: whether training runs on cores.
+        eval_on_tpu: whether evaluation does.
+        batch_sizes: mode to global batch size, or None.
+        batch_axis: the batch dimension of features and labels, or None.
+        embeddings: tables kept apart on cores, or None.
     """
 
     model_fn: Callable[..., Any]
@@ -63,16 +60,11 @@ class Requests:
 
     @property
     def endless(self) -> bool:
-        """Whether training may go on to the end of the data, with no number of steps given."""
+        """Whether training may go on to the end of the data, without a number of steps."""
         return not self.use_tpu
 
     def check(self) -> None:
-        """Check what must be right before anything is asked for.
-
-        Raises:
-            ArgumentError: a batch size, or cores per replica, that cannot be (a ``ValueError``).
-            ArgumentTypeError: a batch size that is no whole number (a ``TypeError``).
-        """
+        """Checks batch sizes, cores per replica and embeddings."""
         if not self.use_tpu:
             if not self.eval_on_tpu:
                 say("warning: eval_on_tpu has no effect with use_tpu=False")
@@ -118,15 +110,10 @@ class Requests:
         return self.config.tpu_config.num_cores_per_replica or 1
 
     def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
-        """The request to trace the model in a mode.
-
-        Args:
-            input_fn: the input function.
-            mode: a ModeKeys value.
-            on_cores: False asks for the plain graph whatever the estimator says.
+        """The request to trace the model in a mode; ``on_cores=False`` asks for the plain graph in any case.
 
         Raises:
-            ArgumentError: a batch that is missing, or does not divide by the cores (a ``ValueError``).
+            ArgumentError: a batch size is missing, or does not divide by the cores (a ``ValueError``).
         """
         plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
         mode_of_input = (
@@ -138,12 +125,11 @@ class Requests:
 
     @property
     def _asks_for_one_program(self) -> bool:
-        """Whether something is asked for that replicas do not have in common: shared tables, statistics of all rows."""
+        """Whether the model must be one program of the global batch: for shared tables, and for global batch norm."""
         config = self.config.tpu_config
         return self.embeddings is not None or bool(config.shard_tables) or config.batch_norm == "global"
 
     def _input_mode(self, mode: str) -> int:
-        """How the input of a mode is read; beside training each host's batch is split, or each core's read."""
         given: int = self.config.tpu_config.per_host_input_for_training
         if mode == ModeKeys.TRAIN or given == InputPipelineConfig.PER_HOST_V2:
             return given
@@ -160,13 +146,12 @@ class Requests:
 
     @cached_property
     def _hosts(self) -> int:
-        """How many workers share the cores."""
         workers, master = self.config.workers, self.config.master
         return len(workers) if workers else reach(master, None).hosts if master else 1
 
 
 class Learnt:
-    """The checkpoints of an estimator."""
+    """Base of estimators: the checkpoints of ``model_dir``."""
 
     @property
     def model_dir(self) -> str:
@@ -174,7 +159,7 @@ class Learnt:
         raise NotImplementedError
 
     def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest whole checkpoint; None where there is none.
+        """The prefix of the newest whole checkpoint, or None.
 
         Raises:
             CheckpointError: there are checkpoints, and all are damaged.
@@ -210,11 +195,7 @@ class Learnt:
 
     @property
     def saved_step(self) -> int:
-        """The global step of the newest checkpoint; 0 where there is none.
-
-        Raises:
-            CheckpointError: it cannot be read.
-        """
+        """The global step of the newest checkpoint; 0 where there is none."""
         found = self.latest_checkpoint()
         if found is None:
             return 0
@@ -225,10 +206,9 @@ class Learnt:
 
 
 class EstimatorState(Learnt):
-    """The folder, the configuration and the sessions of an estimator."""
+    """Base of estimators: the configuration, and the sessions that are kept between calls."""
 
     def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
-        """Take what is asked for, once it is checked."""
         requests.check()
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
@@ -239,7 +219,6 @@ class EstimatorState(Learnt):
 
     @property
     def model_dir(self) -> str:
-        """The folder of checkpoints and event files."""
         return str(self._config.model_dir)
 
     @property
@@ -262,20 +241,19 @@ class EstimatorState(Learnt):
         return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
 
     def close(self) -> None:
-        """Release the sessions that are kept for the next training; using the estimator again opens new ones."""
+        """Closes the sessions that are kept for the next call, which opens new ones."""
         if self._cores is not None:
             self._cores.close()
             self._cores = None
         self._models.close()
 
     def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
-        """The plain model of training, to see what went wrong."""
         request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
         fed = trace_input(request)
         return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
 
     def _model_on_cores(self, request: Request) -> Cores:
-        """The model with this input: the one at hand where the input is the same."""
+        """The converted model; the one at hand if the input is the same."""
         fed = trace_input(request)
         if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
             return self._cores
@@ -297,28 +275,25 @@ def _folder(model_dir: Any, configured: str | None) -> str:
 
 
 class TPUEstimator(EstimatorState):
-    """Trains the model that a model function describes, on the cores of a TPU or on emulated ones.
+    """Trains a model function on the cores of a TPU, or on emulated ones.
 
     Args:
-        model_fn: called with ``features``, and with those of ``labels``, ``mode``, ``params`` and ``config`` that it
-            takes; returns a :class:`TPUEstimatorSpec` or a plain :class:`EstimatorSpec`.
+        model_fn: takes ``features``, and any of ``labels``, ``mode``, ``params`` and ``config``; returns a
+            :class:`TPUEstimatorSpec` or an :class:`EstimatorSpec`.
         model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
         config: a :class:`RunConfig`.
-        params: a dict for the functions, which get a deep copy with ``batch_size``, ``use_tpu`` and ``context`` set.
+        params: for the functions, which get a deep copy with ``batch_size``, ``use_tpu`` and ``context`` set.
         use_tpu: False runs the plain graph on this machine, one Session.run per step.
-        train_batch_size: rows of a training batch over all cores.
-        eval_batch_size: rows of an evaluation batch over all cores.
-        predict_batch_size: rows of a prediction batch over all cores.
-        batch_axis: of features and of labels the dimension of the batch, where it is not the first; PER_HOST_V1 only.
+        train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, over all cores.
+        batch_axis: the batch dimension of features and of labels, where it is not the first; PER_HOST_V1 only.
         eval_on_tpu: False evaluates on this machine.
-        export_to_tpu: whether a model that is exported for serving has a graph for TPUs.
-        export_to_cpu: whether it has a plain one.
-        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
+        export_to_tpu, export_to_cpu: the graphs of a model that is exported for serving.
+        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings`.
         embedding_config_spec: an :class:`EmbeddingConfigSpec`, or None.
         export_saved_model_api_version: V2 where the model function itself calls ``inference_on_tpu``.
 
     Raises:
-        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentError: an invalid value (a ``ValueError``).
         ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
@@ -348,11 +323,7 @@ class TPUEstimator(EstimatorState):
             instance("embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec")
             embedding_config_spec.check_machine(on_cores=use_tpu and eval_on_tpu)
         exports = exports_of(export_to_cpu, export_to_tpu, export_saved_model_api_version)
-        sizes = {
-            ModeKeys.TRAIN: train_batch_size,
-            ModeKeys.EVAL: eval_batch_size,
-            ModeKeys.PREDICT: predict_batch_size,
-        }
+        sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size, ModeKeys.PREDICT: predict_batch_size}
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis, embedding_config_spec)
         self._open(requests, model_dir, warm_start_from)
@@ -368,15 +339,14 @@ class TPUEstimator(EstimatorState):
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
     ) -> TPUEstimator:
-        """Train, from the newest checkpoint of the model_dir on.
+        """Trains from the newest checkpoint of the model_dir on.
 
-        Training ends after ``steps`` steps, at the global step ``max_steps``, at the end of the data, or when a hook
-        asks for it; the last loop is shorter where the steps do not divide. With the same input as the training before,
-        the model is neither traced nor converted again.
+        Training ends after ``steps`` steps, at the global step ``max_steps``, at the end of the data, or when a hook requests
+        it. If the input is that of the last training, the model is neither traced nor converted again.
 
         Args:
-            input_fn: called with those of ``params``, ``mode`` and ``config`` that it takes; returns a
-                ``tf.data.Dataset`` of batches of ``params['batch_size']`` rows, or tensors of one.
+            input_fn: takes any of ``params``, ``mode`` and ``config``; returns a ``tf.data.Dataset`` of batches of
+                ``params['batch_size']`` examples, or tensors of one.
             hooks: ``tf.compat.v1.train.SessionRunHook`` objects, called around each loop.
             steps: number of steps; excludes max_steps.
             max_steps: global step to end at; nothing happens where it is reached already.
@@ -386,11 +356,9 @@ class TPUEstimator(EstimatorState):
             The estimator itself.
 
         Raises:
-            ArgumentError: steps or functions that cannot be used, or TF_CONFIG calls this process a parameter server (a
-                ``ValueError``).
-            ArgumentTypeError: something of the wrong type (a ``TypeError``).
-            NanLossDuringTrainingError: a loss is no number.
-            CheckpointError: somebody else trains in the model_dir, or none of its checkpoints is whole.
+            ArgumentError: invalid steps or functions, or TF_CONFIG makes this process a parameter server (a ``ValueError``).
+            NanLossDuringTrainingError: the loss is NaN or infinite.
+            CheckpointError: another process trains in the model_dir, or all its checkpoints are damaged.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
         refuse_to_train(self.config.task_type, self.config.task_id)
@@ -433,24 +401,23 @@ class TPUEstimator(EstimatorState):
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """Evaluate every example of the data once, on the cores.
+        """Evaluates every example of the data once, on the cores.
 
-        What cannot be converted is evaluated on this machine, and a line says why; so is everything with
-        ``eval_on_tpu=False`` or ``use_tpu=False``. With the same input as the evaluation before, the model is neither
-        traced nor converted again.
+        A model that cannot be converted is evaluated on this machine, and a line says why; so is every model with
+        ``eval_on_tpu=False`` or ``use_tpu=False``.
 
         Args:
             input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``eval_batch_size``.
             steps: at most so many batches; all of the data when None.
             hooks: session hooks, called around each loop of ``iterations_per_loop`` batches.
-            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
+            checkpoint_path: the newest one when None; initial values where there is none.
             name: a name for the folder of the event files.
 
         Returns:
             The metrics by name, with ``loss`` (the mean over batches) and ``global_step``.
 
         Raises:
-            ArgumentError: a batch size or steps that cannot be used (a ``ValueError``).
+            ArgumentError: an invalid batch size or number of steps (a ``ValueError``).
             RunError: the input is empty.
         """
         users = hooks_of("hooks", hooks)
@@ -477,25 +444,22 @@ class TPUEstimator(EstimatorState):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """Predict on the cores; what is wrong with the arguments is said at once, not at the first value.
+        """Predicts on the cores, in the order of the data; arguments are checked at once, not at the first value.
 
-        What cannot be converted is predicted on this machine, and a line says why; so is everything with
-        ``use_tpu=False``.
+        A model that cannot be converted predicts on this machine, and a line says why; so does every model with
+        ``use_tpu=False``. The generator may be left before its end.
 
         Args:
-            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are not
-                used. It must return a Dataset that ends, except with ``use_tpu=False``.
-            predict_keys: names of the predictions that are wanted; all when None.
+            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are dropped.
+                It must return a Dataset that ends, except with ``use_tpu=False``.
+            predict_keys: names of the predictions; all when None.
             hooks: session hooks, called around each loop of ``iterations_per_loop`` batches, 32 at most.
-            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
-            yield_single_examples: example by example; else batch by batch.
-
-        Returns:
-            A generator of predictions, in the order of the data. It may be left before its end.
+            checkpoint_path: the newest one when None; initial values where there is none.
+            yield_single_examples: False yields batches.
 
         Raises:
             ArgumentError: no such predictions (a ``ValueError``).
-            ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
+            ArgumentTypeError: predict_keys are no names, or no Dataset (a ``TypeError``).
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
         checkpoint, single = checkpoint_path or self.latest_checkpoint(), yield_single_examples
@@ -529,19 +493,16 @@ class TPUEstimator(EstimatorState):
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> str:
-        """Write a SavedModel that plain TensorFlow loads and serves by its tag ``serve``.
-
-        With ``export_to_tpu`` it has a second graph with the tags ``serve`` and ``tpu``, whose computation a TPU runs. The
-        functions get no ``batch_size``.
+        """Writes a SavedModel with the tag ``serve``; with ``export_to_tpu`` also a graph for TPUs, tagged ``serve`` and ``tpu``.
 
         Args:
-            export_dir_base: a folder; the model goes into a new one below it, named by the time.
+            export_dir_base: the parent of the new folder, which is named by the time.
             serving_input_receiver_fn: returns an :class:`export.ServingInputReceiver`.
             assets_extra: files to put beside the model: name there to path here.
             as_text: write the graph as text.
-            checkpoint_path: the checkpoint; the newest one when None.
-            experimental_mode: the mode of the model; EVAL and TRAIN take a receiver with labels, as
-                :func:`export.build_raw_supervised_input_receiver_fn` makes one, and have the tag ``eval`` or ``train``.
+            checkpoint_path: the newest one when None.
+            experimental_mode: EVAL and TRAIN take a receiver with labels, of
+                :func:`export.build_raw_supervised_input_receiver_fn`, and are tagged ``eval`` or ``train``.
 
         Returns:
             The folder of the model.
@@ -556,6 +517,6 @@ class TPUEstimator(EstimatorState):
         return export_trained(request, self._exports, checkpoint, export_dir_base, assets_extra, as_text=as_text)
 
     def export_savedmodel(self, *arguments: Any, strip_default_attrs: bool = False, **named: Any) -> str:
-        """The older name of :meth:`export_saved_model`, with its arguments; default attributes are always stripped."""
+        """The older name of :meth:`export_saved_model`; default attributes are always stripped."""
         del strip_default_attrs
         return self.export_saved_model(*arguments, **named)

@@ -33,28 +33,22 @@ tf1 = tf.compat.v1
 
 
 def count_layers_anew() -> None:
-    """Let Keras layers have the names in each trace that they had in the first, by which checkpoints know the variables.
-
-    Keras 3 numbers layers over the whole process, not per graph, and has no public way to begin anew.
-    """
+    """Resets Keras 3's counters of layer names, which are per process, so that each trace names its variables alike."""
     reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
     if reset is not None:
         reset()
 
 
 class OpenGraph(tf.Graph):  # type: ignore[misc]
-    """A graph that stays open: the hooks of a second training may add to it."""
+    """A graph that Scaffold.finalize leaves open: hooks of a second training may add to it."""
 
     def finalize(self) -> None:
-        """A scaffold finalizes the graph that it is used with; this one is not closed by it."""
+        pass
 
 
 @contextmanager
 def tensorflow_1_graphs() -> Iterator[None]:
-    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them; variables are resources.
-
-    TPUEstimator made resources of variables whatever the program had switched on or off, since nothing else runs on a TPU.
-    """
+    """Traces TF1 control flow and resource variables, as TPUEstimator did, whatever the program has switched on."""
     functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
     tf1.disable_control_flow_v2()
     tf1.enable_resource_variables()
@@ -69,7 +63,7 @@ def tensorflow_1_graphs() -> Iterator[None]:
 
 @contextmanager
 def placed(config: RunConfig) -> Iterator[None]:
-    """Within the block ops are placed by the ``device_fn`` of the configuration, where it has one."""
+    """Applies the ``device_fn`` of the configuration."""
     if config.device_fn is None:
         yield
         return
@@ -79,10 +73,10 @@ def placed(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def replicas(count: int) -> Iterator[None]:
-    """Within the block a model is traced as one of so many replicas.
+    """Traces a model as one of ``count`` replicas, which ``get_tpu_context().number_of_shards`` reports.
 
-    ``get_tpu_context().number_of_shards`` says how many; of one, ``cross_replica_sum`` gives its operand back, and
-    ``xla.replica_id`` is 0. Columns of ``tf.tpu.experimental`` look up variables of the model, as without a TPU.
+    Of one replica, ``cross_replica_sum`` is the identity and ``xla.replica_id`` is 0. The columns of ``tf.tpu.experimental``
+    look up variables of the model, as they do without a TPU.
     """
     with ExitStack() as stack:
         stack.enter_context(tpu_function.tpu_shard_context(count))
@@ -97,7 +91,6 @@ def replicas(count: int) -> Iterator[None]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Within the block an attribute is another function."""
     before = getattr(owner, name)
     setattr(owner, name, function)
     try:
@@ -115,14 +108,13 @@ def _same(x: Any, group_assignment: Any = None, name: Any = None) -> Any:
     return tf.identity(x, name=name)
 
 
-_PASSING = frozenset({"metadata", "_output_shapes"})
-"""Attributes that differ from trace to trace and change nothing."""
+_PASSING = frozenset({"metadata", "_output_shapes"})  # attributes that differ from trace to trace
 
 
 def fingerprint(graph_def: Any) -> bytes:
-    """A digest of a GraphDef; functions are known by the order in which they are called, not by their name.
+    """A digest of a GraphDef, equal for two traces of one function: functions are numbered by their first call.
 
-    A Python function in the graph has a token of its own in each trace, so a graph with one is never the same again.
+    A ``py_func`` has a token of its own in each trace, so a graph with one never has the same digest twice.
     """
     copied = type(graph_def)()
     copied.CopyFrom(graph_def)
@@ -174,19 +166,14 @@ class Request:
     """What to trace.
 
     Attributes:
-        model_fn: the model function.
-        input_fn: the input function.
-        mode: a ModeKeys value.
-        params: the user's params.
-        config: the run configuration.
         plan: the batch sizes.
-        whole: whether the model is traced at the global batch, for as many cores as the compiler splits it over.
+        whole: trace at the global batch, which the compiler splits over the cores.
         input_mode: an InputPipelineConfig value.
-        batch_axis: of each part of the input the dimension of its batch, or None.
-        fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
-        serves_on_tpu: whether the model is traced for an export whose computation a TPU runs.
-        embeddings: the tables that are kept apart on cores, or None.
-        plain: whether the functions get the user's params alone, as those of a plain Estimator do.
+        batch_axis: the batch dimension of features and labels, or None.
+        fixed_rows: in evaluation and prediction on cores, put the batch size into the shapes.
+        plain: the functions get the user's params alone, as those of a plain Estimator do.
+        serves_on_tpu: export a graph for TPUs.
+        embeddings: tables kept apart on cores, or None.
     """
 
     model_fn: Callable[..., Any]
@@ -205,12 +192,12 @@ class Request:
 
     @property
     def rows(self) -> int | None:
-        """The rows of the batch that the model is traced with."""
+        """The batch size that the model is traced with."""
         return self.plan.whole if self.whole else self.plan.core
 
     @property
     def replicas(self) -> int:
-        """As one of how many replicas the model is traced: replicas combine what they hold in training."""
+        """The number of replicas that the model is traced as one of."""
         return max(self.plan.cores, 1) if self.mode == ModeKeys.TRAIN and not self.whole else 1
 
 
@@ -220,17 +207,15 @@ class Traced:
 
     Attributes:
         graph: the ``tf.Graph``; Python functions that it calls live as long as it does.
-        spec: loss, train op and the rest.
-        scaffold: the user's, or one of ours.
         plan: the batch sizes.
-        reads: how many elements of the input are read in a step.
-        source: where the graph comes from, for messages.
+        reads: elements of the input that a step reads.
+        source: origin in error messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
-        asked_rows: whether the model function may know the batch size from its params.
-        host_call: of training and evaluation on cores the function that runs on the host in each step, and its tensors.
-        every_step: the names of the summaries by which these tensors leave the cores in training.
-        collected: of an evaluation by tag the names of the tensors by which they do.
-        has_tables: whether the model has tables of an EmbeddingConfigSpec.
+        asked_rows: whether the model function may have read ``params['batch_size']``.
+        host_call: of training and evaluation on cores, ``(function, tensors)``.
+        every_step: names of the summaries that export these tensors in training.
+        collected: tags and names of the tensors that export them in an evaluation.
+        has_tables: whether the model has an EmbeddingConfigSpec in use.
     """
 
     graph: Any
@@ -248,27 +233,24 @@ class Traced:
 
     @property
     def loss(self) -> str:
-        """Name of the loss tensor."""
         return str(self.spec.loss.name)
 
     @property
     def train_op(self) -> str:
-        """Name of the train op."""
         op = self.spec.train_op
         return str(op.name if isinstance(op, tf.Operation) else op.op.name)
 
     @property
     def keep(self) -> int:
-        """How many of the newest checkpoints the saver of the finalized scaffold keeps; all when 0."""
+        """How many checkpoints the saver of the finalized scaffold keeps; all when 0."""
         return int(self.scaffold.saver.saver_def.max_to_keep)
 
     @property
     def replicated(self) -> bool:
-        """Whether the model combines its replicas itself, or asks which of them it is."""
+        """Whether the model combines its replicas itself, or asks for its replica id."""
         return any(op.type in OF_REPLICAS for op in self.graph.get_operations())
 
     def to_graph(self) -> Graph:
-        """The graph for the compiler."""
         graph = graphdef.from_graph_def(self.graph.as_graph_def(add_shapes=True), source=self.source)
         keys = tf1.GraphKeys
         for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
@@ -280,16 +262,13 @@ class Traced:
 
 @dataclass(frozen=True)
 class Fed:
-    """A graph that holds the input, and no model yet.
+    """A graph with the input, before the model is traced.
 
     Attributes:
-        graph: the ``tf.Graph``.
-        features: what the input function gave as features.
-        labels: what it gave as labels, or None.
-        at_global: whether these are the rows of all cores, whatever was asked for.
-        fingerprint: equal for two inputs that read the same in the same way.
+        at_global: whether features and labels are the global batch, whatever was asked for.
+        fingerprint: see :func:`fingerprint`.
         is_dataset: whether the input function returned a Dataset, or tensors that became one.
-        ops: the names of the ops of the input.
+        ops: names of the ops of the input.
     """
 
     graph: Any
@@ -302,11 +281,7 @@ class Fed:
 
 
 def trace_serving(request: Request) -> tuple[Fed, Any]:
-    """Call a serving input function in a new graph; returns the input, and the receiver that it gave.
-
-    Raises:
-        ArgumentTypeError: it gave no receiver.
-    """
+    """Calls a serving input function in a new graph; returns the input and the receiver."""
     graph = OpenGraph()
     with graph.as_default(), tensorflow_1_graphs():
         tf1.set_random_seed(request.config.tf_random_seed)
@@ -321,11 +296,7 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
 
 
 def trace_model(request: Request, fed: Fed) -> Traced:
-    """Call the model function on an input, in the graph of that input.
-
-    Raises:
-        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
-    """
+    """Calls the model function in the graph of its input."""
     plan, config = request.plan, request.config
     count_layers_anew()
     shards = nullcontext() if request.serves_on_tpu else replicas(request.replicas)
@@ -354,7 +325,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
-    """The plain spec of a model for cores, and the host call of training or evaluation, which runs beside them."""
+    """The plain spec of a model for cores, and the host call, which runs beside it."""
     if not request.plain and getattr(given, "training_chief_hooks", None):
         raise ArgumentError(
             "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
@@ -366,7 +337,7 @@ def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tupl
 
 
 def params_of(request: Request, rows: int | None, deployment: Deployment | None = None) -> Any:
-    """The params of an input function, whose call the deployment tells, or of a model function."""
+    """The params of a model function, or, with a deployment, of a call of an input function."""
     plan = request.plan
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
@@ -389,7 +360,7 @@ def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
 
 
 def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
-    """The user's scaffold or a new one, with a saver that keeps as many checkpoints as the configuration says."""
+    """The user's scaffold or a new one, with a saver as the configuration says."""
     scaffold = spec.scaffold or tf1.train.Scaffold()
     if scaffold.saver is None and not tf1.get_collection(tf1.GraphKeys.SAVERS):
         saver = tf1.train.Saver(
@@ -403,13 +374,10 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
 
 
 def trace_input(request: Request) -> Fed:
-    """Call the input function in a new graph, as often and for as many rows as the input mode says.
+    """Calls the input function in a new graph.
 
-    Tensors become a Dataset, unless they come from queues: those cannot be split by the host, so that the function is called
-    once more, for the batch that the model is traced with; of one core's, core r of step t takes batch N t + r.
-
-    Raises:
-        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
+    Tensors become a Dataset, unless they come from queues, which the host cannot split: then the function is called once more,
+    for the batch that the model is traced with; at one core's batch, core r of step t takes batch N t + r.
     """
     plan = request.plan
     found = _trace_input(request, plan.host)
@@ -423,14 +391,10 @@ def trace_input(request: Request) -> Fed:
 
 
 def trace_training(request: Request, fed: Fed) -> Traced:
-    """Trace a model for training on cores: at the global batch, unless it combines its replicas itself.
+    """Traces a model for training on cores: at the global batch, unless it combines its replicas itself.
 
-    A model function of TPUEstimator is called as one replica of several first, as its programs are written. Where it neither
-    combines the replicas nor asks which of them it is, it is called again, for the whole batch.
-
-    Args:
-        request: what to trace.
-        fed: its input.
+    A model function is called as one of several replicas first, as its programs are written. If it neither combines replicas
+    nor asks for its replica id, it is called again, for the global batch.
     """
     plan = request.plan
     request = replace(request, whole=request.whole or fed.at_global)
@@ -444,7 +408,7 @@ def trace_training(request: Request, fed: Fed) -> Traced:
 
 
 def _trace_input(request: Request, rows: int | None) -> Fed | None:
-    """The input for ``rows``; None where it consists of queues' tensors that the host would have to split."""
+    """None where the input is tensors of queues, which the host would have to split."""
     plan, config = request.plan, request.config
     graph = OpenGraph()
     with graph.as_default(), tensorflow_1_graphs(), placed(config):
@@ -467,7 +431,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:
-    """The Dataset whose elements are the batches that are read: whole, or of core after core; as it is without cores."""
+    """The Dataset of the batches that are read: global ones, or those of core after core."""
     plan = request.plan
     if not plan.cores:
         return dataset
@@ -483,7 +447,7 @@ def _for_cores(request: Request, dataset: Any) -> Any:
 
 
 def _check_shapes(dataset: Any) -> None:
-    """Refuse open shapes where nothing else can be done: without cores, an input without an end is not evaluated."""
+    """Refuses open shapes in endless inputs, which cannot be evaluated without cores instead."""
     try:
         inputs.check_static(dataset.element_spec)
     except ArgumentError:
@@ -492,10 +456,10 @@ def _check_shapes(dataset: Any) -> None:
 
 
 def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
-    """What the input function returns, and whether that is a Dataset, which tensors become for cores.
+    """What the input function returns, as a Dataset where it can be one; and whether it is one.
 
-    It is called once for each core or host where the input mode says so; for hosts it is called again only where it asks
-    which host it is called for, or returns tensors.
+    It is called once per core or host where the input mode says so; for hosts again only if it asks which host it is called
+    for, or returns tensors.
     """
     plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
     calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
@@ -525,7 +489,7 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
 
 
 def _warn_of_queues() -> None:
-    """Say, where the input is fed by threads of Python, what the original says of that."""
+    """The warning of ``tf.contrib.tpu`` about queue runners."""
     if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
         tf_logging.warn(
             "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
@@ -534,7 +498,7 @@ def _warn_of_queues() -> None:
 
 
 def _dataset(returned: Any) -> Any:
-    """What an input function returned as a Dataset; None where it is tensors of a queue."""
+    """A Dataset of what the input function returned; None for tensors of a queue."""
     if inputs.is_dataset(returned):
         return returned
     features, labels = inputs.split(as_tensors(returned))

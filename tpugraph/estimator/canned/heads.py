@@ -1,4 +1,4 @@
-"""Heads: the loss, predictions, metrics and export outputs made of a model's logits."""
+"""Heads of ``tf.estimator``: loss, predictions, metrics and export outputs of a model's logits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DEFAULT = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Head:
-    """The end of a model, behind its logits ``[batch, logits_dimension]``.
+    """A head over logits ``[batch, logits_dimension]``.
 
     Args:
-        weight_column: the key of the feature, or the numeric column, that weighs the rows; None weighs them alike.
-        loss_reduction: how the losses of the rows combine, of ``tf.compat.v1.losses.Reduction``.
-        name: a name; it is put behind those of the metrics.
+        weight_column: key of the feature (or a numeric column) with the example weights; None weighs all alike.
+        loss_reduction: of ``tf.compat.v1.losses.Reduction``.
+        name: suffix of the metrics' names.
     """
 
     logits_dimension = 1
@@ -39,23 +39,20 @@ class Head:
         self.name = name
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        """The loss of each row ``[batch, 1]``."""
+        """The loss of each example ``[batch, 1]``, of labels as :meth:`labels_of` gives them."""
         raise NotImplementedError
 
     def labels_of(self, labels: Any) -> Any:
-        """The labels as the loss takes them."""
         raise NotImplementedError
 
     def predictions(self, logits: Any) -> dict[Any, Any]:
-        """What the model predicts, by name."""
         raise NotImplementedError
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """The metrics of this kind of head, by name."""
+        """The metrics of this kind of head, without ``average_loss``."""
         raise NotImplementedError
 
     def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
-        """What a served model answers."""
         raise NotImplementedError
 
     def create_estimator_spec(
@@ -70,21 +67,17 @@ class Head:
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> EstimatorSpec:
-        """The spec of a model with these logits.
+        """The EstimatorSpec of a model with these logits.
 
         Args:
-            features: those of the model function; they hold the weights of the rows.
-            mode: a ModeKeys value.
-            logits: ``[batch, logits_dimension]``.
-            labels: those of the model function; None in PREDICT.
-            optimizer: whose ``minimize`` makes the train op; or
-            trainable_variables: what it trains; all when None.
-            train_op_fn: a function of the loss that makes it.
+            features: of the model function; they hold the example weights.
+            optimizer, trainable_variables: ``minimize`` over these variables (all when None) makes the train op; or
+            train_op_fn: a function of the loss makes it.
             update_ops: ops that run with the train op.
-            regularization_losses: numbers that are added to the loss.
+            regularization_losses: added to the loss.
 
         Raises:
-            ArgumentError: in TRAIN, neither an optimizer nor a ``train_op_fn``, or both.
+            ArgumentError: in TRAIN, neither or both of ``optimizer`` and ``train_op_fn``.
         """
         found = self.predictions(logits)
         if mode == ModeKeys.PREDICT:
@@ -100,15 +93,7 @@ class Head:
     def graded(
         self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """The loss of a batch, a number, and of EVAL the metrics by name, with the head's own name behind.
-
-        Args:
-            features: those of the model function.
-            mode: TRAIN or EVAL.
-            logits: ``[batch, logits_dimension]``.
-            labels: those of the model function.
-            predictions: what :meth:`predictions` makes of the logits.
-        """
+        """The reduced loss, and in EVAL the metrics, whose names end in the head's name."""
         labels = self.labels_of(column_of(labels))
         weights = self.weights_of(features)
         rows = self.losses_of(labels, logits)
@@ -122,11 +107,7 @@ class Head:
         return loss, {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
 
     def weights_of(self, features: Any) -> Any:
-        """The weights of the rows ``[batch, 1]``; 1.0 where all weigh alike.
-
-        Raises:
-            ArgumentError: the features do not have the weight column.
-        """
+        """The example weights ``[batch, 1]``; 1.0 without a weight column."""
         if self._weight_column is None:
             return 1.0
         key = getattr(self._weight_column, "key", self._weight_column)
@@ -136,7 +117,7 @@ class Head:
 
 
 def column_of(values: Any) -> Any:
-    """``[batch]`` as ``[batch, 1]``; what has more dimensions stays."""
+    """Expands ``[batch]`` to ``[batch, 1]``; higher ranks stay."""
     if values is None:
         raise ArgumentError("You must provide a labels Tensor. Given: None", fix="input_fn returns (features, labels)")
     return tf.expand_dims(values, -1) if values.shape.rank == 1 else values
@@ -153,7 +134,7 @@ def _train_op(loss: Any, optimizer: Any, train_op_fn: Any, variables: Any, updat
 
 
 class _ClassesHead(Head):
-    """What heads of classes have in common: labels may be words, and the loss may be the user's."""
+    """Base of the classification heads: label vocabulary and a loss function of the user's."""
 
     def __init__(
         self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, loss_fn: Any, name: str | None
@@ -174,7 +155,6 @@ class _ClassesHead(Head):
         return tf.gather(tf.constant(self._vocabulary), ids)
 
     def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        """Classes with their scores, which is the default answer, and all predictions."""
         scores = predictions["probabilities"]
         names = (
             [str(n) for n in range(int(scores.shape.as_list()[-1]))] if self._vocabulary is None else self._vocabulary
@@ -188,12 +168,10 @@ class MultiClassHead(_ClassesHead):
     """Softmax cross entropy over more than two classes.
 
     Args:
-        n_classes: how many.
-        weight_column: see :class:`Head`.
-        label_vocabulary: the words that labels are; whole numbers from 0 on when None.
-        loss_reduction: see :class:`Head`.
-        loss_fn: of labels and logits, in place of the cross entropy.
-        name: see :class:`Head`.
+        n_classes: number of classes.
+        weight_column, loss_reduction, name: see :class:`Head`.
+        label_vocabulary: the label strings; labels are ids from 0 on when None.
+        loss_fn: ``loss_fn(labels=, logits=)`` replaces the cross entropy.
     """
 
     def __init__(
@@ -211,17 +189,14 @@ class MultiClassHead(_ClassesHead):
         self.logits_dimension = n_classes
 
     def labels_of(self, labels: Any) -> Any:
-        """The numbers of the classes ``[batch, 1]``."""
         return tf.cast(self._ids(labels), tf.int64)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        """Softmax cross entropy."""
         if self._loss_fn is not None:
             return self._loss_fn(labels=labels, logits=logits)
         return tf.expand_dims(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.squeeze(labels, -1), logits), -1)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
-        """Logits, probabilities, and the class that is most likely."""
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
         return {
             "logits": logits,
@@ -231,20 +206,13 @@ class MultiClassHead(_ClassesHead):
         }
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """The accuracy."""
         return {"accuracy": tf1.metrics.accuracy(labels, predictions["class_ids"], weights)}
 
 
 class BinaryClassHead(_ClassesHead):
-    """Sigmoid cross entropy over two classes.
+    """Sigmoid cross entropy over two classes; arguments as :class:`MultiClassHead`.
 
-    Args:
-        weight_column: see :class:`Head`.
-        thresholds: of the probability, for which accuracy, precision and recall are told besides.
-        label_vocabulary: as that of :class:`MultiClassHead`.
-        loss_reduction: see :class:`Head`.
-        loss_fn: as that of :class:`MultiClassHead`.
-        name: see :class:`Head`.
+    ``thresholds`` adds accuracy, precision and recall at these probabilities.
     """
 
     def __init__(
@@ -260,24 +228,20 @@ class BinaryClassHead(_ClassesHead):
         self._thresholds = tuple(thresholds or ())
 
     def labels_of(self, labels: Any) -> Any:
-        """0.0 or 1.0 ``[batch, 1]``."""
         return tf.cast(self._ids(labels), tf.float32)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        """Sigmoid cross entropy."""
         if self._loss_fn is not None:
             return self._loss_fn(labels=labels, logits=logits)
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
-        """Logits, the probability of class 1 and of both, and the class that is most likely."""
         both = tf.concat([tf.zeros_like(logits), logits], -1)
         ids = tf.expand_dims(tf.argmax(both, -1), -1)
         return {"logits": logits, "logistic": tf.sigmoid(logits), "probabilities": tf.nn.softmax(both), "class_ids": ids,
                 "classes": self._classes(ids)}  # fmt: skip
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """Accuracy, precision, recall, areas under curves, and means."""
         m, ids, logistic = tf1.metrics, predictions["class_ids"], predictions["logistic"]
         mean = m.mean(labels, weights=weights)
         found = {
@@ -301,16 +265,9 @@ class BinaryClassHead(_ClassesHead):
 
 
 class MultiLabelHead(_ClassesHead):
-    """Sigmoid cross entropy of classes of which a row may have several.
+    """Sigmoid cross entropy over ``n_classes`` independent classes; labels are rows of 0 and 1.
 
-    Args:
-        n_classes: how many.
-        weight_column: see :class:`Head`.
-        thresholds: not used.
-        label_vocabulary: only None: labels are rows of 0 and 1.
-        loss_reduction: see :class:`Head`.
-        loss_fn: of labels and logits, in place of the cross entropy.
-        name: see :class:`Head`.
+    Other arguments as :class:`MultiClassHead`; ``thresholds`` and ``classes_for_class_based_metrics`` are ignored.
     """
 
     def __init__(
@@ -331,22 +288,18 @@ class MultiLabelHead(_ClassesHead):
         self.logits_dimension = n_classes
 
     def labels_of(self, labels: Any) -> Any:
-        """0.0 or 1.0 ``[batch, n_classes]``."""
         return tf.cast(labels, tf.float32)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        """The mean over the classes of the sigmoid cross entropy."""
         if self._loss_fn is not None:
             return self._loss_fn(labels=labels, logits=logits)
         each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
         return tf.reduce_mean(each, -1, keepdims=True)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
-        """Logits, and the probability of each class."""
         return {"logits": logits, "probabilities": tf.sigmoid(logits)}
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """Areas under curves."""
         m, found = tf1.metrics, predictions["probabilities"]
         return {"auc": m.auc(labels, found, weights),
                 "auc_precision_recall": m.auc(labels, found, weights, curve="PR",
@@ -354,21 +307,15 @@ class MultiLabelHead(_ClassesHead):
 
 
 def classification_head(n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str) -> Head:
-    """The head of a canned classifier."""
     if n_classes == 2:
         return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
 
 
 class RegressionHead(Head):
-    """The squared difference.
+    """Mean squared error; other arguments as :class:`MultiClassHead`.
 
-    Args:
-        weight_column: see :class:`Head`.
-        label_dimension: numbers per row.
-        loss_reduction: see :class:`Head`.
-        inverse_link_fn: what makes predictions of logits; nothing when None.
-        name: see :class:`Head`.
+    ``inverse_link_fn`` maps logits to predictions.
     """
 
     def __init__(self, weight_column: Any = None, label_dimension: int = 1,
@@ -380,23 +327,19 @@ class RegressionHead(Head):
         self._link = inverse_link_fn
 
     def labels_of(self, labels: Any) -> Any:
-        """``[batch, label_dimension]`` of float32."""
         return tf.cast(labels, tf.float32)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        """The squared difference, or what the loss function says."""
         if self._loss_fn is not None:
             return self._loss_fn(labels=labels, logits=logits)
         return tf.math.squared_difference(labels, logits)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
-        """The predictions, and the logits where they are something else."""
         if self._link is None:
             return {"predictions": logits}
         return {"predictions": self._link(logits), "logits": logits}
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """Means of labels and predictions."""
         mean = tf1.metrics.mean
         return {
             "prediction/mean": mean(predictions["predictions"], weights=weights),
@@ -404,13 +347,12 @@ class RegressionHead(Head):
         }
 
     def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        """The numbers, which is the default answer."""
         answer = RegressionOutput(predictions["predictions"])
         return {DEFAULT: answer, "regression": answer, "predict": PredictOutput(predictions)}
 
 
 class LogisticRegressionHead(RegressionHead):
-    """A regression of numbers from 0 to 1, by a sigmoid."""
+    """Regression of values between 0 and 1, through a sigmoid."""
 
     def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
                  name: str | None = None) -> None:  # fmt: skip
@@ -418,7 +360,7 @@ class LogisticRegressionHead(RegressionHead):
 
 
 class PoissonRegressionHead(RegressionHead):
-    """A regression of counts, whose logarithm the model gives."""
+    """Regression of counts; the logits are their logarithm."""
 
     def __init__(self, weight_column: Any = None, label_dimension: int = 1,
                  loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, compute_full_loss: bool = True,
@@ -431,17 +373,13 @@ class PoissonRegressionHead(RegressionHead):
 
 
 class MultiHead(Head):
-    """Several heads: the loss is the sum of theirs, and what each predicts and measures has its name.
+    """Several heads; their weighted losses are summed.
 
-    Labels are a dict by the heads' names. Logits are such a dict, or one tensor ``[batch, sum of all logits_dimension]`` with
-    those of the first head first. Predictions are keyed by ``(name, key)``.
-
-    Args:
-        heads: the heads; each has a name of its own.
-        head_weights: a number for each head, by which its loss counts; 1 for all when None.
+    Labels are a dict by head name; logits are such a dict, or one tensor with the heads' logits concatenated. Predictions are
+    keyed ``(name, key)``.
 
     Raises:
-        ArgumentError: no heads, a head without a name, two of one name, or another number of weights (a ``ValueError``).
+        ArgumentError: no heads, heads without names of their own, or not one weight per head (a ``ValueError``).
     """
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
@@ -466,7 +404,6 @@ class MultiHead(Head):
         self.logits_dimension = sum(head.logits_dimension for head in heads)
 
     def predictions(self, logits: Any) -> dict[Any, Any]:
-        """What each head predicts, by its name and the key of the prediction."""
         each = self._logits_of(logits)
         return {
             (name, key): value
@@ -477,7 +414,6 @@ class MultiHead(Head):
     def graded(
         self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """The weighted sum of the losses, and of EVAL the metrics of all heads, the loss of each among them."""
         metrics: dict[str, Any] = {}
         each, total = self._logits_of(logits), []
         own = self._by_head(predictions)
@@ -489,7 +425,7 @@ class MultiHead(Head):
         return tf.add_n(total), metrics
 
     def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
-        """The answers of each head under ``name/key``, its default under ``name``; that of the first head is the default."""
+        """Each head's outputs under ``name/key``, its default under ``name``; the first head's is the default signature."""
         answers: dict[str, Any] = {}
         for name, mine in self._by_head(predictions).items():
             for key, answer in self._heads[name].export_outputs(mine).items():
@@ -504,7 +440,6 @@ class MultiHead(Head):
         return found
 
     def _logits_of(self, logits: Any) -> dict[str, Any]:
-        """The logits of each head."""
         if isinstance(logits, Mapping):
             return {name: self._of("logits", logits, name) for name in self._heads}
         sizes = [head.logits_dimension for head in self._heads.values()]
@@ -515,7 +450,6 @@ class MultiHead(Head):
         return dict(zip(self._heads, tf.split(logits, sizes, -1), strict=True))
 
     def _of(self, what: str, given: Any, name: str) -> Any:
-        """What a dict by names has for a head."""
         if not isinstance(given, Mapping) or name not in given:
             raise ArgumentError(f"{what} of the head '{name}' are missing; there are {sorted(given) if given else None}",
                                 fix=f"{what} as a dict by the names of the heads")  # fmt: skip
