@@ -185,7 +185,7 @@ def test_a_damaged_plain_graph_within_a_converted_one_is_said(
     assert cli.main(["convert", str(IRIS), "-o", str(converted)]) == 0
     graph_def = graphdef.sniff(converted).graph_def
     (kept,) = (node for node in graph_def.node if node.name == PLAIN)
-    kept.attr["value"].tensor.string_val[0] = b"no zlib"
+    kept.attr["value"].tensor.string_val[0] = b"no graph"
     converted.write_bytes(graphdef.serialize(graph_def))
     assert cli.main(["run", str(converted), "--mode=eval", f"--checkpoint={IRIS.with_suffix('')}"]) == 2
     assert "the plain graph in" in capsys.readouterr().err

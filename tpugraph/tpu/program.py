@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 
 PLAIN = "tpugraph/plain_graph"
-"""A constant in the file of a converted graph: the file of the plain one, by zlib."""
+"""A constant in the file of a converted graph: the file of the plain one, as it is: weights do not compress, and trying takes as long as the conversion."""
 _MOST_BYTES = 2**31 - 1
 
 
@@ -232,7 +231,7 @@ def _with_plain(converted: bytes, plain: bytes) -> bytes:
     if plain:
         node = kept.node.add(name=PLAIN, op="Const")
         node.attr["dtype"].type = tf.string.as_datatype_enum
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(zlib.compress(plain)))
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(plain))
     both = converted + graphdef.serialize(kept)  # protobufs one after the other are one, with the nodes of both
     return both if len(both) <= _MOST_BYTES else converted
 
@@ -246,11 +245,11 @@ def plain_of(loaded: model_files.Loaded) -> model_files.Loaded | None:
     kept = next((node for node in loaded.graph_def.node if node.name == PLAIN and node.op in ops.CONSTANTS), None)
     if kept is None:
         return None
+    held = kept.attr["value"].tensor.string_val
     try:
-        data = zlib.decompressobj().decompress(kept.attr["value"].tensor.string_val[0], _MOST_BYTES)
-    except (zlib.error, IndexError) as error:
+        return model_files.parse(held[0] if held else b"", loaded.path)
+    except LoadError as error:
         raise LoadError(f"the plain graph in '{loaded.path}' is damaged", node=PLAIN, fix="convert it again") from error
-    return model_files.parse(data, loaded.path)
 
 
 def cores_of(graph_def: Any) -> int | None:
