@@ -21,7 +21,10 @@ from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 
 PLAIN = "tpugraph/plain_graph"
-"""A constant in the file of a converted graph: the file of the plain one, as it is: weights do not compress, and trying takes as long as the conversion."""
+"""A constant in the file of a converted graph that holds the file of the plain one.
+
+It is not compressed: weights do not compress, and trying takes as long as the conversion.
+"""
 _MOST_BYTES = 2**31 - 1
 
 
