@@ -1,4 +1,4 @@
-"""Damaged checkpoints: bytes that changed, files that are cut or gone, and indexes that lie with right checksums.
+"""Damaged checkpoints: bytes that changed, and files that are cut or gone, the manifest among them.
 
     PYTHONPATH=tools python -m campaigns.checkpoint_mutants --count=1000 --seed=1
 
@@ -14,51 +14,20 @@ import os
 import random
 import resource
 import shutil
-import struct
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from tpugraph.runtime.checkpoints.index_file import masked_crc32c, read_index
-from tpugraph.runtime.checkpoints.whole import verify
+from tpugraph.runtime.checkpoints.manifest import manifest_of, verify, write_manifest
 from tpugraph.support.errors import TpuGraphError
 
 ROOT = Path(__file__).parents[2]
 ORIGINAL = ROOT / "examples" / "iris" / "model.ckpt-0"
 KEPT = ROOT / "tests" / "data" / "faults" / "checkpoints"
-_HUGE = (-1, 0, 1, 7, 1 << 20, 1 << 31, 1 << 40, (1 << 62) - 1, (1 << 63) - 1)
-
-
-# --------------------------------------------------------------------------- an index of one's own
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def _block(items: list[tuple[bytes, bytes]]) -> bytes:
-    body = b"".join(b"\0" + _varint(len(key)) + _varint(len(value)) + key + value for key, value in items)
-    body += struct.pack("<II", 0, 1) + b"\0"
-    return body + struct.pack("<I", masked_crc32c(body))
-
-
-def index_of(header: bytes, entries: Mapping[bytes, bytes]) -> bytes:
-    """An index file with right checksums, whatever its entries say."""
-    data, meta = _block([(b"", header), *sorted(entries.items())]), _block([])
-    last = max(entries, default=b"") + b"\0"
-    index = _block([(last, _varint(0) + _varint(len(data) - 5))])
-    footer = _varint(len(data)) + _varint(len(meta) - 5) + _varint(len(data) + len(meta)) + _varint(len(index) - 5)
-    return data + meta + index + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
 
 
 # --------------------------------------------------------------------------- mutations
@@ -97,50 +66,7 @@ def _garbage(path: Path, draw: random.Random) -> None:
     path.write_bytes(draw.randbytes(draw.choice((1, 47, 48, 500))))
 
 
-def _lie(path: Path, draw: random.Random) -> None:
-    """An index whose checksums are right and of which one field is not."""
-    prefix = path.with_name(path.name.partition(".data-")[0].removesuffix(".index"))
-    found = read_index(prefix)
-    header = tensor_bundle_pb2.BundleHeaderProto(num_shards=found.shards)
-    entries = {key: entry.SerializeToString() for key, entry in found.entries.items()}
-    key = draw.choice(sorted(entries))
-    entry = found.entries[key]
-    kind = draw.choice(("header", "key", "drop", "bytes", "field", "field", "field", "shape", "shape", "slice"))
-    if kind == "header":
-        setattr(header, draw.choice(("num_shards", "endianness")), draw.choice((-1, 0, 1, 2, 1 << 30)))
-    elif kind == "key":
-        entries[draw.choice((b"\xff\xfe", b"\0lost", key * 50))] = entries.pop(key)
-    elif kind == "drop":
-        del entries[key]
-    elif kind == "bytes":
-        entries[key] = draw.randbytes(20)
-    else:
-        _lie_of_entry(entry, kind, draw)
-        entries[key] = entry.SerializeToString()
-    prefix.with_name(f"{prefix.name}.index").write_bytes(index_of(header.SerializeToString(), entries))
-
-
-def _lie_of_entry(entry: Any, kind: str, draw: random.Random) -> None:
-    if kind == "field":
-        name = draw.choice(("dtype", "shard_id", "offset", "size", "crc32c"))
-        least, most = {"crc32c": (0, (1 << 32) - 1), "size": (-1 << 62, 1 << 62), "offset": (-1 << 62, 1 << 62)}.get(
-            name, (-1, (1 << 31) - 1))  # fmt: skip
-        setattr(entry, name, min(max(draw.choice((*_HUGE, draw.randrange(120))), least), most))
-    elif kind == "shape" and entry.shape.dim and draw.random() < 0.7:
-        draw.choice(entry.shape.dim).size = draw.choice(_HUGE)
-    elif kind == "shape":
-        for _ in range(draw.choice((1, 3, 300))):
-            entry.shape.dim.add(size=draw.choice((1, 1, *_HUGE)))
-    else:
-        piece = entry.slices.add()
-        for _ in range(draw.choice((0, 1, len(entry.shape.dim), 300))):
-            extent = piece.extent.add(start=draw.choice(_HUGE))
-            if draw.random() < 0.5:
-                extent.length = draw.choice(_HUGE)
-
-
-MUTATIONS: tuple[Callable[[Path, random.Random], None], ...] = (_flip, _overwrite, _cut, _repeat, _gone, _garbage, _lie,
-                                                                 _lie, _lie)  # fmt: skip
+MUTATIONS: tuple[Callable[[Path, random.Random], None], ...] = (_flip, _overwrite, _cut, _repeat, _gone, _garbage)
 
 
 def mutant(folder: Path, seed: int) -> Path:
@@ -151,6 +77,8 @@ def mutant(folder: Path, seed: int) -> Path:
     for path in sorted(ORIGINAL.parent.glob(f"{ORIGINAL.name}.*")):
         if path.suffix != ".meta":
             copies.append(Path(shutil.copyfile(path, folder / path.name)))
+    write_manifest(prefix)
+    copies.append(manifest_of(prefix))
     for _ in range(draw.choice((1, 1, 1, 2))):  # faults come in pairs too
         path = draw.choice(copies)
         try:

@@ -37,6 +37,7 @@ from tpugraph.support.errors import CheckpointError
 
 STEPS, KEEP = 6, 3
 _PARTS = (".index", ".data-00000-of-00001")
+_MADE = (*_PARTS, ".manifest")
 _CLOCKS = (0.0, -3e8, 3e8)
 """Seconds by which the clock is set: ten years back or forward."""
 
@@ -153,7 +154,7 @@ def _wrong_at_the_end(made: Path, folder: Path) -> str:
     """A folder that the last writer left holds whole checkpoints and nothing else; the bytes are those of their steps."""
     left = sorted(path.name for path in folder.iterdir() if path.name != FILE)
     steps = [step_of(Path(name.removesuffix(".index"))) for name in left if name.endswith(".index")]
-    wanted = sorted([f"model.ckpt-{step}{part}" for step in steps for part in _PARTS] + ["checkpoint"])
+    wanted = sorted([f"model.ckpt-{step}{part}" for step in steps for part in _MADE] + ["checkpoint"])
     if left != wanted or max(steps) != STEPS + 1 or len(steps) > KEEP:
         return f"left are {left}"
     for step, part in itertools.product(steps, _PARTS):

@@ -20,7 +20,7 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.ir import graphdef
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.checkpoints.checkpoint_folder import newest
-from tpugraph.runtime.checkpoints.whole import verify
+from tpugraph.runtime.checkpoints.manifest import verify
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files

@@ -18,7 +18,7 @@ from tpugraph.estimator.run_config import RunConfig, loop_length
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.checkpoints.whole import read_checked
+from tpugraph.runtime.checkpoints.manifest import verify
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, ConversionError, RolesError
@@ -115,7 +115,7 @@ class PlainModel:
             self.session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
 
     def _restore(self, checkpoint: str) -> None:
-        read_checked(Path(checkpoint))
+        verify(Path(checkpoint))
         try:
             self.traced.scaffold.saver.restore(self.session, checkpoint)
         except (tf.errors.OpError, ValueError) as error:

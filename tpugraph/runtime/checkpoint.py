@@ -18,7 +18,7 @@ from tpugraph.ir.walks import source_of
 from tpugraph.runtime.checkpoints import checkpoint_folder
 from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
-from tpugraph.runtime.checkpoints.whole import read_checked, trust
+from tpugraph.runtime.checkpoints.manifest import trust, verify
 from tpugraph.runtime.failures import first_words
 from tpugraph.support.errors import CheckpointError, GraphError, LoadError
 from tpugraph.tables.shards import ROWS, table_of
@@ -115,8 +115,8 @@ def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
     Raises:
         CheckpointError: it is damaged, or does not match: what is missing, extra or of another shape is named.
     """
-    entries = read_checked(prefix).entries
-    held = {key.decode(): [dim.size for dim in e.shape.dim] for key, e in entries.items() if not key.startswith(b"\0")}
+    verify(prefix)
+    held = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     wanted = {key: _whole_shape(piece, shape) for key, piece, shape in saved.values()}
     extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
     other = [

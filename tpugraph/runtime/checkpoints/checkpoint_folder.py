@@ -1,8 +1,8 @@
 """The checkpoints of a folder: which is the newest whole one, how a new one gets its name, what dead runs have left.
 
 A checkpoint comes into being in an order that a kill or a power cut can end anywhere: its files are written under other
-names and flushed to disk, moved to their places, the index last, and only then named in the file ``checkpoint``, which is
-TensorFlow's. So whatever has an index and is whole is a checkpoint, named or not.
+names and flushed to disk, with a manifest of them, moved to their places, the index last, and only then named in the file
+``checkpoint``, which is TensorFlow's. So whatever has an index and is whole is a checkpoint, named or not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tpugraph.runtime.checkpoints.whole import verify
+from tpugraph.runtime.checkpoints.manifest import data_files, manifest_of, verify, write_manifest
 from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError
 
@@ -24,7 +24,7 @@ KEEP = 5
 
 _STAGED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(saving([._].*)?|tmp)")
 _TENSORFLOWS = re.compile(r"[^.].*(\.(index|data-\d+-of-\d+)\.tempstate\d+|-\d+_temp_[0-9a-f]{32})")
-_DATA = re.compile(r"(?P<name>[^.].*-\d+)\.data-\d+-of-\d+")
+_DATA = re.compile(r"(?P<name>[^.].*-\d+)\.(data-\d+-of-\d+|manifest)")
 
 
 def step_of(prefix: Path) -> int:
@@ -137,11 +137,12 @@ def put_in_place(prefix: Path) -> None:
         OSError: a file cannot be flushed or moved.
     """
     made = staged(prefix)
-    data = [path for path in made.parent.iterdir() if path.name.startswith(f"{made.name}.data-")]
-    for path in (*data, index_of(made)):
+    write_manifest(made)
+    beside = [*data_files(made), manifest_of(made)]
+    for path in (*beside, index_of(made)):
         files.flush(path)
     index_of(prefix).unlink(missing_ok=True)  # that of an earlier training: it must not stand with these data
-    for path in data:
+    for path in beside:
         os.replace(path, path.with_name(prefix.name + path.name.removeprefix(made.name)))
     os.replace(index_of(made), index_of(prefix))
     files.flush(prefix.parent)
@@ -196,8 +197,8 @@ def _escaped(name: str) -> str:
 def _remove_checkpoint(prefix: Path) -> None:
     """Remove the files of a checkpoint: the index first, so that what is left is no checkpoint."""
     index_of(prefix).unlink(missing_ok=True)
-    for path in list(prefix.parent.iterdir()) if prefix.parent.is_dir() else ():
-        if path.name == f"{prefix.name}.meta" or path.name.startswith(f"{prefix.name}.data-"):
+    if prefix.parent.is_dir():
+        for path in (prefix.with_name(f"{prefix.name}.meta"), *data_files(prefix), manifest_of(prefix)):
             path.unlink(missing_ok=True)
 
 
