@@ -139,7 +139,6 @@ EDITS: dict[str, tuple[Callable[[Graph], object], str]] = {
     "replace_uses where": (
         lambda g: g.replace_uses(g["b"].out(), g["a"].out(), where=lambda u: u.node.name == "d"), "+0 -0 ~1"),
     "replace_control_uses": (lambda g: g.replace_control_uses(g["b"], [g["a"]]), "+0 -0 ~1"),
-    "insert_between": (lambda g: g.insert_between(g["b"].out(), "Test", "between"), "+1 -0 ~2"),
     "retype": (lambda g: g.retype(g["d"], "IdentityN", attrs={"T": [attrs.dtype("int32")] * 2}), "+0 -0 ~1"),
     "set_attr": (lambda g: g.set_attr(g["d"], "x", 1), "+0 -0 ~1"),
     "set_device": (lambda g: g.set_device(g["d"], "/cpu:0"), "+0 -0 ~1"),
@@ -204,8 +203,7 @@ def test_provenance() -> None:
     node = graph.add("Test", "e", source=graph["b"])
     graph.stage = "second"
     (copy,) = graph.clone_subgraph([node], lambda name: name).values()
-    between = graph.insert_between(copy.out(), "Test", "between")
-    assert [(n.made_by, n.origin) for n in (node, copy, between)] == [("first", "b"), ("second", "b"), ("second", "b")]
+    assert [(n.made_by, n.origin) for n in (node, copy)] == [("first", "b"), ("second", "b")]
     assert (graph["b"].made_by, graph["b"].origin) == (None, None)
 
 

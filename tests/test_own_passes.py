@@ -140,17 +140,21 @@ def test_what_is_wrong_is_said(module: str, capsys: pytest.CaptureFixture[str], 
     assert "Traceback" not in error
 
 
+def _put_behind(graph: Graph, product: Node, op: str, **attributes: object) -> None:
+    behind = graph.add(op, "behind", [product.out()], attrs=attributes, outputs=product.outputs)
+    graph.replace_uses(product.out(), behind.out(), where=lambda use: use.node is not behind)
+
+
 def _negated(graph: Graph, product: Node) -> None:
-    graph.insert_between(product.out(), "Neg", "negated", attrs={"T": FLOAT})
+    _put_behind(graph, product, "Neg", T=FLOAT)
 
 
 def _as_integers(graph: Graph, product: Node) -> None:
-    graph.insert_between(product.out(), "Cast", "cast", attrs={"SrcT": FLOAT, "DstT": attrs.dtype("int32")})
+    _put_behind(graph, product, "Cast", SrcT=FLOAT, DstT=attrs.dtype("int32"))
 
 
 def _call(graph: Graph, product: Node) -> None:
-    kinds = {"Tin": [FLOAT], "Tout": [FLOAT]}
-    graph.insert_between(product.out(), "PartitionedCall", "call", attrs={"f": attrs.Func("nowhere"), **kinds})
+    _put_behind(graph, product, "PartitionedCall", f=attrs.Func("nowhere"), Tin=[FLOAT], Tout=[FLOAT])
 
 
 def _read_what_is_gone(graph: Graph, product: Node) -> None:
@@ -163,7 +167,7 @@ BROKEN: dict[str, tuple[Callable[[Graph, Node], object], str, str]] = {
     "an op set by hand": (lambda g, n: setattr(n, "op", "Neg"), "the op of a node cannot be set", "graph.retype"),
     "a name set by hand": (lambda g, n: setattr(n, "name", "y"), "the name of a node cannot be set", "graph.add(op, name)"),
     "an unknown op": (lambda g, n: g.retype(n, "Matmull"), "cannot become Matmull: this TensorFlow does not", "mean MatMul?"),
-    "a new node of an unknown op": (lambda g, n: g.insert_between(n.out(), "Mine", "mine"), "the op Mine is not known", MEND),
+    "a new node of an unknown op": (lambda g, n: _put_behind(g, n, "Mine"), "the op Mine is not known", MEND),
     "a number of inputs": (lambda g, n: g.retype(n, "Neg"), "has 2 inputs, and Neg takes 1", "give inputs="),
     "a new node of too few inputs": (lambda g, n: g.add("MatMul", "x", [n.out()], attrs={"T": FLOAT}), "has 1 inputs, but", ""),
     "an attribute that is missing": (lambda g, n: g.set_attr(n, "T", None), "well_formed: the attribute 'T' is missing", ""),

@@ -134,7 +134,7 @@ def apply(graph: Graph, edit: tuple[int, int, int, int]) -> None:
     elif kind == 4:
         graph.replace_uses(a.out(port), b.out())
     elif kind == 5:
-        graph.insert_between(a.out(port), "Test", "between", where=lambda use: use.node is not b)
+        graph.replace_uses(a.out(port), b.out(), where=lambda use: use.index > 0)
     elif kind == 6:
         graph.clone_subgraph([a, b], lambda name: f"{name}/copy", replace={a.out(): b.out(1)})
     elif kind == 7:

@@ -1,4 +1,4 @@
-"""Two networks with an optimizer each, and rows that are moved against the loss."""
+"""GANs with an optimizer for each network, multi-task heads, and virtual adversarial training."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def multi_task(rows: int) -> Any:
 
 @program()
 def worst_step_in_a_box(rows: int) -> Any:
-    """Rows are moved against a divergence of which only the gradient is read, and the shape of what it is made of."""
+    """Virtual adversarial training: the input moves along the gradient of a KL divergence, clipped to a box."""
     x, y = batch(rows, floats(5), whole(4, seed=1))
     w = variable("w", 5, 4)
 

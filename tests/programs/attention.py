@@ -225,7 +225,7 @@ def attention_over_batch(rows: int) -> Any:
 
 @program()
 def heads_in_front_of_rows(rows: int) -> Any:
-    """The heads of attention are columns that are put in front of the batch, and taken apart there."""
+    """Multi-head attention whose heads are folded into the batch dimension, in front of the rows."""
     x = batch(rows, floats(4, 6))
     heads = tf.concat(tf.split(x * variable("scale", 6), 2, 2), 0)
     return minimise(mean(tf.square(tf.reduce_max(tf.reshape(heads, [2, -1, 4, 3]), 0) - 0.1)))
@@ -233,7 +233,7 @@ def heads_in_front_of_rows(rows: int) -> Any:
 
 @program()
 def logits_flat_and_back(rows: int) -> Any:
-    """A list of words is parted again by how long the longest row is."""
+    """Logits of a flat list of words, reshaped back to [rows, longest row]."""
     words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)
@@ -246,7 +246,7 @@ def logits_flat_and_back(rows: int) -> Any:
 
 @program()
 def two_sequences_aligned(rows: int) -> Any:
-    """Each word of one sequence attends to the other sequence, and both are cut."""
+    """Cross-attention between two sequences, both cut to the longest of the batch."""
     a, b, lengths_a, lengths_b, y = batch(
         rows, whole(7, 5, seed=1), whole(7, 4, seed=3), 1 + whole(5, seed=2), 1 + whole(4, seed=5), floats(seed=4)
     )  # fmt: skip

@@ -62,7 +62,7 @@ def clip_adaptive(rows: int) -> Any:
 
 @program()
 def clip_each_row(rows: int) -> Any:
-    """Gradients of single rows are clipped and averaged by hand: what divides their sum, with one more dimension, is the rows."""
+    """DP-SGD by hand: the gradient of each example is clipped, and their sum is divided by the rows."""
     x, y = batch(rows, floats(5), floats(1, seed=1))
     w = variable("w", 5, 1)
     error = x @ w - y

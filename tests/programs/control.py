@@ -156,7 +156,7 @@ def loss_scaling(rows: int) -> Any:
     resource=True,
 )
 def metrics_of_the_best_in_step(rows: int, metric: str, labels: int) -> Any:
-    """What the most probable classes have in common with the labels of each row, as sets."""
+    """Precision or recall at k, whose TensorFlow code intersects sets of class numbers."""
     x, c = batch(rows, floats(5), whole(4, labels, seed=2, kind="int64"))
     z = dense(x, 5, 4, "logits")
     loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c[:, 0], logits=z)))
@@ -165,7 +165,7 @@ def metrics_of_the_best_in_step(rows: int, metric: str, labels: int) -> Any:
 
 @program()
 def seen_ids_counted_after_the_step(rows: int) -> Any:
-    """What is added waits for the step, and nothing else of the update does: TensorFlow leaves out waits that an operand has."""
+    """A scatter_add behind a control dependency on the train op; TensorFlow drops control inputs that are data inputs too."""
     x, y, ids = batch(rows, floats(3), floats(seed=1), whole(6, seed=2))
     seen = state("seen", 6)
     often = tf.gather(tf.identity(seen), ids)

@@ -47,7 +47,7 @@ _LEFT = {
 
 @program(each(left=_LEFT))
 def bank_behind_rows(rows: int, left: Any) -> Any:
-    """The keys of a batch take the places of the oldest ones."""
+    """The queue of MoCo: the keys of a batch replace the oldest ones."""
     x, loss, train = _error(rows)
     bank = variable("bank", PLACES, 3, trainable=False)
     n = length(x)
@@ -57,7 +57,7 @@ def bank_behind_rows(rows: int, left: Any) -> Any:
 
 @program()
 def momentum_contrast(rows: int) -> Any:
-    """Each row is told from the keys of the batches before."""
+    """MoCo: each row is classified against its own key and those of earlier batches."""
     x, k = batch(rows, floats(3), floats(3, seed=1))
     bank, q = variable("bank", PLACES, 3, trainable=False), x @ variable("q", 3, 3)
     logits = tf.concat([total(q * k, 1, keepdims=True), tf.matmul(q, tf.identity(bank), transpose_b=True)], 1)
@@ -77,7 +77,7 @@ _TAKEN = {
 
 @program(each(taken=_TAKEN))
 def places_beside_rows(rows: int, taken: Any) -> Any:
-    """Each row of the batch meets a place of a table that is trained."""
+    """A slice or gather from a trained table, with an entry for each row of the batch."""
     x, y = batch(rows, floats(3), floats(seed=1))
     n = length(x)
     return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
@@ -117,7 +117,7 @@ def sorted_columns(rows: int) -> Any:
 
 
 def sequences(rows: int) -> tuple[Any, Any, Any]:
-    """Values of a sequence, the places to visit in it, and numbers of this batch's rows."""
+    """Encoder states, a permutation of the steps for each row, and ``range(rows)``."""
     order = np.argsort(np.random.default_rng(3).normal(size=(COUNT, 5)), 1).astype(np.int32)
     x, visits = batch(rows, floats(5, 3), order)
     h = tf.reshape(tf.reshape(x, [-1, 3]) @ variable("w", 3, 2), [-1, 5, 2])
@@ -134,7 +134,7 @@ def flat(rows: int, repeat: bool = False) -> tuple[Any, Any, Any]:
 
 @program({"": {}, "one_list": {"flat": True}})
 def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
-    """Backpropagation takes the numbers of the rows out of a stack."""
+    """A pointer network's loop: ``range(rows)`` is part of the gather indices, which its gradient pops off a stack."""
     h, visits, numbers = sequences(rows)
     count = tf.size(numbers)
 
@@ -152,7 +152,7 @@ def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
 
 @program()
 def own_rows_beside_sorted_rows(rows: int) -> Any:
-    """One array holds the numbers of the rows, and those numbers in the order of the targets."""
+    """A TensorArray whose elements are ``range(rows)`` and an argsort of the targets."""
     x, y = batch(rows, floats(4), floats(seed=1))
     h = dense(x, 4, 3, "h")
     array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
@@ -163,7 +163,7 @@ def own_rows_beside_sorted_rows(rows: int) -> Any:
 
 @program()
 def rows_that_name_rows(rows: int) -> Any:
-    """A loop follows from each row to the row that it names."""
+    """Row numbers followed from row to row in a loop of gathers."""
     x, y, c = batch(rows, floats(4), floats(seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     after = c % count
@@ -188,7 +188,7 @@ def sorted_rows_put_back(rows: int) -> Any:
 
 @program({"": {}, "repeated": {"repeat": True}})
 def segments_of_rows(rows: int, repeat: bool = False) -> Any:
-    """Each row has a segment, as every number of a range is in the list: there are as many as rows."""
+    """Segment reductions with a segment for each row, by ids that repeat ``range(rows)``."""
     values, owners, y = flat(rows, repeat)
     spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
     return minimise(mean(tf.square(spread - y)))
@@ -210,7 +210,7 @@ def softmax_over_edges(rows: int) -> Any:
 
 @program()
 def last_steps_by_number(rows: int) -> Any:
-    """The last step of each row is found in a list with one step of all rows behind the other."""
+    """The last step of each row, gathered by flat index from [rows * steps]."""
     x, last = batch(rows, floats(4), whole(4, seed=2))
     steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
     return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
@@ -218,7 +218,7 @@ def last_steps_by_number(rows: int) -> Any:
 
 @program()
 def bins_for_rows(rows: int) -> Any:
-    """How often each row is named weighs it."""
+    """Rows weighted by a bincount of row numbers."""
     x, by = batch(rows, floats(4), whole(2, seed=1))
     count = tf.shape(x)[0]
     named = tf.math.floormod(tf.range(count) + by, count)
@@ -227,7 +227,7 @@ def bins_for_rows(rows: int) -> Any:
 
 
 def mixed(x: Any, gates: Any, experts: int) -> Any:
-    """What the experts make of the rows that have a gate, in the order of the experts, added up for each row."""
+    """A sparse mixture of experts: dispatch by tf.split with sizes from data, combine by unsorted_segment_sum."""
     places = tf.cast(tf.where(tf.transpose(gates) > 0), tf.int32)
     expert, row = tf.unstack(places, num=2, axis=1)
     loads = total(tf.cast(gates > 0, tf.int32), [0])
@@ -239,7 +239,7 @@ def mixed(x: Any, gates: Any, experts: int) -> Any:
 
 @program()
 def rows_split_by_load(rows: int) -> Any:
-    """How many rows each expert gets is known to all cores together."""
+    """A mixture of experts whose loads are column sums over the whole batch."""
     x, y = batch(rows, floats(5), floats(seed=1))
     gates = tf.nn.relu(x @ variable("gate", 5, 4) + 0.2)
     return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)))

@@ -1,4 +1,4 @@
-"""Programs of images: convolutions, blocks of places in front of the rows, boxes that are cut out, a residual network."""
+"""Convolutions, space-to-batch, crops by boxes, fake quantization, a residual network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .statistics import finish, fused
 
 @program()
 def blocks_of_images(rows: int) -> Any:
-    """Each place of a block of each image goes through the layers by itself, and comes back; a border is put around, and cut."""
+    """Convolutions between SpaceToBatchND and BatchToSpaceND, with paddings and crops."""
     x, y = batch(rows, floats(4, 4, 1), floats(seed=1))
     apart = tf1.space_to_batch_nd(x, [2, 2], [[1, 1], [0, 2]])
     h = tf.tanh(tf.nn.conv2d(apart, variable("filter", 2, 2, 1, 2), 1, "SAME"))
@@ -36,7 +36,7 @@ def corners(x: Any, size: int, name: str) -> Any:
     }
 )
 def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
-    """A box for each row, of the image with its number: that of the row itself, of any other one, or of the first."""
+    """crop_and_resize whose box_ind is ``range(rows)``, a permutation from data, or zeros."""
     x, z, other = batch(rows, floats(6, 6, 2), floats(3, seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     chosen = {
@@ -51,7 +51,7 @@ def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
 
 @program({"": {}, "of_rows": {"flat": True}})
 def rounded_to_steps(rows: int, flat: bool = False) -> Any:
-    """Numbers are rounded as if they had eight bits, between the least and the largest of the whole batch: by no known op type."""
+    """Fake quantization by the range of the whole batch, an op without a partition rule."""
     x, y = batch(rows, floats(5), floats(seed=1))
     h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
     return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))

@@ -40,7 +40,7 @@ def repeated_pairs(p: Any, y: Any) -> Any:
 
 
 def pairs_of_two(p: Any, y: Any) -> Any:
-    """Which of all pairs are of two rows is said by the places of a matrix."""
+    """A boolean mask off the diagonal of [rows, rows]."""
     return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(length(p)) < 0.5)
 
 
@@ -169,7 +169,7 @@ def clustered(h: Any, c: Context) -> Any:
 
 
 def dilated(h: Any, c: Context) -> Any:
-    """Every second step meets the next one of these, which TensorFlow computes in batches, one for each place of a block."""
+    """A dilated convolution, which TensorFlow computes by SpaceToBatchND."""
     steps = tf.concat([timed(h, c), h[:, None] * variable("dilated", c.time, c.units)], 1)
     return mean(
         tf.tanh(tf1.nn.convolution(steps, variable("holes", 2, c.units, c.units), "SAME", dilation_rate=[2])), 1

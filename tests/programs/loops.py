@@ -107,7 +107,7 @@ def nested_loops(rows: int) -> Any:
 
 @program()
 def rows_of_all_steps(rows: int) -> Any:
-    """A loop puts the rows of each step behind those of the others: how many there are at last follows from the steps, too."""
+    """A loop that concatenates the rows of each step to a loop variable of open shape."""
     x, y = batch(rows, floats(4), floats(seed=1))
     weights = variable("weights", 4, 4)
 
@@ -123,7 +123,7 @@ def rows_of_all_steps(rows: int) -> Any:
 
 @program()
 def joined_elements(rows: int) -> Any:
-    """The elements of an array, which hold all rows, are joined; the gradient is parted again."""
+    """TensorArray.concat and its gradient, a split."""
     x = batch(rows, floats(4, 2))
     scale, steps = variable("scale", 2), tf.TensorArray(tf.float32, 4)
     _, steps = tf1.while_loop(
@@ -134,7 +134,7 @@ def joined_elements(rows: int) -> Any:
 
 @program()
 def states_up_to_the_longest(rows: int) -> Any:
-    """Of an array with room for 5 states, as many are read as the longest row of the batch has."""
+    """A TensorArray of 5 elements, of which a maximum over the batch are written and gathered."""
     x, sizes = batch(rows, floats(4), whole(3, seed=2) + 1)
     w, longest = variable("w", 4, 3), tf.reduce_max(sizes)
 
@@ -160,7 +160,7 @@ def arrays_that_grow_in_one_list(rows: int) -> Any:
 
 @program()
 def number_of_rows_in_an_array(rows: int) -> Any:
-    """What is written into an array is the number of all rows."""
+    """A TensorArray of scalars, one of which is the number of rows."""
     x, y = batch(rows, floats(), floats(seed=1))
     array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
     numbers = tf.cast(array.stack(), tf.float32)
@@ -176,7 +176,7 @@ LOOPED: dict[str, Callable[[Any], Any]] = {
 
 @program(each(of=LOOPED))
 def recurrence_of_words_made_before(rows: int, of: Any) -> Any:
-    """In the gradient of the loop each step's is put at its place among zeros, whose shape was kept on a stack."""
+    """A while loop over a slice [:, :longest]: the gradient of a strided slice takes its shape from a stack."""
     x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1))
     longest, again = tf.reduce_max(lengths), variable("again", 3, 3)
     words = of(x[:, :longest])

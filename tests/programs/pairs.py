@@ -83,7 +83,7 @@ def sorted_batch(rows: int) -> Any:
 
 @program({"": {}, "learnt": {"learnt": True}})
 def pairs_beside_a_diagonal(rows: int, learnt: bool = False) -> Any:
-    """The diagonal of all pairs is given."""
+    """set_diag on the similarities of all pairs of rows, with a constant or a trained diagonal."""
     x, y = batch(rows, floats(5), floats(seed=1))
     h = x @ variable("k", 5, 3)
     own = tf.squeeze(x @ variable("own", 5, 1), 1) if learnt else tf.fill([tf.shape(x)[0]], -9.0)

@@ -83,7 +83,7 @@ def product_of_sparse_rows(rows: int) -> Any:
 
 @program()
 def sums_of_chosen_steps(rows: int) -> Any:
-    """Each row has a step that is chosen, so that there are as many sums as rows, which only the data say."""
+    """A segment_sum by the row numbers of a boolean mask that keeps at least one step of each row."""
     x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
     mask = tf.concat([tf.ones_like(chosen[:, :1]), chosen[:, 1:]], 1) > 0
     return minimise(mean(tf.square(tf.math.segment_sum(column(tf.boolean_mask(x, mask), 6), tf.where(mask)[:, 0]))))
@@ -101,7 +101,7 @@ _FROM_PLACES: dict[str, Any] = {
 
 @program(each(how=_FROM_PLACES))
 def places_of_steps(rows: int, how: Any) -> Any:
-    """Numbers made of the rows and steps that are chosen: of a row, so many times it, and which of its steps is meant."""
+    """Coordinates from tf.where over [rows, steps], in arithmetic with row numbers and in scatters."""
     x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
     h = column(tf.reshape(x, [-1, 6]), 6)
     made = how(h, tf.where(chosen > 0), tf.shape(x, out_type=tf.int64)[0])
@@ -170,7 +170,7 @@ def words_up_to_the_longest(rows: int) -> Any:
 
 @program()
 def words_picked_up_to_the_longest(rows: int) -> Any:
-    """A mask of the cut sequences picks the words that each has: their places are those of the list in which rows lie so."""
+    """boolean_mask by a sequence mask over [rows, longest], before a softmax loss."""
     words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     shown = tf.sequence_mask(lengths, longest)
@@ -240,7 +240,7 @@ BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @program(each(of=BESIDE))
 def parts_beside_parts(rows: int, of: Any) -> Any:
-    """All marked rows of the batch are in front."""
+    """Rows reordered by a mark with boolean_mask and concat, then compared by kind."""
     x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4))
     return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))
 
@@ -253,7 +253,7 @@ def layer(x: Any, width: int, units: int, name: str) -> Any:
 
 
 def beside(x: Any, y: Any) -> Any:
-    """A vector of each row, made of one number."""
+    """[rows, 1, 4] of a number per row."""
     return (y[:, None] * variable("beside", 4))[:, None]
 
 
@@ -280,7 +280,7 @@ def _picked(x: Any, y: Any, least: float = 0.0) -> Any:
 
 
 def _nearest(x: Any, y: Any) -> Any:
-    """Of each row the nearest of those that a mask leaves, by its place among all of these."""
+    """Nearest neighbours among masked rows: argmin over them, then a gather by its result."""
     left = _picked(x, y, -2.0)
     return x - tf.gather(left, tf.argmin(tf.square(x[:, None] - left[None] + 0.3), 1)) - 0.1
 
@@ -302,7 +302,7 @@ def rows_and_picked_rows(rows: int, of: Any) -> Any:
 
 @program()
 def masked_rows_padded_up_to_all(rows: int) -> Any:
-    """Zeros take the places of the rows that a mask leaves out: there are as many places as rows."""
+    """Masked rows padded with zeros back to the number of rows."""
     x, y = batch(rows, floats(), floats(seed=1))
     x *= variable("w")
     left = tf.boolean_mask(x, y > 0)
@@ -327,7 +327,7 @@ def picked_in_picked_rows(rows: int, of: Any) -> Any:
 
 @program()
 def label_of_each_word(rows: int) -> Any:
-    """The log probability of each word's label, looked up in each word's own: sequences are cut at the longest."""
+    """gather with batch_dims=2 over [rows, longest, classes]."""
     x, lengths, labels = batch(rows, floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8))
     longest = tf.reduce_max(lengths)
     shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
@@ -351,7 +351,7 @@ PAIRED: dict[str, Callable[[Any, Any], Any]] = {
 
 @program(each(of=PAIRED))
 def pairs_listed_by_numbers(rows: int, of: Any) -> Any:
-    """TensorFlow knows how many pairs so many rows have, and writes it into shapes."""
+    """Index pairs i < j of the rows, whose number TensorFlow folds into static shapes."""
     x = batch(rows, floats(3))
     h = dense(x, 3, 4, "h", tf.tanh)
     return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
@@ -359,7 +359,7 @@ def pairs_listed_by_numbers(rows: int, of: Any) -> Any:
 
 @program()
 def messages_along_edges(rows: int) -> Any:
-    """Edges between the nodes of each row are found by data, and two of their three columns say where they end."""
+    """Message passing along edges found by tf.where, gathered and scattered by (row, node)."""
     nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
     edges = tf.cast(tf.where(adjacent > 0), tf.int32)
     h = tf.tanh(nodes * variable("scale", 3))
@@ -391,14 +391,14 @@ def some_of_the_places_found(rows: int, of: Any) -> Any:
 
 @program()
 def picked_rows_three_times(rows: int) -> Any:
-    """The gradient of a tile puts a dimension in front of what data pick."""
+    """A tile of masked rows, whose gradient reshapes to [multiples, ragged rows, ...]."""
     x, y = batch(rows, floats(4), floats(seed=1))
     return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))
 
 
 @program()
 def chosen_of_each_image(rows: int) -> Any:
-    """Each image has up to three places; TensorFlow does not know how many there are, and data say how many rows come out."""
+    """A map_fn that picks and pads boxes of each image, then a reshape to [-1, 12]."""
     boxes, scores, y = batch(rows, floats(6, 4, seed=1), floats(6, seed=2), floats(seed=3))
 
     def chosen(of: Any) -> Any:

@@ -87,7 +87,7 @@ def transcription(rows: int, dense: bool) -> Any:
 
 @program()
 def greedy_decoding(rows: int) -> Any:
-    """A loop carries the last ids and looks them up: the gradient puts the rows of each step behind those of the others."""
+    """Ids fed back through an embedding in a loop: its gradient concatenates IndexedSlices of all steps."""
     x, y = batch(rows, floats(4), floats(seed=1))
     weights, table = variable("weights", 4, 4), variable("table", 5, 4)
     first = tf.zeros([length(x)], tf.int32)
@@ -101,7 +101,7 @@ def greedy_decoding(rows: int) -> Any:
 
 @program()
 def decoded_by_equal_lengths(rows: int) -> Any:
-    """The greedy path of each row, whose lengths are as many numbers as Python says that there are rows."""
+    """ctc_greedy_decoder with a fill of equal lengths."""
     x, y = batch(rows, floats(5, 4), floats(seed=1))
     count = length(x)
     steps = tf.transpose(x * variable("w", 4), [1, 0, 2])

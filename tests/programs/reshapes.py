@@ -93,7 +93,7 @@ def autoencoder(rows: int) -> Any:
     }
 )
 def parts_by_number(rows: int, of: Callable[[int], list[int]], beside: int = 0) -> Any:
-    """Rows are split into parts of so many, which Python counts."""
+    """tf.split by a constant vector of sizes that Python computed from the rows."""
     x, y = batch(rows, floats(5), floats(seed=1))
     e = tf.concat([column(x, 5) - y, tf.fill([beside], 0.3)], 0)
     one, other = tf.split(e, tf.constant(of(rows), name="parts"))
@@ -141,7 +141,7 @@ def cosines(rows: int) -> Any:
 
 @program()
 def frames_behind_a_variable(rows: int) -> Any:
-    """The gradient adds up what frames that overlap have in common, and puts it where the frames were cut out."""
+    """tf.signal.frame of a trained signal: its gradient is an overlap-add."""
     x = batch(rows, floats(32))
     return minimise(mean(tf.square(tf.signal.frame(x * variable("scale", 32), 8, 4) * variable("window", 8) - 0.1)))
 

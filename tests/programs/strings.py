@@ -1,4 +1,4 @@
-"""What the host makes of the input before it crosses to the device: strings, fewer bytes, other layouts than that of the batch."""
+"""Work of the host in front of the device: strings, casts to fewer bytes, transposed layouts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def words_time_first(rows: int) -> Any:
 
 @program()
 def size_of_words(rows: int) -> Any:
-    """A sum over rows divided by the number of words, which the device never sees."""
+    """A sum over rows divided by the size of a string tensor."""
     a, y = batch(rows, words(3, seed=1), floats(seed=3))
     return minimise(total(tf.square(y * variable("k") - 0.3)) / tf.cast(tf.size(a), tf.float32))
 

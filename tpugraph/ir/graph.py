@@ -355,25 +355,6 @@ class Graph:
         self.edits.removed += len(dead)
         return len(dead)
 
-    def insert_between(
-        self,
-        tensor: Tensor,
-        op: str,
-        name: str,
-        *,
-        attrs: Mapping[str, Any] | None = None,
-        outputs: Sequence[Output] | None = None,
-        where: Callable[[Use], bool] | None = None,
-    ) -> Node:
-        """Put a new node behind ``tensor``, whose readers (those that ``where`` accepts) read the new node instead."""
-        uses = [use for use in tensor.node.uses(tensor.port) if where is None or where(use)]
-        if outputs is None and tensor.node.outputs is not None:
-            outputs = [tensor.node.output(tensor.port)]
-        node = self.add(op, name, [tensor], attrs=attrs, outputs=outputs, device=tensor.node.device, source=tensor.node)
-        for use in uses:
-            self.set_input(use.node, use.index, node.out())
-        return node
-
     def retype(
         self,
         node: Node,

@@ -97,7 +97,7 @@ class Following:
         return self.twin[tensor.node.name].out(tensor.port)
 
     def extent(self) -> tuple[int, ...]:
-        """How much follows; it grows as long as something new is found."""
+        """The number of dimensions and elements found so far; the fixed point is reached when it stays."""
         elements = [int(np.count_nonzero(c.exponents)) for c in self.changes.values() if c.exponents is not None]
         dimensions = sum(len(change.axes) for change in self.changes.values())
         return sum(elements), dimensions, sum(map(len, self.forced)), len(self.lists)
@@ -158,7 +158,7 @@ class Following:
         return False
 
     def lift(self, tensor: Tensor, axis: int, why: str) -> bool:
-        """Let what is the same in every row have as many rows as are read; False where that is not known."""
+        """Make a constant that is equal in every row longer; False where more rows of it are not known."""
         return self._lift(tensor, axis, why, set())
 
     def _lift(self, tensor: Tensor, axis: int, why: str, seen: set[Tensor]) -> bool:
@@ -213,7 +213,7 @@ class Following:
         return self._forced(node.out(), axis, known)
 
     def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
-        """Let a dimension follow where it is known what more rows hold."""
+        """Mark a dimension as following, where its values at more rows are known."""
         if known:
             self.force(tensor, axis)
         return known
@@ -262,7 +262,7 @@ class Following:
         }
 
     def _is_told_anew(self, node: Node) -> bool:
-        """Whether an operand that holds sizes has another value with another batch."""
+        """Whether a size operand has another value at the other batch, by constant folding on both graphs."""
         told = {
             *ops.record(node.op).size_operands(len(node.inputs)),
             *ops.record(node.op).constant_operands(len(node.inputs)),

@@ -147,7 +147,7 @@ def _is_count(f: Following, node: Node, counts: Counts, why: str, *, divides: bo
 
 
 def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> None:
-    """Ones that are summed beside the rows, one for each: they count them."""
+    """A reading for ``reduce_sum(ones)``: ones with an element for each row count the rows."""
     like = next((t for t in summed if t.shape == tensor.shape), None)
     for axis in sorted(f.axes.get(like, ())) if like is not None else ():
         f.lift(tensor, axis, f"{why}: it makes ones that are counted")
@@ -268,7 +268,7 @@ _INDEXED = frozenset(op for op, held in _AT_ONCE.items() if not held.value)
 
 
 def _key(f: Following, node: Node, *, out: bool = False) -> str:
-    """The container whose elements a node takes or gives; of gradients that of what they are gradients of."""
+    """The TensorArray, stack or list that a node reads or writes; of a gradient array the forward one."""
     handle = f.layers[0].read(node.out() if out else node.inputs[0])
     return "" if not isinstance(handle, Held) else handle.of or handle.key
 

@@ -26,7 +26,7 @@ class ScaledSizes(LocalSizes):
         self.following = following
 
     def own(self, size: int) -> int:
-        """As many times the size as the batch is larger."""
+        """The size at the other batch: scaled in the dimensions that follow."""
         return size * PROBE
 
     def follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Values that are the same number everywhere, as zeros and ones: each core makes as many of them as it needs."""
+"""Constant tensors with one value in every element (zeros, ones, fills): each core makes its own local shape of them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SAME = (
 
 
 def level(tensor: Tensor) -> float | None:
-    """The number that every element of a tensor is; None where they differ or are not known."""
+    """The value that all elements share; None where they differ or are not known."""
     found: float | None = ask(_level, tensor)
     return found
 
 
 def is_zero(tensor: Tensor) -> bool:
-    """Whether a tensor is known to hold nothing but zeros, which are their own share on every core."""
+    """Whether all elements are known to be zero: a partial sum on every core as it is."""
     return level(tensor) == 0
 
 
 def is_even(tensor: Tensor) -> bool:
-    """Whether all elements of a tensor are the same number, known or not."""
+    """Whether all elements share one value, known or not."""
     return bool(ask(_even, tensor))
 
 

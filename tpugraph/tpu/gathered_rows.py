@@ -14,7 +14,7 @@ from tpugraph.ir.builder import Builder
 
 
 class GatheredRows:
-    """What the tail reads, made of what arrives.
+    """Unpads what the outfeed hands over: the tail's inputs at the rows of the plain batch.
 
     Args:
         graph: the graph.
@@ -32,7 +32,7 @@ class GatheredRows:
         add_results(graph, rows=str(self._count), some=str(self._some), pivot=self._pivot.name)
 
     def plain(self, tensor: Tensor, times: int) -> Tensor:
-        """What arrives without its padding, of which each row has so many entries (none where 0), in a step with rows."""
+        """A tensor sliced to the plain batch, with ``times`` entries for each row (not sliced where 0), in a step that has rows."""
         if times:
             shape = tensor.shape or ()
             begin, size = self._constant(np.zeros(len(shape))), self._size(len(shape), times)
@@ -49,7 +49,7 @@ class GatheredRows:
                 self.graph.add_control(node, self._pivot)
 
     def _size(self, rank: int, times: int) -> Tensor:
-        """The size of a slice that has the true rows and all else."""
+        """The size operand of that slice: the true rows in dimension 0, -1 elsewhere."""
         if (rank, times) not in self._sizes:
             factors, rest = np.zeros(rank), np.full(rank, -1)
             factors[0], rest[0] = times, 0

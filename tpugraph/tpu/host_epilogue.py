@@ -75,7 +75,7 @@ class HostTail:
     # ------------------------------------------------------------------ who has what
 
     def _own(self) -> tuple[NodeSet, list[Tensor]]:
-        """What the tail needs besides its own nodes, which it makes for itself, and the parts of the plain batch that it reads."""
+        """Nodes that the tail reads and computes for itself, and the tensors of the plain batch that it reads."""
         found: NodeSet = {}
         parts: dict[Tensor, None] = {}
         batch_parts = dict.fromkeys(self.batch.parts.values())
@@ -93,11 +93,11 @@ class HostTail:
         return found, list(parts)
 
     def _plain(self, tensor: Tensor) -> Tensor:
-        """What the plain graph reads in place of a tensor of the padded batch."""
+        """The tensor of the plain batch that corresponds to one of the padded batch."""
         return self.batch.plain.get(tensor, tensor)
 
     def _release(self, ends: list[Node]) -> NodeSet:
-        """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
+        """The nodes of the device. Their control edges to the tail are cut; asserts among what they waited for run in the tail."""
         graph = self.graph
         watches: dict[str, Finding] = {finding.name: finding for finding in graph.roles.updates}
         found = dict.fromkeys(ends)
@@ -117,7 +117,7 @@ class HostTail:
         return found
 
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
-        """Copies for the tail of what the device needs too."""
+        """Copy for the tail those nodes that the device reads too."""
         shared = [node for node in own if node in device]
         for node in shared:
             if ops.is_stateful(node.op) and node.op not in ops.READS | ops.GATHERS | ops.CHECKS:
@@ -143,11 +143,11 @@ class HostTail:
     # ------------------------------------------------------------------ what crosses
 
     def _times(self, tensor: Tensor) -> int:
-        """How many entries of dimension 0 a row has that may be padding; 0 where the plain graph has none."""
+        """Entries of dimension 0 for each padded row; 0 where nothing of the tensor is padding."""
         return 0 if self.batch.whole else (tensor.shape or (0,))[0] // self.batch.rows  # type: ignore[operator]
 
     def _cross(self, tensor: Tensor, times: int) -> Node:
-        """The end of what is computed in front, and behind it what stands for the value of the plain batch."""
+        """End the device's part at a tensor, and give the tail a placeholder for its unpadded value."""
         graph, kind = self.graph, tensor.dtype
         end = graph.add(
             "Identity",
@@ -177,7 +177,7 @@ class HostTail:
         return Tensor(copies[tensor.node], tensor.port) if tensor.node in copies else tensor
 
     def _cut_predictions(self) -> None:
-        """Of full batches that a dataset pads itself, predictions are those of the true rows."""
+        """Slice predictions to the true rows where the dataset padded its batches itself."""
         for name in self.graph.roles.predictions.values():
             node = self.graph[name]
             shape = node.out().shape
@@ -197,7 +197,7 @@ class HostTail:
     # ------------------------------------------------------------------ sizes
 
     def _is_size(self, tensor: Tensor) -> bool:
-        """Whether a tensor is the shape of rows of which the number alone is not known."""
+        """Whether a tensor is a shape of which only the number of rows is open."""
         node = tensor.node
         if node.op not in ops.SHAPE_OF - ops.RANKS_OF or self._frame_of.get(node, "") or self.batch.whole:
             return False
@@ -205,7 +205,7 @@ class HostTail:
         return isinstance(self.placed.rows(source), Shard) and shapes.is_static(source.shape)
 
     def _size(self, tensor: Tensor) -> Tensor:
-        """The shape of what the plain batch has: its number of rows times what is one row's, beside the other dimensions."""
+        """The shape of an unpadded tensor: the rows of the plain batch times the entries of a row, then the static dimensions."""
         node, kind = tensor.node, tensor.dtype
         source = node.inputs[tensor.port]
         shape, rows = np.asarray(source.shape), self.placed.rows(source)

@@ -92,7 +92,7 @@ def _pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _element(placement: Placement) -> Placement | None:
-    """How the slices of a tensor along dimension 0 live; None of rows themselves."""
+    """The placement of a slice along dimension 0; None where dimension 0 is the sharded one."""
     if isinstance(placement, Shard):
         return placement.at(placement.axis - 1) if placement.axis else None
     return placement
@@ -133,7 +133,7 @@ def _stacked(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("TensorArrayConcatV3")
 def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Elements one behind the other: their rows lie in as many whole batches as there are elements."""
+    """Elements stacked or concatenated along dimension 0: Shard with one whole batch per element."""
     held, count = p.read_element(node, inputs[0]), _elements(p, inputs[0])
     if not isinstance(held, Shard) or held.axis:
         return Verdict([held, REPLICATE], why="the elements of a container")
@@ -154,7 +154,7 @@ def _elements(p: Placing, handle: Placement) -> int | None:
 
 @rule("TensorArraySplitV3")
 def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Parts that are whole batches are elements with their rows in front."""
+    """The inverse: parts that are whole batches are elements sharded along their dimension 0."""
     value, count = inputs[1], _elements(p, inputs[0])
     if not isinstance(value, Shard) or value.axis:
         return _written(p, node, inputs, 1, [REPLICATE])

@@ -50,7 +50,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _by_entries(p: Placing, node: Node, inputs: list[Placement], axis: int, each: int) -> Verdict:
-    """Rows of a table by ragged numbers; by places on this core, its own rows."""
+    """A gather by ragged indices; indices local to the core gather from its own shard."""
     table, numbers = inputs[0], inputs[1]
     if each or numbers == COUNT:
         return p.replicate_operands(node, inputs, "looks up in ragged rows")
@@ -65,7 +65,7 @@ def _by_entries(p: Placing, node: Node, inputs: list[Placement], axis: int, each
 
 
 def _of_own_rows(p: Placing, table: Tensor, placement: Placement, numbers: Placement) -> bool:
-    """Whether places on this core are places of its own rows of a table."""
+    """Whether indices are local to the core's shard of the table."""
     if not isinstance(numbers, Entries) or numbers.role != "local":
         return False
     found = p.graph.tensor(numbers.of)
@@ -94,7 +94,7 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("ScatterNd")
 def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """What is added up at places of the whole batch is a part of a sum on each core."""
+    """A scatter by global row numbers gives a partial sum."""
     numbers, updates = inputs[0], inputs[1]
     if not isinstance(inputs[2], Replicate):
         return p.replicate_operands(node, inputs, "puts values where all cores together say")

@@ -11,7 +11,7 @@ from tpugraph.spmd.placing import VALUES, Placing, Verdict, rule
 
 @rule("Where")
 def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The places of true elements among this core's own rows; added up with the core's first row they are those of all."""
+    """Local coordinates of true elements; with the core's first row added they are global."""
     if inputs[0] == Shard(0) or inputs[0] == VALUES:
         return Verdict([Entries("local", str(node.inputs[0]))], why="places of this core's own rows")
     return p.replicate_operands(node, inputs, "finds places in the whole batch")
@@ -32,7 +32,7 @@ def _partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule(" ".join(ops.UNIQUE))
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Every core finds what is distinct among the values of all, and keeps which of them its own rows have."""
+    """tf.unique over the all-gathered values on every core; the core keeps the indices of its own rows."""
     wants: dict[int, Placement] = {} if inputs[0] == REPLICATE else {0: REPLICATE}
     count = len(node.outputs or ())
     if isinstance(inputs[0], Shard) and inputs[0] == Shard(0):

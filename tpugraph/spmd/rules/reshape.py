@@ -79,7 +79,7 @@ def _sums_broadcast(node: Node) -> bool:
 
 
 def _keeps_front(before: Dims | None, after: Dims | None) -> bool:
-    """Whether dimension 0, which data count, has as many elements in each row as before."""
+    """Whether dimension 0, which is open, keeps its number of elements per row."""
     if not before or not after or None in before[1:] or None in after[1:]:
         return False
     return math.prod(d or 0 for d in before[1:]) == math.prod(d or 0 for d in after[1:])
@@ -112,7 +112,7 @@ def reshaped(before: Dims, rows: Shard, after: Dims, cores: int) -> Shard | None
 
 
 def _whole_behind(before: Dims, rows: Shard, after: Dims, axis: int) -> bool:
-    """Whether what one core has behind its dimension of rows makes whole elements behind an open dimension."""
+    """Whether the elements behind a core's sharded dimension divide into those of the open dimension."""
     needed = _product(after[axis + 1 :])
     known = math.prod(size for size in before[rows.axis + 1 :] if size)
     return needed is not None and needed > 0 and known % needed == 0

@@ -41,7 +41,7 @@ def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("BroadcastGradientArgs BroadcastArgs")
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Ragged rows meet what has none, or one; beside as many as data say, those of all cores count."""
+    """A core's count of ragged rows is summed over the cores where the other shape has a global size in its place."""
     sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
     ranks = [len(size) for size in sizes]
     alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))

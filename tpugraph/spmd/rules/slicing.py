@@ -74,7 +74,7 @@ def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) 
 
 
 def _columns(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> Verdict:
-    """Of the columns of a place the first alone says the row."""
+    """Of index tuples only the first column is a row number."""
     begin = factors.integers(node.inputs[1])
     places = factors.sliced_places(node, 2) or []
     column = next((place for axis, _, place in places if axis == 1), None)
@@ -131,7 +131,7 @@ def _start(node: Node, place: int, size: int | None) -> int | None:
 
 
 def _piece(rows: Shard, size: int | None, start: int | None, part: int | None) -> Shard | None:
-    """The rows that a slice of whole batches holds; None where it cuts one."""
+    """Which whole batches a slice takes; None where it cuts one."""
     if size is not None and size == part:
         return rows
     long = block(rows, size)
@@ -146,7 +146,7 @@ def _surrounded(node: Node, rows: Shard, place: int, part: int | None, whole: in
 
 
 def _among(rows: Shard, part: int | None, before: int | None, whole: int | None) -> Shard | None:
-    """Rows that are put among zeros which make up whole batches."""
+    """Rows padded with zeros up to whole batches."""
     long = block(rows, part)
     if not long or before is None or whole is None or before % long or whole % long:
         return None
