@@ -30,7 +30,7 @@ class Partition(Pass):
     """Each core computes its share of the rows of the plain step; every loss and every variable is the plain graph's.
 
     Each value is the same on every core, holds the core's rows, or is its part of a sum; where an op reads it otherwise the cores
-    combine it: raw gradients are summed before clipping and the optimizer, rows are gathered where rows meet.
+    combine it: raw gradients are summed before clipping and the optimizer, rows are all-gathered where an op mixes them.
     """
 
     num_replicas: int = 8

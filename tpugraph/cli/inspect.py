@@ -25,7 +25,7 @@ from tpugraph.runtime import checkpoint
 from tpugraph.support.errors import TpuGraphError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import collective_lines, naive_cut
+from tpugraph.tpu.program import as_read, collective_lines
 
 _WIDTH, _MOST = 120, 24
 _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", "loss", "global_step", "summaries",
@@ -213,7 +213,7 @@ def _role_lines(found: dict[str, Any]) -> list[str]:
 
 def _placement_lines(found: dict[str, Any]) -> list[str]:
     crossing = [f"{name} ({size:,} bytes)" for name, size in found["crossing"].items()]
-    total = f"{found['crossing_bytes']:,} bytes per core and step ({naive_cut(found['naive_bytes'])})"
+    total = f"{found['crossing_bytes']:,} bytes per core and step ({as_read(found['naive_bytes'])})"
     return [
         f"device      {found['device_nodes']:,} nodes",
         *_listed("", [f"{op} {count}" for op, count in found["device_ops"].items()], most=16),

@@ -102,9 +102,9 @@ class Program:
         return "\n".join(_summary_lines(self.report))
 
 
-def naive_cut(size: int | None) -> str:
-    """What it would take to send the whole batch as the input yields it; an infeed takes no strings and no open shapes."""
-    return "no naive cut: the input has strings or open shapes" if size is None else f"naive cut {size:,}"
+def as_read(size: int | None) -> str:
+    """What the batch would take if it were sent as the input yields it; an infeed takes no strings and no open shapes."""
+    return "the input as read has strings or open shapes" if size is None else f"the input as read: {size:,}"
 
 
 def _summary_lines(report: dict[str, Any]) -> list[str]:
@@ -124,7 +124,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         *collective_lines(report["collectives"]),
         *_lookup_lines(report["lookups"]),
         *_table_lines(report["tables"], report["num_replicas"]),
-        f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
+        f"infeed      {traffic['infeed']:,} bytes per step ({as_read(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run",
     ]
