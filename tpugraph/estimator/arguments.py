@@ -1,4 +1,4 @@
-"""Checks of arguments: what is wrong, the value seen, and what to give instead."""
+"""Checks of arguments; each raises an ArgumentError or ArgumentTypeError with the value that was given."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
 def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
-    """A whole number of at least ``least``.
-
-    Raises:
-        ArgumentTypeError: no ``int``.
-        ArgumentError: too small.
-    """
+    """Checks an ``int`` of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int):
         kind = type(value).__name__
         raise ArgumentTypeError(f"{name} must be int, a whole number, but is {value!r} ({kind})", fix=example or None)
@@ -25,11 +20,7 @@ def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
 
 
 def number(name: str, value: Any, *, least: float = 0, above: bool = False) -> float:
-    """A number of at least ``least``, or greater where ``above``.
-
-    Raises:
-        ArgumentError: no number, or too small.
-    """
+    """Checks a number of at least ``least``, or greater where ``above``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ArgumentError(f"{name} must be a number, but is {value!r}")
     if value < least or (above and value == least):
@@ -38,11 +29,6 @@ def number(name: str, value: Any, *, least: float = 0, above: bool = False) -> f
 
 
 def one_of(name: str, value: Any, choices: Collection[Any], *, why: str = "") -> Any:
-    """One of a few values.
-
-    Raises:
-        ArgumentError: another one.
-    """
     if value not in choices:
         listed = ", ".join(str(choice) for choice in choices)
         raise ArgumentError(f"{name} is {value!r}, but must be one of {listed}{why and f' ({why})'}")
@@ -50,11 +36,6 @@ def one_of(name: str, value: Any, choices: Collection[Any], *, why: str = "") ->
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], *, what: str, fix: str | None = None) -> Any:
-    """A value of a type.
-
-    Raises:
-        ArgumentTypeError: another type.
-    """
     if not isinstance(value, kind):
         raise ArgumentTypeError(f"{name} must be {what}, but is {value!r} ({type(value).__name__})", fix=fix)
     return value

@@ -1,4 +1,4 @@
-"""Checkpoints: first values, warm start, when to save, and under which name."""
+"""Checkpoints of estimators: initial values, warm start, when to save, and under which name."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class WarmStartSettings:
-    """What to take over from a checkpoint.
+    """What to restore from another model's checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint's prefix, its folder, or a SavedModel's folder.
         vars_to_warm_start: a regular expression, or a list of them, that variables' names match from the start; None
-            and ``".*"`` take the trainable variables and the statistics that the model keeps.
+            and ``".*"`` take the trainable variables and statistics such as moving averages.
         var_name_to_vocab_info: refused: vocabularies are not mapped.
-        var_name_to_prev_var_name: of a variable the name that it has in the checkpoint.
+        var_name_to_prev_var_name: variable name to its name in the checkpoint.
 
     Raises:
         ArgumentError: no checkpoint is named, or vocabularies are to be mapped (a ``ValueError``).
@@ -58,11 +58,7 @@ class WarmStartSettings:
 
 
 def settings_of(warm_start_from: Any) -> WarmStartSettings | None:
-    """The settings of a ``warm_start_from`` argument: None, a path or settings.
-
-    Raises:
-        ArgumentTypeError: something else.
-    """
+    """The settings of a ``warm_start_from`` argument: None, a path or settings."""
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
     if isinstance(warm_start_from, (str, os.PathLike)):
@@ -73,7 +69,7 @@ def settings_of(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | None) -> None:
-    """Give the model's variables their values of a checkpoint, where it has them, and say which it has.
+    """Restores the variables that the checkpoint has, and reports the others.
 
     Raises:
         CheckpointError: no checkpoint, or one without any of the variables.
@@ -133,13 +129,12 @@ PREFIX = "model.ckpt"
 
 
 def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: WarmStartSettings | None) -> str:
-    """The checkpoint to start from: the newest one, or one of the model's first values that is written now.
+    """The newest checkpoint; without one, writes the initial values.
 
-    First values come from the scaffold's ``init_op`` (with its feeds) and ``init_fn``, then from the warm start.
+    Initial values come from the scaffold's ``init_op`` (with its feeds) and ``init_fn``, then from the warm start.
 
     Raises:
-        CheckpointError: it cannot be written.
-        RunError: variables that nothing initialises.
+        CheckpointError: it cannot be written, or a variable has no initial value.
     """
     scaffold = traced.scaffold
     latest = newest(Path(model_dir), passed_over)
@@ -175,18 +170,13 @@ def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
 
 
 class EveryHours:
-    """Says of a checkpoint that would be removed whether it stays: the first one made after so many hours, and so on.
-
-    Args:
-        hours: the ``keep_checkpoint_every_n_hours`` of the configuration.
-    """
+    """Keeps the first checkpoint after every ``keep_checkpoint_every_n_hours`` from being removed."""
 
     def __init__(self, hours: float) -> None:
         self._seconds = hours * 3600
         self._due = time.time() + self._seconds
 
     def __call__(self, prefix: Path) -> bool:
-        """Whether it stays."""
         if Path(f"{prefix}.index").stat().st_mtime <= self._due:
             return False
         self._due += self._seconds
@@ -194,13 +184,10 @@ class EveryHours:
 
 
 class PlainSaver:
-    """Writes checkpoints of a plain graph, with the model's own saver, where a ``tf.compat.v1.train.Saver`` is asked to.
-
-    Args:
-        traced: the model.
+    """A ``tf.compat.v1.train.Saver`` for CheckpointSaverHook that writes durably, with the saver of the model's graph.
 
     Attributes:
-        last: the checkpoint that holds what was restored or saved last; it is not written again.
+        last: the checkpoint that was restored or saved last, which is not written again.
     """
 
     def __init__(self, traced: Traced) -> None:
@@ -210,15 +197,9 @@ class PlainSaver:
 
     @property
     def saver_def(self) -> Any:
-        """How the graph saves: a ``SaverDef``."""
         return self._traced.scaffold.saver.saver_def
 
     def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
-        """Write a checkpoint ``path-global_step`` and its MetaGraph; returns its prefix.
-
-        Raises:
-            CheckpointError: it cannot be written; earlier ones are left whole.
-        """
         prefix = f"{path}-{int(global_step)}"
         self._spare = self._spare or EveryHours(self.saver_def.keep_checkpoint_every_n_hours)
         if prefix != self.last:
@@ -230,11 +211,7 @@ class PlainSaver:
 
 
 def save_plain(traced: Traced, session: Any, prefix: Path, spare: EveryHours | None = None) -> None:
-    """Write a checkpoint from a session on the model's own graph.
-
-    Raises:
-        CheckpointError: it cannot be written; earlier ones are left whole.
-    """
+    """Writes a checkpoint from a session on the model's graph; if it fails, earlier ones are left whole."""
     made = traced.scaffold.saver.saver_def
 
     def write(path: str) -> None:
@@ -250,11 +227,6 @@ def meta_of(traced: Traced) -> bytes:
 
 
 def write_meta(prefix: str, meta: bytes) -> None:
-    """Write a MetaGraph beside a checkpoint.
-
-    Raises:
-        CheckpointError: it cannot be written.
-    """
     try:
         files.write_atomically(Path(f"{prefix}.meta"), meta)
     except LoadError as error:
@@ -262,22 +234,11 @@ def write_meta(prefix: str, meta: bytes) -> None:
 
 
 def passed_over(text: str) -> None:
-    """Say of a checkpoint that it is damaged."""
     say(f"warning: {text}")
 
 
 class Checkpoints:
-    """Writes checkpoints of the cores' variables into a folder.
-
-    Args:
-        traced: the model, whose MetaGraph goes beside each checkpoint.
-        session: the cores.
-        host: the session that listeners get.
-        model_dir: the folder.
-        config: how often, and how many are kept.
-        listeners: ``tf.compat.v1.train.CheckpointSaverListener`` objects.
-        events: where it is written that a checkpoint was saved.
-    """
+    """Saves the cores' variables, as often as the configuration says, and calls the listeners."""
 
     def __init__(self, traced: Traced, session: TPUSession, host: HostSession, model_dir: str, config: RunConfig,
                  listeners: Sequence[Any], events: Events) -> None:  # fmt: skip
@@ -295,16 +256,16 @@ class Checkpoints:
         self.stop_requested = False
 
     def begin(self, step: int) -> None:
-        """Start from a step that is saved already."""
+        """Starts from a step that is saved already."""
         self._saved_at, self._saved_when = step, time.monotonic()
         self._write_meta(f"{self._path}-{step}")
 
     def follow(self, session: TPUSession) -> None:
-        """Save the variables of another session from now on."""
+        """Saves the variables of another session from now on."""
         self._session = session
 
     def save_if_due(self, step: int) -> None:
-        """Write one if it is time to; a failure is said, and training goes on."""
+        """Saves if it is time to; training goes on if that fails."""
         steps, seconds = self._config.save_checkpoints_steps, self._config.save_checkpoints_secs
         due = steps is not None and step - self._saved_at >= steps
         if not due and (seconds is None or time.monotonic() - self._saved_when < seconds):
@@ -316,7 +277,7 @@ class Checkpoints:
             say(f"warning: {error.fault}; training goes on, the last checkpoint is that of step {self._saved_at:,}")
 
     def save(self, step: int, *, last: bool = False) -> None:
-        """Write one, unless this step is saved already; the last one has been written when this returns.
+        """Saves this step, unless it is saved; returns when the ``last`` one has been written.
 
         Raises:
             CheckpointError: it cannot be written; earlier ones are left whole.
@@ -337,7 +298,6 @@ class Checkpoints:
             self.stop_requested |= bool(listener.after_save(self._host, step))
 
     def _wait_for_save(self) -> None:
-        """Know that the checkpoint that was saved last is whole."""
         try:
             self._session.wait_for_save()
         except CheckpointError:
@@ -346,7 +306,6 @@ class Checkpoints:
         self._whole_at = self._saved_at
 
     def end(self, step: int) -> None:
-        """Tell the listeners that training is over."""
         for listener in self._listeners:
             listener.end(self._host, step)
 
@@ -357,11 +316,6 @@ class Checkpoints:
 
 
 def check_listeners(listeners: Any) -> tuple[Any, ...]:
-    """Saving listeners as a tuple.
-
-    Raises:
-        ArgumentTypeError: something that is no CheckpointSaverListener.
-    """
     kind = tf1.train.CheckpointSaverListener
     for listener in listeners or ():
         instance("saving_listeners: each", listener, kind, what="a tf.compat.v1.train.CheckpointSaverListener")

@@ -16,11 +16,7 @@ _CHIEFS = ("chief", "master")
 
 
 def environment() -> dict[str, Any]:
-    """The content of TF_CONFIG; empty where it is not set.
-
-    Raises:
-        ArgumentError: it is no JSON object.
-    """
+    """The content of TF_CONFIG; empty where it is not set."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         found = json.loads(text)
@@ -32,16 +28,10 @@ def environment() -> dict[str, Any]:
 
 
 def tpu_job_name() -> str | None:
-    """What TF_CONFIG calls the job of the TPU workers, or None."""
     return (service_of(environment()) or {}).get("tpu_worker_job_name")
 
 
 def service_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The entry ``service``, which is for whatever runs the program.
-
-    Raises:
-        ArgumentTypeError: it is no object.
-    """
     service = config.get("service")
     if service is not None and not isinstance(service, dict):
         raise ArgumentTypeError(f'"service" in TF_CONFIG must be a dict, but is {service!r}')
@@ -54,11 +44,8 @@ class Task:
 
     Attributes:
         kind: ``worker``, ``chief``, ``ps`` or ``evaluator``.
-        index: which of its kind.
-        jobs: the addresses of each kind of task; empty where there is no cluster, and for an evaluator, who is in none.
-        master: address of the TensorFlow server for training; "" is this process.
-        evaluation_master: that for evaluation.
-        service: see :func:`service_of`.
+        jobs: addresses of each kind of task; empty without a cluster, and for an evaluator, who is in none.
+        master, evaluation_master: addresses of TensorFlow servers; "" is this process.
     """
 
     kind: str
@@ -75,7 +62,7 @@ class Task:
 
     @property
     def workers(self) -> int:
-        """How many processes train, the chief among them; an evaluator sees none."""
+        """How many tasks train, the chief among them; an evaluator sees none."""
         if not self.jobs:
             return 0 if self.kind == EVALUATOR else 1
         return sum(len(self.jobs.get(kind, [])) for kind in (*_CHIEFS, "worker"))
@@ -95,7 +82,6 @@ def task() -> Task:
 
     Raises:
         ArgumentError: a cluster without exactly one chief, or a task that is not in it.
-        ArgumentTypeError: a ``service`` that is no object.
     """
     config = environment()
     jobs, given, service = dict(config.get("cluster") or {}), config.get("task") or {}, service_of(config)
@@ -116,16 +102,7 @@ def task() -> Task:
 
 
 def refuse_to_train(kind: str, index: int, *, beside_chief: bool = False) -> None:
-    """See that a task of this kind may train.
-
-    Args:
-        kind: what TF_CONFIG calls this process.
-        index: which of its kind.
-        beside_chief: whether another process, the chief, is to be the one that trains.
-
-    Raises:
-        ArgumentError: it is a parameter server, or trains beside the chief, which trains alone.
-    """
+    """Refuses parameter servers, and workers beside the chief, which trains alone."""
     if kind == PARAMETER_SERVER:
         raise ArgumentError(
             f"TF_CONFIG calls this process ps {index}, a parameter server, but variables live on the cores here",
@@ -150,29 +127,22 @@ def _check(jobs: Mapping[str, list[str]], kind: str, index: int) -> None:
 
 
 _ADDRESSES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
-"""Environment variables that name the TPU, first one first."""
 
 
 class TooManyTPUsError(ArgumentError, NotImplementedError):
-    """More than one TPU is named."""
+    pass
 
 
 class TPUClusterResolver:
-    """Tells where the TPU is.
+    """The address of a TPU.
 
     Args:
         tpu: ``""`` or ``"local"`` for emulated cores in this process, the address of a TensorFlow server
             (``"grpc://10.0.0.2:8470"``, or those of all workers separated by commas), or a list with one of these. None
-            takes it from the environment
-            (KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME).
-        zone: zone of the TPU; names are not looked up, so it is not used.
-        project: project of the TPU; not used either.
+            takes it from KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS or TPU_NAME.
         job_name: job of the workers in the cluster.
-        coordinator_name: job of this process in the cluster.
-        coordinator_address: address of this process.
-        credentials: not used.
-        service: not used.
-        discovery_url: not used.
+        coordinator_name, coordinator_address: job and address of this process.
+        zone, project, credentials, service, discovery_url: ignored: names of TPUs are not looked up.
         tpu_names: another name of ``tpu``.
 
     Raises:
@@ -226,7 +196,7 @@ class TPUClusterResolver:
 
     @property
     def environment(self) -> str:
-        """Where this runs; "" since nothing is known of it."""
+        """ "" since nothing is known of where this runs."""
         return ""
 
 

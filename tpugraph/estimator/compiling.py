@@ -1,4 +1,4 @@
-"""From a traced model to a Program: the one road, with the user's own lines named where it fails."""
+"""Converts a traced model to a Program; errors name the user's own lines."""
 
 from __future__ import annotations
 
@@ -12,24 +12,15 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.support.errors import ArgumentError, ShapeError, TpuGraphError
 from tpugraph.tpu.program import Program
 
-SINGLE = "predictions"
-"""What a prediction is called that is a tensor of its own."""
-
-TIMED_LOOP = 1_000_000
-"""Steps that a loop may have whose length is a time."""
+SINGLE = "predictions"  # the name of predictions that are one tensor
+TIMED_LOOP = 1_000_000  # the most steps of a loop whose length is a time
 
 
 def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any) -> Program:
-    """Convert a traced training graph.
-
-    Args:
-        traced: the graph, with its saver and summaries.
-        steps_per_loop: steps per Session.run; None where a time says how many.
-        **choices: fields of :class:`~tpugraph.compiler.ConvertOptions` that the user chooses in a TPUConfig.
+    """Converts a traced training graph; ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`.
 
     Raises:
-        TpuGraphError: the graph cannot be converted.
-        ArgumentError: a shape that is not fixed (a ``ValueError`` as well).
+        TpuGraphError: the graph cannot be converted; an ArgumentError (a ``ValueError``) where a shape is not static.
     """
     options = compiler.ConvertOptions(
         num_replicas=max(traced.plan.cores, 1),
@@ -51,17 +42,12 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
 def compile_beside(
     traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None, *, shard_tables: int = 0
 ) -> Program:
-    """Convert a traced evaluation or prediction graph.
+    """Converts a traced graph of mode ``eval`` or ``predict``.
 
     Args:
-        traced: the graph, with its saver.
-        mode: ``eval`` or ``predict``.
         steps_per_loop: global batches per Session.run.
         keys: of mode ``predict`` the names of the predictions that are wanted; all when None.
-        shard_tables: of how many bytes a table is at least whose rows the cores share; 0 for none.
-
-    Raises:
-        TpuGraphError: the graph cannot be converted.
+        shard_tables: the least size in bytes of a table that is sharded; 0 for none.
     """
     spec = traced.spec
     evaluates = mode == "eval"
@@ -83,12 +69,12 @@ def compile_beside(
 
 
 def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Of each metric the names of its value and of its update op; see :func:`~tpugraph.estimator.specs.flat_metrics`."""
+    """The names of each metric's value and update op."""
     return {key: (str(value.name), str(update.name)) for key, (value, update) in flat_metrics(metrics).items()}
 
 
 def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:
-    """The tensor's name of each prediction; those that are no dict have one, called ``predictions``."""
+    """Name to tensor name; predictions that are no dict are called ``predictions``."""
     if not isinstance(predictions, Mapping):
         return {SINGLE: str(predictions.name)}
     wanted = [key for key in predictions if keys is None or key in keys]
@@ -96,12 +82,12 @@ def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> d
 
 
 def prediction_name(key: Any) -> str:
-    """What a prediction is called in a graph: its key, or of a head among several the head's name and the key, with a slash."""
+    """The name of a prediction: its key, or of several heads the head's name and the key, with a slash."""
     return key if isinstance(key, str) else "/".join(map(str, key))
 
 
 def _line_of(error: TpuGraphError, traced: Traced) -> str | None:
-    """Where in the user's program the node of an error was made."""
+    """The line of the user's program that made the node of an error."""
     op = _operation(error, traced.graph)
     frames = [] if op is None else [f for f in op.traceback if not _is_library(f.filename)]
     if not frames:

@@ -23,7 +23,7 @@ tf1 = tf.compat.v1
 
 
 def eval_step() -> Any:
-    """The variable of the current graph that counts the batches of an evaluation, which hooks look at."""
+    """The variable that counts the batches of an evaluation, which hooks read."""
     known = tf1.get_collection(tf1.GraphKeys.EVAL_STEP)
     if known:
         return known[0]
@@ -33,28 +33,19 @@ def eval_step() -> Any:
 
 
 def count_steps(session: Any, steps: int) -> None:
-    """Let the variable of :func:`eval_step` have a value in a session."""
     given = eval_step().initializer
     session.run(given, {given.inputs[1]: np.int64(steps)})
 
 
 def check_names(traced: Traced) -> None:
-    """Refuse metrics that have the name of one that is always there.
-
-    Raises:
-        ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
-    """
+    """Refuses metrics called ``loss`` or ``global_step``."""
     taken = {"loss", "global_step"} & set(traced.spec.eval_metric_ops)
     if taken:
         raise ArgumentError(f"the metric '{taken.pop()}' has the name of one that is always there", fix="rename it")
 
 
 def add_metrics(traced: Traced) -> None:
-    """Add the mean of the loss to the metrics, and the op that updates them all.
-
-    Raises:
-        ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
-    """
+    """Adds the mean of the loss to the metrics, and the op that updates them all."""
     check_names(traced)
     with traced.graph.as_default():
         metrics = {**flat_metrics(traced.spec.eval_metric_ops), "loss": tf1.metrics.mean(traced.spec.loss)}
@@ -63,26 +54,15 @@ def add_metrics(traced: Traced) -> None:
         traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
 
 
-# --------------------------------------------------------------------------- on cores
-
-
 def evaluate_on_cores(
     model: CoresModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
 ) -> dict[str, Any] | None:
-    """Evaluate a converted model at a checkpoint, and write the metrics to an event file.
+    """Evaluates a converted model at a checkpoint (initial values where None), and writes the metrics to an event file.
 
-    Hooks are called around each loop, as in training; metrics are handed to them as they are behind the loop. Where the
-    number of steps is given, all of them are one loop.
-
-    Args:
-        model: the model.
-        checkpoint: its prefix; first values where None.
-        steps: at most so many global batches; all of the data where None.
-        hooks: session hooks.
-        folder: where the event file goes.
+    Hooks are called around each loop, as in training; with ``steps``, all of them are one loop.
 
     Returns:
-        The metrics; None where a hook asks for what the cores do not hand out, which a line says.
+        The metrics; None with a note where a hook asks for what the cores do not export.
 
     Raises:
         RunError: the input is empty.
@@ -136,20 +116,10 @@ def _cores(count: int) -> str:
     return f"{count} core{'s' if count > 1 else ''}"
 
 
-# --------------------------------------------------------------------------- on this machine
-
-
 def evaluate(
     model: PlainModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
 ) -> dict[str, Any]:
-    """Evaluate a plain model at a checkpoint, and write the metrics to an event file.
-
-    Args:
-        model: the model, with its metrics.
-        checkpoint: its prefix; first values where None.
-        steps: at most so many batches; all of the data where None.
-        hooks: session hooks.
-        folder: where the event file goes.
+    """Evaluates a plain model at a checkpoint (initial values where None), and writes the metrics to an event file.
 
     Raises:
         ArgumentError: the value of a metric reads another batch, and there is none.
@@ -182,7 +152,7 @@ def evaluate(
 
 
 def _reads_a_batch(traced: Traced, values: dict[str, Any]) -> ArgumentError:
-    """The error where values of metrics are not made of what they accumulated."""
+    """The error where values of metrics depend on the input, not on what they accumulated."""
     with HostSession(traced.graph) as host:
         reading = [key for key, value in values.items() if host.takes_input(value)]
     return ArgumentError(
@@ -196,11 +166,8 @@ def _batches(count: int) -> str:
     return f"{count:,} batch{'es' if count > 1 else ''}"
 
 
-# --------------------------------------------------------------------------- what people see
-
-
 def _report(folder: str, traced: Traced, found: dict[str, Any], done: str, checkpoint: str | None) -> dict[str, Any]:
-    """Say the metrics, and write them to an event file as Estimator does."""
+    """Logs the metrics, and writes them to an event file as Estimator does."""
     events, step = Events(folder, traced.graph), int(found["global_step"])
     events.results(step, {key: value for key, value in found.items() if key != "global_step"}, checkpoint)
     events.close()

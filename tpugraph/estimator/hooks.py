@@ -1,4 +1,4 @@
-"""Session hooks: the session that they see, and the calls around a loop or a run."""
+"""Session hooks: the session that they get, and their calls around a loop or a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class _Cone:
-    """What a run touches: variables, those it writes, and an op that takes input (or None)."""
+    """What a run touches: the variables it reads, those it writes, and an op that takes input, or None."""
 
     variables: tuple[str, ...]
     written: tuple[str, ...]
@@ -31,11 +31,7 @@ class _Cone:
 class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
     """Runs parts of the plain graph that do not depend on the input.
 
-    Before a run the variables that it reads get the values that they have on the cores; what it writes goes back there.
-
-    Args:
-        graph: the traced graph.
-        config: a ``tf.compat.v1.ConfigProto``, or None.
+    Variables are copied from the cores before a run, and those that it writes are copied back.
     """
 
     def __init__(self, graph: Any, config: Any = None) -> None:
@@ -45,7 +41,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         self._by_name = {v.op.name: v for v in graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)}
 
     def follow(self, cores: TPUSession | None) -> None:
-        """From now on the variables are those of the cores; on their own again when None."""
+        """Copies variables from and to the cores from now on; keeps its own when None."""
         self._cores = cores
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -72,18 +68,16 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         return results
 
     def takes_input(self, tensor: Any) -> bool:
-        """Whether a tensor depends on the input."""
         return self._cone(tensor, None).takes is not None
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Give variables values, by name; those that the graph does not know are left out."""
+        """Assigns variables by name; unknown names are skipped."""
         known = [(self._by_name[name].initializer, value) for name, value in values.items() if name in self._by_name]
         if known:
             feed = {initializer.inputs[1]: value for initializer, value in known}
             super().run([initializer for initializer, _ in known], feed)
 
     def values(self, names: list[str]) -> dict[str, Any]:
-        """The values that variables have here."""
         found = super().run({name: self._by_name[name] for name in names})
         return dict(found)
 
@@ -128,33 +122,29 @@ def _names(fetches: Any) -> str:
 
 
 class StepLosses(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """A hook that gets the loss of every step, not of the last one of a loop alone."""
+    """A hook that gets the loss of every step of a loop, not of the last one alone."""
 
     def __init__(self) -> None:
         self._losses: list[float] = []
 
     def add(self, losses: Sequence[float]) -> None:
-        """Take the losses of the steps of a loop."""
         self._losses += losses
 
     def mean(self) -> float:
-        """The mean of the losses since it was last asked for."""
+        """The mean of the losses since the last call."""
         found, self._losses = float(np.mean(self._losses)), []
         return found
 
 
 class LoopHooks:
-    """The user's hooks, called around each loop, in the context of the traced graph.
+    """Calls hooks around each loop, in the context of the traced graph.
 
     ``begin`` comes before the conversion; ``before_run`` and ``after_run`` around each loop, as around a Session.run.
-    What ``before_run`` asks for is handed to ``after_run`` as it is after the loop's last step. Tensors that depend on the
-    input leave the cores with the summaries; which ones is settled before the first loop. ``run_context.session`` is a
-    :class:`HostSession`. A stop is done at the loop's end.
+    ``after_run`` gets the values after the last step. Tensors that depend on the input leave the cores as summaries, which are
+    settled before the first loop. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
 
     Args:
-        hooks: the hooks.
-        traced: the model.
-        fetches: what hooks are told that a loop runs for; the train op and the loss when None.
+        fetches: those of the run that hooks see; the train op and the loss when None.
     """
 
     def __init__(self, hooks: Sequence[Any], traced: Traced, fetches: Any = None) -> None:
@@ -167,21 +157,14 @@ class LoopHooks:
         self.stop_requested = False
 
     def begin(self) -> None:
-        """Let the hooks prepare the graph."""
         for hook in self._hooks:
             hook.begin()
 
     def after_create_session(self, session: HostSession) -> None:
-        """Tell them that the session is there."""
         for hook in self._hooks:
             hook.after_create_session(session, self._coordinator)
 
     def before_loop(self, session: HostSession) -> None:
-        """Ask them what they want of the loop that comes.
-
-        Raises:
-            RunError: a hook wants to feed the loop.
-        """
         original = tf1.train.SessionRunArgs(fetches=self._fetches)
         self._asked = []
         for hook in self._hooks:
@@ -196,7 +179,7 @@ class LoopHooks:
             self._asked.append((hook, context, wanted))
 
     def of_input(self, session: HostSession) -> list[Any]:
-        """The tensors among what they asked for that depend on the input, without the loss."""
+        """The fetches that depend on the input, without the loss."""
         found: dict[str, Any] = {}
         for _, _, wanted in self._asked:
             for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
@@ -206,7 +189,7 @@ class LoopHooks:
         return list(found.values())
 
     def wants_batches(self, session: HostSession, what: str) -> bool:
-        """Whether a hook asks for what depends on the batch, which evaluation and prediction do not hand out; it is said."""
+        """Whether a hook fetches what depends on the batch, which evaluation and prediction do not export; notes it."""
         for hook, _, wanted in self._asked:
             for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
                 element = None if fetch is None else self._traced.graph.as_graph_element(fetch)
@@ -217,11 +200,10 @@ class LoopHooks:
         return False
 
     def after_loop(self, session: HostSession, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
-        """Hand them what they asked for.
+        """Hands the hooks what they fetched.
 
         Args:
-            session: where it is computed.
-            known: values of tensors by name, the loss among them, as the cores sent them: of all rows of the batch.
+            known: tensor name to value, as the cores sent them: of the global batch.
             losses: those of the steps of a training loop.
         """
         for hook, context, wanted in self._asked:
@@ -232,7 +214,6 @@ class LoopHooks:
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
 
     def end(self, session: HostSession) -> None:
-        """Tell them that training is over."""
         for hook in self._hooks:
             hook.end(session)
 
@@ -253,12 +234,7 @@ class LoopHooks:
 
 
 class HookedRuns:
-    """Session.run with session hooks around it.
-
-    Args:
-        session: the session.
-        hooks: ``tf.compat.v1.train.SessionRunHook`` objects.
-    """
+    """Session.run with session hooks around it."""
 
     def __init__(self, session: Any, hooks: Sequence[Any]) -> None:
         self._session = session
@@ -267,19 +243,16 @@ class HookedRuns:
         self.stop_requested = False
 
     def begin(self) -> None:
-        """Let the hooks prepare the graph."""
         with self._session.graph.as_default():
             for hook in self._hooks:
                 hook.begin()
 
     def started(self) -> None:
-        """Tell them that the session is ready."""
         with self._session.graph.as_default():
             for hook in self._hooks:
                 hook.after_create_session(self._session, self._coordinator)
 
     def run(self, fetches: Any) -> Any:
-        """Run, with what the hooks ask for."""
         original = tf1.train.SessionRunArgs(fetches)
         asked = []
         feed: dict[Any, Any] = {}
@@ -297,7 +270,6 @@ class HookedRuns:
         return results[0]
 
     def end(self) -> None:
-        """Tell them that it is over."""
         with self._session.graph.as_default():
             for hook in self._hooks:
                 hook.end(self._session)

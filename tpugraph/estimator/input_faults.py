@@ -1,4 +1,4 @@
-"""Failures of a run whose cause is the input: which batch it is, and what shapes it has."""
+"""Names the batch of the input that makes a run fail, and its shapes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tpugraph.runtime.failures import first_words
 from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1
-_SECONDS = 20.0
-"""How long the input is read again to find the batch that fails."""
+_SECONDS = 20.0  # limits how long the input is read again
 
 _NOT_OF_DATA = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.OutOfRangeError,
                 tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)  # fmt: skip
@@ -25,13 +24,10 @@ _NOT_OF_DATA = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.Unav
 
 @contextmanager
 def explained(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None]:
-    """Within it, a failed run names the batch of the input that made it fail, where the input did.
-
-    The input is read again from its first batch for that, without the model.
+    """Names the batch that makes a run fail; reads the input again from its first batch, without the model.
 
     Args:
-        traced: the model with its input.
-        batches: how many batches were read at most, or what says so when it fails.
+        batches: how many batches were read at most, or a function that says so.
 
     Raises:
         RunError: instead of an error of TensorFlow.
@@ -52,7 +48,7 @@ def explained(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None
 
 
 def _of_input(traced: Traced, batches: int, failure: Any) -> RunError | None:
-    """The error of the batch that cannot be read, or that has not the shape of the first; None where there is none."""
+    """The error of the batch that cannot be read, or differs from the first in shape; None where there is none."""
     takes = [op for op in traced.graph.get_operations() if op.type == "IteratorGetNext"]
     if len(takes) != 1:
         return None
@@ -96,7 +92,6 @@ def _unreadable(traced: Traced, number: int, words: str, first: Any) -> RunError
 
 
 def _shapes(graph: Any, take: Any) -> list[Any]:
-    """The shapes of a batch's dense parts."""
     with graph.as_default():
         return [tf.shape(t) for t in take.outputs if t.dtype not in (tf.variant, tf.resource)]
 

@@ -1,4 +1,4 @@
-"""The input pipeline: what an input function returns becomes batches of the rows that are read."""
+"""The input pipeline: what an input function returns becomes batches of the global batch or of core after core."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ tf1 = tf.compat.v1
 
 
 def is_dataset(value: Any) -> bool:
-    """Whether an input function returned a Dataset."""
     return isinstance(value, (tf.data.Dataset, tf1.data.Dataset))
 
 
 def check_kind(value: Any, input_mode: int) -> None:
-    """Refuse nothing at all, and what an input mode does not allow.
-
-    Raises:
-        ArgumentTypeError: None, tensors under PER_HOST_V2, or a Dataset under PER_SHARD_V1.
-    """
+    """Refuses None, tensors under PER_HOST_V2, and a Dataset under PER_SHARD_V1."""
     if value is None:
         raise ArgumentTypeError("input_fn returned None", fix="return the tf.data.Dataset")
     if input_mode == InputPipelineConfig.PER_HOST_V2 and not is_dataset(value):
@@ -45,11 +40,7 @@ def check_kind(value: Any, input_mode: int) -> None:
 
 
 def split(returned: Any) -> tuple[Any, Any]:
-    """Features and labels (None where there are none) of a structure of tensors.
-
-    Raises:
-        ArgumentError: a tuple of more than two elements.
-    """
+    """Features, and labels or None, of a structure of tensors."""
     if not isinstance(returned, (tuple, list)):
         return returned, None
     if len(returned) == 2:
@@ -61,22 +52,15 @@ def split(returned: Any) -> tuple[Any, Any]:
 
 
 def rows_of(tensors: Any) -> int | None:
-    """The number of rows of the first tensor of known shape; None where unknown."""
+    """The batch size of the first tensor of known shape, or None."""
     shapes = [t.shape for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
     return next((rows for s in shapes if s.rank and (rows := s.as_list()[0]) is not None), None)
 
 
 def of_rows(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = None) -> Any:
-    """A Dataset of the same rows in batches of ``rows``: of core after core, or of all cores.
+    """Rebatches a Dataset of host batches to ``rows``: those of core after core, or of all cores.
 
-    Args:
-        dataset: its elements are batches of the host.
-        rows: of a batch.
-        plan: the sizes.
-        batch_axis: of each tensor the dimension to split; 0 when None.
-
-    Raises:
-        ArgumentError: batches of another size.
+    ``batch_axis`` gives the batch dimension of each part; the first one when None.
     """
     if batch_axis is not None:
         return _split_along(dataset, rows, plan, batch_axis)
@@ -96,31 +80,16 @@ def of_rows(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = Non
 
 
 def same_for_all(dataset: Any, plan: Batches) -> Any:
-    """A Dataset that has each batch as often as there are cores, one after the other.
-
-    Args:
-        dataset: its elements are batches.
-        plan: the sizes.
-
-    Raises:
-        ArgumentError: batches of another size.
-    """
+    """Repeats each batch once per core."""
     _check_rows(dataset.element_spec, plan.core)
     whole = _closed(dataset.filter(lambda *e: _is_whole(e, plan.core)), plan.core)
     return whole.flat_map(lambda *e: tf.data.Dataset.from_tensors(e if len(e) > 1 else e[0]).repeat(plan.cores))
 
 
 def every_row(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) -> Any:
-    """A Dataset of the rows in whole batches, in order: the last one may be smaller, and so may be its batches.
+    """Rebatches to global batches, of which the last one may be smaller.
 
-    Args:
-        dataset: its elements are batches of the host.
-        plan: the sizes.
-        fixed: whether the number of rows stands in the shapes, also in that of a smaller one.
-        drop: whether a smaller one is dropped.
-
-    Raises:
-        ArgumentError: larger batches.
+    ``fixed`` puts the batch size into the shapes, also where the last batch is smaller; ``drop`` drops that one.
     """
     _check_rows(dataset.element_spec, plan.host, smaller=True)
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
@@ -130,20 +99,12 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) -> Any:
 
 
 def is_endless(dataset: Any) -> bool:
-    """Whether a Dataset is known to have no end."""
     with tf1.Session(config=guarded()) as session:
         return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
 
 
 def check_static(spec: Any) -> None:
-    """Refuse elements with a dimension, besides their rows, that is not fixed.
-
-    Args:
-        spec: the ``element_spec`` of features, or of (features, labels).
-
-    Raises:
-        ArgumentError: it names the part and its shape.
-    """
+    """Refuses elements with an open dimension besides their batch."""
     for name, part in zip(("features", "labels"), split(spec), strict=True):
         for tensor in tf.nest.flatten(part):
             if not isinstance(tensor, tf.TensorSpec):
@@ -156,12 +117,10 @@ def check_static(spec: Any) -> None:
 
 
 def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
-    """The tensors of the next element; the iterator is initialised with the tables of the graph, behind those it reads.
+    """The tensors of the next element; the iterator is initialised with the tables of the graph, after those it reads.
 
-    Args:
-        dataset: the input.
-        open_rows: whether the number of rows is left out of the shapes, so that no constant of the model can hold it, as
-            in ``tf.losses`` behind batches that drop the remainder.
+    ``open_rows`` leaves the batch size out of the shapes, so that no constant of the model can hold it, as ``tf.losses`` does
+    where batches drop the remainder.
     """
     shapes = tf1.data.get_output_shapes(dataset)
     specs = tf.nest.flatten(dataset.element_spec)
@@ -194,7 +153,7 @@ def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -
 
 
 def _rows_elsewhere(specs: list[Any], rows: int | None) -> bool:
-    """Whether all shapes are closed and hold a batch's rows, in some part not as the first dimension: transposed batches."""
+    """Whether shapes are static and some tensor has its batch in another than the first dimension."""
     closed = all(isinstance(s, tf.TensorSpec) and s.shape.is_fully_defined() for s in specs)
     shapes = [spec.shape.as_list() for spec in specs] if closed else []
     return any(shape[:1] != [rows] for shape in shapes) and all(rows in shape for shape in shapes)
@@ -207,7 +166,7 @@ def _is_whole(element: Any, rows: int | None) -> Any:
 
 
 def _closed(dataset: Any, rows: int | None) -> Any:
-    """The same elements, with the number of rows in their shapes."""
+    """Sets the batch size in the shapes."""
 
     def close(*element: Any) -> Any:
         for tensor in tf.nest.flatten(element):
@@ -257,11 +216,7 @@ _FOR_EVER = 2**62
 
 
 def as_tensors(returned: Any) -> Any:
-    """The same structure, with the numbers and arrays in it as tensors.
-
-    Raises:
-        ArgumentTypeError: it names a value that is no tensor and cannot be one.
-    """
+    """Converts the numbers and arrays in a structure."""
     return tf.nest.map_structure(_as_tensor, returned)
 
 
@@ -277,16 +232,10 @@ def _as_tensor(value: Any) -> Any:
 
 
 def dataset_of(tensors: Any) -> Any:
-    """A Dataset whose elements are what the tensors are in one run after the other, in the graph of the tensors.
+    """A Dataset whose elements are the tensors in one run after the other, up to the end of the data that they read.
 
-    It ends where a run finds the end of the data that the tensors read. Iterators and tables stay where they are, in the
-    graph, and are initialised with its tables.
-
-    Args:
-        tensors: features, or (features, labels).
-
-    Returns:
-        None where the tensors come from queues or are fed, so that they cannot be made by a Dataset.
+    Iterators and tables stay in the graph of the tensors, and are initialised with its tables. None where the tensors come from
+    queues or are fed.
     """
     flat = [tensor for tensor in tf.nest.flatten(tensors, expand_composites=True) if tensor is not None]
     made = _made_by([tensor.op for tensor in flat])
@@ -345,17 +294,12 @@ def _definition(made: list[Any]) -> Any:
 
 
 def check_partition(dims: Sequence[Any], features: Any, labels: Any, cores_per_replica: int) -> None:
-    """Check how the input is to be split over the cores of a replica.
+    """Checks ``input_partition_dims`` against the input.
 
     Args:
         dims: for the features, and for the labels where there are two: None, or a structure like theirs whose leaves say
             into how many parts each dimension is split, or None.
-        features: what the model function gets.
-        labels: that of the labels, or None.
-        cores_per_replica: cores that a replica spans.
-
-    Raises:
-        ArgumentError: other names or another structure than the input's, or parts that do not make up a replica.
+        cores_per_replica: the product of the parts, unless it is 1.
     """
     for index, (part, what) in enumerate(((features, "feature"), (labels, "label"))):
         if index < len(dims) and part is not None and dims[index] is not None:
@@ -364,7 +308,7 @@ def check_partition(dims: Sequence[Any], features: Any, labels: Any, cores_per_r
 
 
 def _pairs(index: int, dims: Any, part: Any, what: str) -> Iterator[tuple[Any, Any]]:
-    """The tensors of a part of the input, each with the parts of its dimensions."""
+    """The tensors of features or labels, each with the parts of its dimensions."""
     name = f"TPUConfig.input_partition_dims[{index}]"
     if not isinstance(part, Mapping) and not isinstance(dims, Mapping):
         yield part, dims

@@ -37,24 +37,23 @@ def model_to_estimator(
     *,
     use_tpu: bool | None = None,
 ) -> KerasEstimator:
-    """An Estimator that trains a Keras model, on this machine or on cores, from the weights that the model has now.
+    """An Estimator that trains a copy of a Keras model, from its current weights, on this machine or on cores.
 
-    The model itself stays as it is: each mode makes a copy of it, whose inputs are the features by the names of the model's
-    inputs, or in their order. Predictions have the names of its outputs.
+    Features are the model's inputs by name, or in order; predictions have the names of its outputs.
 
     Args:
         keras_model: a compiled functional or sequential model of ``tf_keras``.
-        keras_model_path: the file of such a model, instead of the model.
-        custom_objects: by name, classes and functions that the model's configuration names.
+        keras_model_path: the file of such a model, instead.
+        custom_objects: classes and functions of the model's configuration, by name.
         model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
-        config: a :class:`RunConfig`; the defaults when None.
+        config: a :class:`RunConfig`.
         checkpoint_format: ``saver``: checkpoints have the names of variables.
-        metric_names_map: of a metric of the model the name that an evaluation gives it.
+        metric_names_map: renames metrics.
         use_tpu: whether to train on cores; see :class:`Estimator`.
 
     Raises:
         ArgumentError: not one of model and path, a model that is not compiled, or one that cannot be copied (a ``ValueError``).
-        ArgumentTypeError: something that is no model of ``tf_keras`` (a ``TypeError``).
+        ArgumentTypeError: no model of ``tf_keras`` (a ``TypeError``).
     """
     if (keras_model is None) == (keras_model_path is None):
         raise ArgumentError("Either `keras_model` or `keras_model_path` needs to be provided.", fix="give one of them")
@@ -67,18 +66,6 @@ def model_to_estimator(
 
 
 class KerasEstimator(Estimator):
-    """The Estimator of a Keras model.
-
-    Args:
-        copied: what it makes the model of.
-        model_dir: as in :class:`Estimator`.
-        config: as there.
-        use_tpu: as there.
-
-    Attributes:
-        copied: what it makes the model of.
-    """
-
     def __init__(self, copied: CopiedModel, model_dir: Any, config: RunConfig | None, *, use_tpu: bool | None) -> None:
         super().__init__(copied.model_fn, model_dir, config, use_tpu=use_tpu)
         self.copied = copied
@@ -96,18 +83,13 @@ def _check(model: Any) -> None:
 
 
 class CopiedModel:
-    """What a model is made of, read once, outside of the graphs that its copies are made in.
-
-    Args:
-        model: the model.
-        custom_objects: by name, what its configuration names.
-        names: of a metric the name that an evaluation gives it.
+    """Copies a Keras model into the graphs of an estimator; reads it once, outside of these graphs.
 
     Attributes:
-        by_rows: whether an evaluation has the metric ``LOSS_BY_ROWS``, too: the mean loss of rows, as Keras computes it, where an
-            Estimator's is the mean of batches.
+        by_rows: adds the metric ``LOSS_BY_ROWS``: the mean loss of examples, as Keras computes it, where an Estimator's is the
+            mean of batches.
         metric_names: ``loss`` and the metrics, in the order of the model, once a copy was made for evaluation.
-        weight_names: what the variables of the copy that was made last are called, in the order of the model's weights.
+        weight_names: the variables of the last copy, in the order of the model's weights.
     """
 
     def __init__(self, model: Any, custom_objects: dict[str, Any], names: dict[str, str]) -> None:
@@ -123,7 +105,6 @@ class CopiedModel:
         self._compiled = {key: value for key, value in model._get_compile_args().items() if key != "optimizer"}
 
     def model_fn(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-        """The model of a mode, made anew in the current graph."""
         with _same_classes(), tf_keras.utils.custom_object_scope(self._objects):
             return self._made(features, labels, mode)
 
@@ -151,12 +132,7 @@ class CopiedModel:
         return EstimatorSpec(mode, predictions, copy.total_loss, train_op, scaffold=scaffold)
 
     def set_rate(self, session: Any, value: float) -> None:
-        """Give the copy that trains another learning rate, where its own is one number.
-
-        Args:
-            session: a session on the graph of the copy.
-            value: the learning rate.
-        """
+        """Sets the learning rate of the copy that trains, where it is a variable."""
         if isinstance(self._rate, tf.Variable):
             session.run(self._rate.initializer, {self._rate.initializer.inputs[1]: value})
 
@@ -171,7 +147,7 @@ class CopiedModel:
 
 
 def _maker(optimizer: Any) -> Callable[[], Any]:
-    """What makes an optimizer like this one in the current graph; TensorFlow's own are of no graph."""
+    """A function that makes the same optimizer in the current graph; those of TensorFlow belong to no graph."""
     if isinstance(optimizer, TFOptimizer):
         return lambda: TFOptimizer(optimizer.optimizer, iterations=tf1.train.get_global_step())
     if not isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer):
@@ -182,7 +158,7 @@ def _maker(optimizer: Any) -> Callable[[], Any]:
 
 @contextmanager
 def _same_classes() -> Iterator[None]:
-    """Keras gives classes other bases when layers are made in a graph; behind the block all models are again what they were."""
+    """Restores the bases of layer classes, which Keras changes when layers are made in a graph."""
     kinds = reached((tf_keras.layers.Layer,), lambda kind: kind.__subclasses__())
     before = {kind: kind.__bases__ for kind in kinds}
     try:
@@ -193,7 +169,7 @@ def _same_classes() -> Iterator[None]:
 
 
 def _train_op(copy: Any) -> Any:
-    """The op that trains a copy, and updates what its layers keep, such as moving averages."""
+    """Trains a copy, and updates its state, such as moving averages."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Keras warns of its own use of state_updates
         copy._make_train_function()

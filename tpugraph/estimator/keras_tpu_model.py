@@ -27,11 +27,10 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of ``(features, labels)``, or of features alone.
+    """Batches of ``(features, labels)``, or of features alone, as an input function.
 
     Attributes:
-        input_fn: makes the Dataset of them in the current graph; what has one dimension becomes a column.
-        steps: how many there are in a round; None where the input alone knows.
+        steps: batches in an epoch; None where only the input knows.
     """
 
     input_fn: Callable[[], Any]
@@ -41,19 +40,18 @@ class Batches:
 def batches_of(
     x: Any, y: Any, rows: int | None, steps: int | None, *, shuffle: bool = False, endless: bool = False
 ) -> Batches:
-    """The batches of what ``fit``, ``evaluate`` or ``predict`` is given.
+    """The batches of the arguments of ``fit``, ``evaluate`` or ``predict``; tensors of rank 1 become columns.
 
     Args:
-        x: arrays, several of them in a list or by name; a function that returns a Dataset; a generator of batches; or a
-            ``Sequence`` of Keras.
-        y: arrays of labels beside the arrays; None otherwise.
-        rows: rows of a batch of arrays; 32 when None.
-        steps: batches in a round; None takes all arrays.
-        shuffle: whether each round has the rows of arrays in an order of its own.
-        endless: whether round follows on round, each of whole batches only: rows that fill none are left out of a round.
+        x: arrays, also in a list or dict; a function that returns a Dataset; a generator of batches; or a Keras ``Sequence``.
+        y: labels, beside arrays.
+        rows: batch size of arrays; 32 when None.
+        steps: batches in an epoch; None takes all arrays.
+        shuffle: shuffles arrays in each epoch.
+        endless: repeats arrays, in whole batches only.
 
     Raises:
-        ArgumentError: arrays of different lengths, empty ones, or a source that needs ``steps`` (a ``ValueError``).
+        ArgumentError: arrays of different lengths, or empty ones (a ``ValueError``).
         ArgumentTypeError: a Dataset, which belongs to another graph (a ``TypeError``).
     """
     if isinstance(x, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
@@ -100,7 +98,7 @@ def _of_arrays(x: Any, y: Any, rows: int, steps: int | None, *, shuffle: bool, e
 
 
 def _of_generator(source: Any, steps: int | None) -> Batches:
-    """Batches as the generator gives them; the first one is taken now, for its shapes."""
+    """Takes the first batch at once, for its shapes."""
     if hasattr(source, "on_epoch_end"):
         steps = steps or len(source)
         source = (source[index] for index in itertools.cycle(range(len(source))))
@@ -123,7 +121,7 @@ def _batch(given: Any) -> Any:
 
 
 def _arrays(given: Any) -> Any:
-    """Arrays of numbers in the structure that they are given in, without lists and doubles."""
+    """Converts lists to arrays, and float64 to float32."""
     if isinstance(given, dict):
         return {name: _arrays(part) for name, part in given.items()}
     if isinstance(given, (list, tuple)) and any(isinstance(part, np.ndarray) for part in given):
@@ -144,12 +142,7 @@ _LONGEST_LOOP = 100
 
 
 class TPUDistributionStrategy:
-    """On which cores a Keras model runs.
-
-    Args:
-        tpu_cluster_resolver: where the TPU is; cores emulated in this process when None.
-        using_single_core: whether one core does everything.
-    """
+    """Where a Keras model runs: on emulated cores without a resolver, on one core with ``using_single_core``."""
 
     def __init__(self, tpu_cluster_resolver: Any = None, using_single_core: bool = False) -> None:
         self.resolver = TPUClusterResolver("") if tpu_cluster_resolver is None else tpu_cluster_resolver
@@ -160,9 +153,9 @@ def keras_to_tpu_model(model: Any, strategy: TPUDistributionStrategy | None = No
     """A model that does on cores what a Keras model does on this machine.
 
     Args:
-        model: a functional or sequential model of ``tf_keras``, which ``tf.keras`` is in programs for TensorFlow 1. It holds
-            the weights: they follow at the end of each epoch.
-        strategy: where; cores emulated in this process when None.
+        model: a functional or sequential model of ``tf_keras``, which ``tf.keras`` is in programs for TensorFlow 1. It
+            gets the weights at the end of each epoch.
+        strategy: emulated cores when None.
     """
     return KerasTPUModel(model, strategy or TPUDistributionStrategy())
 
@@ -170,13 +163,9 @@ def keras_to_tpu_model(model: Any, strategy: TPUDistributionStrategy | None = No
 class KerasTPUModel:
     """A Keras model on cores; every other attribute is that of the model itself.
 
-    Rows of a batch are shared out to as many cores as divide them; batch norm takes the statistics of the whole batch, so
-    that losses are those of the model on one device. An epoch takes whole batches only. The logs of an epoch have the loss
-    and what the validation gives; callbacks are told of training and epochs, not of batches.
-
-    Args:
-        model: the model.
-        strategy: where it runs.
+    A batch is split over as many cores as divide it; batch norm takes the statistics of the global batch, so that losses are
+    those of one device. An epoch takes whole batches only. The logs of an epoch have the loss and the validation metrics;
+    callbacks are called for training and epochs, not for batches.
     """
 
     def __init__(self, model: Any, strategy: TPUDistributionStrategy) -> None:
@@ -194,21 +183,21 @@ class KerasTPUModel:
         return self._model
 
     def sync_to_cpu(self) -> Any:
-        """The Keras model itself, with the weights that were reached."""
+        """The Keras model itself, with the trained weights."""
         return self._model
 
     def compile(self, optimizer: Any, loss: Any = None, metrics: Any = None, **more: Any) -> None:
-        """Compile the model, as Keras does; training starts afresh from the weights that it has."""
+        """Compiles the model; training starts afresh from its weights."""
         self._model.compile(optimizer, loss, metrics=metrics, **more)
         self._forget()
 
     def set_weights(self, weights: Any) -> None:
-        """Set the weights; training starts afresh from them."""
+        """Sets the weights; training starts afresh from them."""
         self._model.set_weights(weights)
         self._forget()
 
     def load_weights(self, *arguments: Any, **named: Any) -> Any:
-        """Load weights as Keras does; training starts afresh from them."""
+        """Loads weights; training starts afresh from them."""
         found = self._model.load_weights(*arguments, **named)
         self._forget()
         return found
@@ -230,26 +219,25 @@ class KerasTPUModel:
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
     ) -> Any:
-        """Train; returns the History of Keras.
+        """Trains; returns the History of Keras.
 
         Args:
             x: arrays, a function that returns a Dataset, a generator of batches, or a ``Sequence``.
             y: the labels of arrays.
-            batch_size: rows of a batch of arrays, over all cores; 32 when None.
+            batch_size: global batch size of arrays; 32 when None.
             epochs: the last epoch.
-            verbose: whether a line tells of each epoch.
+            verbose: whether to log each epoch.
             callbacks: callbacks of Keras.
-            validation_split: which part of the arrays, at their end, is for validation.
+            validation_split: the share of the arrays, at their end, that is for validation.
             validation_data: ``(x, y)``, or a function that returns a Dataset.
-            shuffle: whether the rows of arrays come in another order in each epoch.
-            class_weight: refused unless None.
-            sample_weight: refused unless None.
+            shuffle: shuffles arrays in each epoch.
+            class_weight, sample_weight: refused unless None.
             initial_epoch: the epoch to begin with.
             steps_per_epoch: batches of an epoch; needed where x is a function or a generator.
             validation_steps: batches of a validation; all of them when None.
 
         Raises:
-            ArgumentError: what cannot be used (a ``ValueError``).
+            ArgumentError: an invalid argument (a ``ValueError``).
         """
         if class_weight is not None or sample_weight is not None:
             raise ArgumentError("weights of classes or rows are not taken on cores", fix="multiply the loss by them")
@@ -265,7 +253,7 @@ class KerasTPUModel:
         return self._model.history
 
     def fit_generator(self, generator: Any, steps_per_epoch: int | None = None, epochs: int = 1, **more: Any) -> Any:
-        """Train on the batches of a generator; see :meth:`fit`."""
+        """Trains on the batches of a generator; see :meth:`fit`."""
         unused = ("max_queue_size", "workers", "use_multiprocessing")
         given = {name: value for name, value in more.items() if name not in unused}
         return self.fit(generator, epochs=epochs, steps_per_epoch=steps_per_epoch, **given)
@@ -284,7 +272,7 @@ class KerasTPUModel:
         return values if len(values) > 1 else values[0]
 
     def predict(self, x: Any, batch_size: int | None = None, verbose: int = 0, steps: int | None = None) -> Any:
-        """The outputs of the model for all rows: an array, or a list of them where there are several outputs."""
+        """The outputs of the model: an array, or a list of them where there are several outputs."""
         del verbose
         found = batches_of(x, None, batch_size, steps)
         rows = list(self._estimator().predict(found.input_fn))
@@ -293,7 +281,6 @@ class KerasTPUModel:
 
     def _train(self, found: Any, watch: Any, epochs: tuple[int, int], validate: Callable[[], dict[str, float]], *,
                talks: bool) -> None:  # fmt: skip
-        """Train on batches from one epoch up to another."""
         estimator, home, losses = self._estimator(found.steps), _Home(self._model), StepLosses()
         ends = _Epochs(home, estimator, watch, losses, epochs, validate, talks=talks)
         self._model.stop_training = False
@@ -313,7 +300,7 @@ class KerasTPUModel:
         return {f"val_{name}": value for name, value in zip(names, values, strict=True)}
 
     def _estimator(self, steps: int = 1) -> KerasEstimator:
-        """The estimator whose checkpoints are the ends of epochs of so many steps."""
+        """The estimator that saves a checkpoint after every epoch of so many steps."""
         if not self._dir:
             self._dir = tempfile.mkdtemp(prefix="keras_tpu_model")
             weakref.finalize(self, shutil.rmtree, self._dir, ignore_errors=True)
@@ -332,7 +319,6 @@ class KerasTPUModel:
 
 
 def _split(x: Any, y: Any, share: float) -> tuple[Any, Any]:
-    """Arrays, and those of the rows at their end."""
     at = int(len(tf.nest.flatten(y)[0]) * (1 - share))
     return (
         tf.nest.map_structure(lambda array: array[:at], (x, y)),
@@ -341,18 +327,17 @@ def _split(x: Any, y: Any, share: float) -> tuple[Any, Any]:
 
 
 class _Home:
-    """Where a Keras model lives: the graph of who calls, or none, whatever graph is being made meanwhile."""
+    """The graph that a Keras model lives in, or eager mode, whatever graph is current meanwhile."""
 
     def __init__(self, model: Any) -> None:
         self._graph = None if tf.executing_eagerly() else tf1.get_default_graph()
         self.model = model
 
     def entered(self) -> Any:
-        """A context in which the model can be used."""
         return context.eager_mode() if self._graph is None else self._graph.as_default()
 
     def set_rate(self, estimator: KerasEstimator, session: Any) -> None:
-        """Give the cores the learning rate that callbacks or the program have set in the optimizer of the model."""
+        """Copies the learning rate that callbacks or the program have set in the optimizer of the model."""
         with self.entered():
             now = getattr(self.model.optimizer, "learning_rate", None)
             if now is None or isinstance(now, tf_keras.optimizers.schedules.LearningRateSchedule):
@@ -362,19 +347,18 @@ class _Home:
 
 
 class _Rate(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Sets the learning rate that training begins with."""
+    """Sets the initial learning rate, whatever a checkpoint says."""
 
     def __init__(self, home: _Home, estimator: KerasEstimator) -> None:
         self._home = home
         self._estimator = estimator
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set it, whatever a checkpoint says."""
         self._home.set_rate(self._estimator, session)
 
 
 class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
-    """Does what there is to do at the end of an epoch, which is where a checkpoint is saved."""
+    """Ends epochs, at the checkpoint of their last step."""
 
     def __init__(self, home: _Home, estimator: KerasEstimator, watch: Any, losses: StepLosses, epochs: tuple[int, int],
                  validate: Callable[[], dict[str, float]], *, talks: bool) -> None:  # fmt: skip
@@ -388,11 +372,9 @@ class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
         self._step = estimator.saved_step
 
     def begin_epoch(self) -> None:
-        """Tell the callbacks."""
         self._watch.on_epoch_begin(self._epoch)
 
     def after_save(self, session: Any, global_step_value: int) -> bool:
-        """End the epoch, and begin the next one unless a callback stops the training."""
         if global_step_value <= self._step:
             return False
         self._step = global_step_value

@@ -93,7 +93,7 @@ def dropout(
     training: bool = False,
     name: str | None = None,
 ) -> Any:
-    """While training, a share ``rate`` of the values is zero and the others are scaled up; else nothing changes."""
+    """Zeroes a share ``rate`` of the values while training, and scales the others up."""
     if not training:
         return tf.identity(inputs, name=name or "dropout")
     return tf1.nn.dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name or "dropout")

@@ -26,24 +26,21 @@ from tpugraph.tpu.program import Program
 
 tf1 = tf.compat.v1
 
-_SIZES = 64
-"""Elements of a constant that may be sizes: those of larger ones are data."""
-
-_SIMPLE = 64
-"""The largest whole number that a size is thought to be multiplied or divided by."""
+_SIZES = 64  # a constant of more elements holds data, not sizes
+_SIMPLE = 64  # the largest factor or divisor of the batch size that is looked for
 
 
 def may_hold(operation: Any, rows: int) -> bool:
-    """Whether an operation has a multiple of the number of rows, one more or less, a part or a root of it in an attribute.
+    """Whether an attribute of an op may have been computed from the batch size: a multiple, one more or less, a part or a root.
 
-    It errs on the side of yes; no is said where no constant, shape or number has anything to do with the rows.
+    Errs on the side of True.
     """
     attributes = [value for name, value in operation.node_def.attr.items() if not name.startswith("_")]
     return any(_numbers_hold(_numbers(v), rows, near=v.WhichOneof("value") == "tensor") for v in attributes)
 
 
 def _numbers(value: Any) -> Any:
-    """The numbers in an attribute, those of shapes among them."""
+    """The numbers in an attribute, dimensions of shapes among them."""
     kind = value.WhichOneof("value")
     if kind == "i":
         return np.asarray([value.i])
@@ -59,7 +56,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
-    """Whether numbers may be made of the rows; of a constant, those beside a multiple of them as well."""
+    """``near`` also takes multiples plus or minus one."""
     found = np.abs(np.asarray(numbers, np.float64))
     found = found[np.isfinite(found) & (found > 0)]
     whole = found == np.round(found)
@@ -72,21 +69,16 @@ def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
 
 
 def _is_simple(numbers: Any) -> Any:
-    """Which numbers are small whole ones, or one of those under one, but for rounding."""
+    """Which numbers are small integers or their reciprocals, up to rounding."""
     either = np.maximum(numbers, 1 / np.maximum(numbers, 1e-300))
     return (either < _SIMPLE + 0.5) & (np.abs(either - np.round(either)) < 1e-5 * either)
 
 
 class PlainModel:
-    """A traced model with an open session; it is used again while its input stays the same.
-
-    Args:
-        traced: the model.
-        fingerprint: that of its input.
-        config: a ``tf.compat.v1.ConfigProto``, or None.
+    """A traced model with an open session, which is kept while its input stays the same.
 
     Attributes:
-        turn: how often the model was started; who started earlier must not go on.
+        turn: how often the model was started; an older generator must not go on.
     """
 
     def __init__(self, traced: Traced, fingerprint: bytes, config: Any = None) -> None:
@@ -98,10 +90,10 @@ class PlainModel:
         self.session = tf1.Session(graph=traced.graph, config=guarded(config))
 
     def start(self, checkpoint: str | None) -> None:
-        """Open the input, and give the variables the values of a checkpoint; first values where it is None.
+        """Initializes the input, and restores a checkpoint, or takes initial values where it is None.
 
         Raises:
-            CheckpointError: the checkpoint is damaged, or does not have the model's variables.
+            CheckpointError: the checkpoint is damaged, or is that of another model.
         """
         self.turn += 1
         scaffold = self.traced.scaffold
@@ -127,14 +119,11 @@ class PlainModel:
             ) from error
 
     def close(self) -> None:
-        """Close the session."""
         self.turn += 1
         self.session.close()
 
 
-_TIMED_LOOP = 100
-"""Batches of a loop whose length is a time: evaluation and prediction do not measure their pace."""
-
+_TIMED_LOOP = 100  # batches of a loop whose length is a time: evaluation and prediction do not measure their pace
 _MODE = {ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
 _WHAT = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
 
@@ -142,14 +131,8 @@ _WHAT = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
 class CoresModel:
     """A converted model of evaluation or prediction, with a session that stays open.
 
-    Args:
-        traced: the plain model.
-        program: what it was converted to.
-        master: address of a TensorFlow server; "" for emulated cores of this process.
-        config: a ``tf.compat.v1.ConfigProto``, or None.
-
     Attributes:
-        turn: how often the model was started; who started earlier must not go on.
+        turn: how often the model was started; an older generator must not go on.
     """
 
     def __init__(self, traced: Traced, program: Program, master: str, config: Any) -> None:
@@ -162,11 +145,7 @@ class CoresModel:
         self._initialized = False
 
     def call_host(self, collected: Mapping[str, Any]) -> None:
-        """Run the model's host call, where it has one, for each batch of a loop that an evaluation has run.
-
-        Args:
-            collected: what was collected of the batches, see :func:`tpugraph.estimator.host_call.leave_batches`.
-        """
+        """Runs the model's host call for each batch of a loop; see :func:`tpugraph.estimator.host_call.leave_batches`."""
         pair = self.traced.host_call
         if pair is None:
             return
@@ -176,18 +155,14 @@ class CoresModel:
 
     @property
     def host(self) -> HostSession:
-        """The session of hooks: the plain graph, whose variables are those of the cores."""
+        """The session of hooks, whose variables are those of the cores."""
         if self._host is None:
             self._host = HostSession(self.traced.graph, self._config)
             self._host.follow(self.session)
         return self._host
 
     def start(self, checkpoint: str | None) -> None:
-        """Give the variables the values of a checkpoint; first values where it is None.
-
-        Raises:
-            CheckpointError: the checkpoint does not have the model's variables.
-        """
+        """Restores a checkpoint, or takes initial values where it is None."""
         self.turn += 1
         if not self._initialized or checkpoint is None:
             self.session.initialize()
@@ -198,7 +173,7 @@ class CoresModel:
             self.session.restore(checkpoint, with_input=False)
 
     def _first_values(self) -> None:
-        """Those of the scaffold, which may have functions that the compiler does not see."""
+        """Runs the scaffold's initializers on the host: ``init_fn`` is a Python function."""
         scaffold, host = self.traced.scaffold, self.host
         host.follow(None)
         with self.traced.graph.as_default():
@@ -209,7 +184,6 @@ class CoresModel:
         host.follow(self.session)
 
     def close(self) -> None:
-        """Close the sessions."""
         self.turn += 1
         for session in (self.session, self._host, self._call):
             if session is not None:
@@ -226,11 +200,7 @@ class _Kept:
 
 
 class Models:
-    """The models of one estimator.
-
-    Args:
-        config: the run configuration.
-    """
+    """The models of one estimator."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -239,14 +209,13 @@ class Models:
         self._master: str | None = None
 
     def close(self) -> None:
-        """Close all of them."""
         for model in (*self._plain.values(), *(kept.model for kept in self._cores.values())):
             if model is not None:
                 model.close()
         self._plain, self._cores = {}, {}
 
     def plain(self, request: Request, prepare: Callable[[Traced], object] | None = None) -> PlainModel:
-        """The plain model of a mode with this input: the one at hand where the input is the same."""
+        """The plain model of a mode; the one at hand if the input is the same."""
         fed = trace_input(request)
         known = self._plain.get(request.mode)
         if known is not None and known.fingerprint == fed.fingerprint:
@@ -262,15 +231,10 @@ class Models:
     def on_cores(
         self, request: Request, check: Callable[[Traced], object], keys: tuple[str, ...] | None = None
     ) -> CoresModel | None:
-        """The model of a mode on cores: the one at hand where input and keys are the same.
+        """The model of a mode on cores; the one at hand if input and prediction keys are the same.
 
-        Args:
-            request: what to trace.
-            check: called with a model that was traced; it refuses what cannot be used on cores or off them.
-            keys: of a prediction what is wanted of it; all when None.
-
-        Returns:
-            None where the model or its input cannot be converted; a line says why.
+        ``check`` refuses models that neither cores nor this machine can run. None with a note where the model or its input cannot be
+        converted.
         """
         request = replace(request, whole=True)
         fed = trace_input(request)
@@ -306,7 +270,7 @@ class Models:
         return _Kept(key, CoresModel(traced, program, self._address(), self._config.session_config))
 
     def _address(self) -> str:
-        """The master of evaluation; this process where that has several workers, since one host evaluates."""
+        """The master of evaluation; this process if that has several workers, since one host evaluates."""
         if self._master is None:
             given = "" if self._config.workers else self._config.evaluation_master
             self._master = "" if not given or reach(given, None).hosts > 1 else given
@@ -323,10 +287,10 @@ def _of_input(request: Request, fed: Fed) -> str:
 
 
 def _trace(request: Request, fed: Fed) -> Traced:
-    """The model on batches of an open number of rows; of a fixed one where it asks for the number or fails without.
+    """Traces with an open batch dimension; with a fixed one if the model reads its batch size, or fails without.
 
-    With an open number no constant of the graph can hold it, so that a partial batch is right whatever the model does.
-    With a fixed one the partial batch is dropped; of a prediction it is padded.
+    With an open one no constant can hold the batch size, so that a partial batch gives the right result. With a fixed one the
+    partial batch is dropped in evaluation, and padded in prediction.
     """
     failure = None
     try:
@@ -344,7 +308,7 @@ def _trace(request: Request, fed: Fed) -> Traced:
 
 
 def _may_hold(traced: Traced, fed: Fed) -> bool:
-    """Whether something that the model's step reads, besides its input, may hold the number of rows that it asked for."""
+    """Whether an op of the model's step may hold the batch size that the model function read."""
     spec = traced.spec
     beside = None if traced.host_call is None else traced.host_call[1]
     ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])

@@ -16,21 +16,19 @@ from tpugraph.support.errors import TpuGraphError
 
 tf1 = tf.compat.v1
 
-_SECONDS = 60.0
-"""How long the replay may take."""
+_SECONDS = 60.0  # limits the replay
 
 
 def blamed(
     failure: NanLossDuringTrainingError, model: Callable[[], PlainModel], newest: Callable[[], tuple[str, int]]
 ) -> NanLossDuringTrainingError | None:
-    """The same error with the variable whose gradient went bad first, and the step; None where a replay misses it.
+    """The same error with the variable of the first non-finite gradient, and its step; None where a replay does not meet it.
 
-    The plain graph takes the global batch, so that it trains as the cores do, but for rounding and random numbers.
+    The plain graph takes the global batch, so that it trains as the cores do, up to rounding and random numbers.
 
     Args:
-        failure: the error.
-        model: makes the plain model; it is closed here.
-        newest: the newest checkpoint and its global step.
+        model: makes the plain model, which is closed here.
+        newest: returns the newest checkpoint and its global step.
     """
     try:
         checkpoint, saved = newest()
@@ -59,7 +57,7 @@ def blamed(
 
 
 def _replay(model: PlainModel, checkpoint: str, skipped: int, steps: int) -> tuple[int, list[str]] | None:
-    """Train again; after how many steps which variables have a bad gradient, or None."""
+    """The number of steps until a gradient is not finite, and the variables of such gradients; or None."""
     until = time.monotonic() + _SECONDS
     graph, spec = model.traced.graph, model.traced.spec
     gradients = _gradients(graph)
@@ -82,7 +80,7 @@ def _replay(model: PlainModel, checkpoint: str, skipped: int, steps: int) -> tup
 
 
 def _gradients(graph: Any) -> list[tuple[str, Any]]:
-    """Of each variable that an optimizer steps its name and its gradient."""
+    """Name and gradient of each variable that an optimizer updates."""
     found = []
     for op in graph.get_operations():
         fact = ops.WRITES.get(op.type)

@@ -1,4 +1,4 @@
-"""CrossShardOptimizer: the wrapper that programs for TPUs put around their optimizer, without harm anywhere."""
+"""CrossShardOptimizer: the wrapper that programs for TPUs put around their optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Reduction = tf.compat.v1.losses.Reduction
 
 
 class CrossShardOptimizer(tpu_optimizer.CrossShardOptimizer):  # type: ignore[misc]
-    """An optimizer whose gradients are reduced over the cores, as TensorFlow's own does it; outside of an estimator it does nothing.
+    """Sums gradients over the replicas, as TensorFlow's own; outside of a replicated model it does nothing.
 
     Args:
         opt: the optimizer to wrap.
@@ -49,7 +49,7 @@ class CrossShardOptimizer(tpu_optimizer.CrossShardOptimizer):  # type: ignore[mi
         return super().compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Sum them over the replicas, and apply them with the wrapped optimizer."""
+        """Sums gradients over the replicas, and applies them with the wrapped optimizer."""
         if not _in_replica():
             return self._opt.apply_gradients(grads_and_vars, global_step, name)
         return super().apply_gradients(grads_and_vars, global_step, name)

@@ -1,4 +1,4 @@
-"""Estimator: the plain one of ``tf.estimator``, on this machine or, through the same compiler, on cores."""
+"""Estimator: the one of ``tf.estimator``, on this machine or, through the same compiler, on cores."""
 
 from __future__ import annotations
 
@@ -28,21 +28,13 @@ _cores = 0
 
 
 def use_cores(count: int) -> None:
-    """From now on an Estimator that is not told otherwise trains on so many cores at most; 0: on this machine."""
+    """Trains Estimators that are not told otherwise on up to so many cores from now on; 0: on this machine."""
     global _cores
     _cores = count
 
 
 class PlainRunConfig(RunConfig):
-    """How an Estimator runs: the arguments of ``tf.estimator.RunConfig``, in its order.
-
-    Args:
-        model_dir: folder for checkpoints and event files.
-        tf_random_seed: seed of each graph.
-        save_summary_steps: steps between summaries.
-        *more: the further arguments of ``tf.estimator.RunConfig``, by position.
-        **named: the further arguments of :class:`RunConfig`, by name.
-    """
+    """A :class:`RunConfig` that takes the arguments of ``tf.estimator.RunConfig``, in its order."""
 
     _ORDER = ("save_checkpoints_steps", "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
               "keep_checkpoint_every_n_hours", "log_step_count_steps", "train_distribute", "device_fn", "protocol",
@@ -63,22 +55,22 @@ class PlainRunConfig(RunConfig):
 
 
 class Estimator(TPUEstimator):
-    """Trains the model that a model function describes, in the batches that its input function gives.
+    """Trains a model function in the batches that its input function gives.
 
-    On cores each batch is shared out: the losses are those of one device. The cores are as many as divide the rows of a
-    batch, and batch norm takes the statistics of all of them.
+    On cores each batch is split, over the most cores that divide it; batch norm takes the statistics of the whole batch, so
+    that losses are those of one device.
 
     Args:
-        model_fn: called with ``features``, and with those of ``labels``, ``mode``, ``params`` and ``config`` that it
-            takes; returns an :class:`EstimatorSpec`.
+        model_fn: takes ``features``, and any of ``labels``, ``mode``, ``params`` and ``config``; returns an
+            :class:`EstimatorSpec`.
         model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
-        config: a :class:`RunConfig`; the defaults when None.
+        config: a :class:`RunConfig`.
         params: for the functions, which get a deep copy; nothing is added to them.
-        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
-        use_tpu: whether to train on cores; False, or what ``python -m tpugraph.compat --use_tpu`` says, when None.
+        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings`.
+        use_tpu: whether to train on cores; None is False, or what ``python -m tpugraph.compat --use_tpu`` says.
 
     Raises:
-        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentError: an invalid value (a ``ValueError``).
         ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
@@ -109,24 +101,18 @@ def _looped(config: RunConfig) -> TPUConfig:
 
 @dataclass(frozen=True)
 class PlainRequests(Requests):
-    """The requests of a plain estimator, whose batches are those of its input.
-
-    Attributes:
-        cores: on how many cores it runs at most; 0: on this machine.
-    """
+    """The requests of a plain estimator, whose batches are those of its input; ``cores``: at most so many."""
 
     cores: int = 0
 
     @property
     def endless(self) -> bool:
-        """Training may go on to the end of the data."""
         return True
 
     def check(self) -> None:
-        """Nothing need be said about batches."""
+        """No batch sizes are needed."""
 
     def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
-        """The request to trace the model in a mode, with as many cores as divide the rows of a batch."""
         rows = self._rows(input_fn, mode) if on_cores and self.cores else None
         cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)
         plan = batches(mode, rows, cores, InputPipelineConfig.PER_HOST_V1)
@@ -134,7 +120,7 @@ class PlainRequests(Requests):
         return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, plain=True)
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
-        """The rows of the first batch that the input gives; None where there is none, or it is no tensor."""
+        """The batch size of the first batch; None where there is none, or it is no tensor."""
         with tf.Graph().as_default(), tensorflow_1_graphs():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
             if not inputs.is_dataset(returned):

@@ -13,16 +13,11 @@ from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
-_MOST_BATCHES = 32
-"""Of a loop of prediction: all of its rows are held at once, and are made in vain where the generator is left."""
+_MOST_BATCHES = 32  # a loop's predictions are all in memory, and wasted where the generator is left
 
 
 def check_keys(predict_keys: Any) -> list[Any] | None:
-    """The keys of predictions that are wanted.
-
-    Raises:
-        ArgumentTypeError: a number, as given to ``steps`` of other methods, or anything else that holds no names.
-    """
+    """Checks ``predict_keys``; a number is refused, as other methods take ``steps`` there."""
     if predict_keys is None:
         return None
     if isinstance(predict_keys, str):
@@ -36,11 +31,7 @@ def check_keys(predict_keys: Any) -> list[Any] | None:
 
 
 def chosen(predictions: Any, keys: list[Any] | None) -> Any:
-    """The predictions of some keys; all where ``keys`` is None.
-
-    Raises:
-        ArgumentError: none of the keys is there, or there are no keys at all.
-    """
+    """The predictions of some keys; all where ``keys`` is None."""
     if keys is None:
         return predictions
     if not isinstance(predictions, dict):
@@ -54,11 +45,7 @@ def chosen(predictions: Any, keys: list[Any] | None) -> Any:
 
 
 def check_fed(predictions: Any) -> None:
-    """Refuse predictions that a placeholder would have to be fed for.
-
-    Raises:
-        ArgumentError: it names the prediction.
-    """
+    """Refuses placeholders, which nothing feeds."""
     named = predictions if isinstance(predictions, dict) else {SINGLE: predictions}
     for key, tensor in named.items():
         if tensor.op.type == "Placeholder":
@@ -76,20 +63,10 @@ def predict_on_cores(
     *,
     single: bool,
 ) -> Iterator[Any]:
-    """Yield the predictions of a converted model, example after example or batch after batch.
+    """Yields the predictions of a converted model.
 
-    The generator may be left at any time; loops run as their rows are asked for, with hooks around each.
-
-    Args:
-        model: the model.
-        checkpoint: its prefix.
-        hooks: session hooks.
-        otherwise: what yields the predictions where a hook asks for what the cores do not hand out.
-        single: example by example; else batch by batch.
-
-    Raises:
-        ArgumentError: predictions with different numbers of rows.
-        RunError: another prediction of the same model was begun.
+    Loops run when their rows are asked for, with hooks around each; the generator may be left at any time. ``otherwise`` yields
+    the predictions where a hook asks for what the cores do not export.
     """
     traced, session = model.traced, model.session
     around = LoopHooks(hooks, traced, traced.spec.predictions)
@@ -119,14 +96,13 @@ def predict_on_cores(
 
 
 def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
-    """What the cores handed out, under the keys of the model; without a key where its prediction has none."""
+    """Restores the keys of the model; without a key where its prediction has none."""
     if not isinstance(predictions, dict):
         return found[SINGLE]
     return {key: found[name] for key in predictions if (name := prediction_name(key)) in found}
 
 
 def _begin(around: LoopHooks, model: CoresModel, checkpoint: str | None, hooks: Sequence[Any]) -> None:
-    """Start the model at a checkpoint, and its hooks with it."""
     with model.traced.graph.as_default():
         around.begin()
         model.start(checkpoint)
@@ -136,11 +112,7 @@ def _begin(around: LoopHooks, model: CoresModel, checkpoint: str | None, hooks: 
 
 
 def check_turn(mine: int, now: int) -> None:
-    """A generator must not go on with the input of another.
-
-    Raises:
-        RunError: another prediction was begun meanwhile.
-    """
+    """Refuses to go on with the input of another generator."""
     if mine != now:
         raise RunError(
             "another predict was begun, or the estimator closed, before this generator ended",
@@ -151,20 +123,7 @@ def check_turn(mine: int, now: int) -> None:
 def predict(
     model: PlainModel, checkpoint: str | None, predictions: Any, hooks: Sequence[Any], *, single: bool
 ) -> Iterator[Any]:
-    """Yield the predictions of example after example, or of batch after batch.
-
-    The generator may be left at any time; nothing runs between two values that are asked for.
-
-    Args:
-        model: the model.
-        checkpoint: its prefix.
-        predictions: the tensors.
-        hooks: session hooks.
-        single: example by example; else batch by batch.
-
-    Raises:
-        ArgumentError: predictions with different numbers of rows.
-    """
+    """Yields the predictions of a plain model; the generator may be left at any time."""
     runs = HookedRuns(model.session, hooks)
     runs.begin()
     model.start(checkpoint)

@@ -1,4 +1,4 @@
-"""What people see of a run: lines of progress, and the rates in event files."""
+"""Progress of a run: log lines, a progress bar, and rates in event files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGGER = logging.getLogger("tpugraph")
 
 
 def say(text: str) -> None:
-    """Log a line at INFO; on stderr where the program has set up no logging of its own."""
+    """Logs a line at INFO, to stderr where the program has set up no logging."""
     if not LOGGER.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -27,19 +27,17 @@ def say(text: str) -> None:
     LOGGER.info(text)
 
 
-_BARS: list[Progress] = []
-"""The bar that is on the terminal, if there is one."""
+_BARS: list[Progress] = []  # the bar on the terminal, if there is one
 
 
 class Meter:
     """Logs loss and rates every so many steps, and shows a bar where stderr is a terminal.
 
     Args:
-        every: steps between two lines; None logs nothing.
-        rows: rows of the global batch; None where unknown.
-        step: the first step.
-        events: where the rates are written as well.
-        last: the step to reach; None where only the data or a hook end training.
+        every: None logs nothing.
+        rows: the global batch size, or None.
+        events: also gets the rates.
+        last: the step to reach; None where only the data or a hook ends training.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class Meter:
         self._loss: float | None = None
 
     def update(self, step: int, loss: float) -> None:
-        """Take note of the steps done."""
         self._loss = loss
         if self._bar is not None:
             self._bar.update(step - self._began[0], loss)
@@ -76,7 +73,7 @@ class Meter:
         self._step, self._when, self._first = step, now, False
 
     def end(self, step: int) -> None:
-        """Say how many steps were done, and how fast."""
+        """Logs the number of steps and the time they took."""
         self.close()
         start, began = self._began
         seconds = time.monotonic() - began
@@ -84,7 +81,7 @@ class Meter:
         say(f"trained {counted(step - start, 'step')} in {seconds:.1f} s, to step {step:,}{loss}")
 
     def close(self) -> None:
-        """Leave the terminal to others; nothing happens the second time."""
+        """Removes the bar; idempotent."""
         if self._bar is not None:
             self._bar.close()
             _BARS.remove(self._bar)

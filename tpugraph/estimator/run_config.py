@@ -18,18 +18,16 @@ from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+# bytes: with Adam a table takes three times as much, and four or five in an update; a core has 8 GiB or more
 LARGE_TABLE = 1 << 30
-"""Bytes of a table that the cores share: with Adam it is three times that, and four or five in an update; a core of a TPU has 8 GiB
-or more."""
-
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class InputPipelineConfig:
-    """Who calls the input function, and for which batch; see ``TPUConfig.per_host_input_for_training``.
+    """How often the input function is called, and for which batch; see ``TPUConfig.per_host_input_for_training``.
 
-    PER_SHARD_V1: for one core's batch; it returns ``(features, labels)``.
-    PER_HOST_V1: once per host, for the host's batch; the host splits what it returns.
+    PER_SHARD_V1: for each core's batch; it returns ``(features, labels)``.
+    PER_HOST_V1: once per host, for the host's batch, which the host splits.
     PER_HOST_V2: once per host, for one core's batch; it returns a Dataset that is read once per core.
     BROADCAST: once, for the global batch; every core gets all of it.
     SLICED: evaluation and prediction only: once, for the global batch, which the host splits.
@@ -48,29 +46,26 @@ class TPUConfig:
 
     Attributes:
         iterations_per_loop: training steps per Session.run: a number, or a time such as ``"30s"``, ``"5m"``, ``"1h"``.
-        num_shards: number of cores; 8 when None. It decides; it need not repeat what is found elsewhere.
-        num_cores_per_replica: cores that one replica spans; they compute it as one.
+        num_shards: number of cores; 8 when None.
+        num_cores_per_replica: cores per replica, which compute it as one.
         per_host_input_for_training: an :class:`InputPipelineConfig` value; True is PER_HOST_V1, False PER_SHARD_V1.
         tpu_job_name: name of the TPU job in a cluster; that of TF_CONFIG when None.
         initial_infeed_sleep_secs: seconds to wait before the first batch is sent.
         input_partition_dims: how inputs are split over the cores of one replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
         experimental_host_call_every_n_steps: steps between two host calls.
-        experimental_allow_per_host_v2_parallel_get_next: not used: batches are read in order.
-        experimental_feed_hook: refused unless None: there is no infeed hook to replace.
-        batch_norm: ``per_core``: each core normalises by the statistics of its own rows, as models on a TPU are used to;
-            ``global``: by those of the whole batch, as the same model does without cores; a model that combines its replicas
-            itself is then one program of all rows. An argument of tpugraph's own.
-        max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open. An argument of
-            tpugraph's own.
-        shard_tables: tables of at least so many bytes that are read and written by rows are shared among the cores, row by row; 0
-            for none. None is 1 GiB where the model has an EmbeddingConfigSpec and one process trains, else 0. An argument of
-            tpugraph's own.
-        step_order: ``reads_first`` or ``writes_first``: what comes first where the model puts a read and a write of a
-            variable, such as the step counter, in no order. An argument of tpugraph's own.
+        experimental_allow_per_host_v2_parallel_get_next: ignored: batches are read in order.
+        experimental_feed_hook: refused unless None: there is no infeed hook.
+        batch_norm: ``per_core`` normalises each core's rows by their own statistics, as models on a TPU do; ``global`` by those
+            of the global batch. tpugraph's own, as are those below.
+        max_ids: the most ids in a row of a sparse column, where no shape tells; 0 leaves it open.
+        shard_tables: tables of at least so many bytes that are accessed by rows are sharded over the cores; 0 for none. None is
+            1 GiB with an EmbeddingConfigSpec in one process, else 0.
+        step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,
+            such as the step counter.
 
     Raises:
-        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentError: an invalid value (a ``ValueError``).
         ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
@@ -118,22 +113,18 @@ class TPUConfig:
             self._check_partition_dims()
 
     def choices(self, *, tables: bool) -> dict[str, Any]:
-        """What is chosen here of how a training graph is converted, by fields of ConvertOptions.
-
-        Args:
-            tables: whether the model has tables of an EmbeddingConfigSpec that its cores can share.
-        """
+        """The fields of ConvertOptions; ``tables``: whether the model has tables of an EmbeddingConfigSpec that can be sharded."""
         return {"batch_norm": self.batch_norm, "max_ids": self.max_ids, "shard_tables": self.least_shared(tables=tables),
                 "step_order": self.step_order}  # fmt: skip
 
     def least_shared(self, *, tables: bool) -> int:
-        """Of how many bytes a table is at least whose rows the cores share; 0 where they share none."""
+        """The least size in bytes of a table that is sharded; 0 for none."""
         if self.shard_tables is not None:
             return self.shard_tables
         return LARGE_TABLE if tables else 0
 
     def _replace(self, **changes: Any) -> TPUConfig:
-        """A copy with some fields changed, under the name that it has where the configuration is a named tuple."""
+        """``dataclasses.replace``, under the name that it has in TF 1.15, where the class is a named tuple."""
         return replace(self, **changes)
 
     def _check_cores_per_replica(self) -> None:
@@ -160,11 +151,7 @@ class TPUConfig:
 
 
 def loop_length(value: Any) -> tuple[int | None, float | None]:
-    """The length of a training loop: (steps, None) or (None, seconds).
-
-    Raises:
-        ArgumentError: neither a positive whole number nor a time.
-    """
+    """Parses iterations_per_loop: (steps, None) or (None, seconds)."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value, None
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -220,32 +207,30 @@ class RunConfig:
     """How a TPUEstimator runs.
 
     Args:
-        tpu_config: how the cores are used; ``TPUConfig()`` when None.
+        tpu_config: ``TPUConfig()`` when None.
         evaluation_master: address of the TensorFlow server for evaluation; that of TF_CONFIG or ``master`` when None.
         master: address of the TensorFlow server; "" runs in this process. That of TF_CONFIG when None.
         cluster: a :class:`~tpugraph.estimator.cluster.TPUClusterResolver`; gives the master instead.
         model_dir: folder for checkpoints and event files.
         tf_random_seed: seed of each graph.
-        save_summary_steps: steps between summaries; 100.
+        save_summary_steps: steps between summaries.
         save_checkpoints_steps: steps between checkpoints.
         save_checkpoints_secs: seconds between checkpoints; 600 where neither this nor the steps are given. Both None:
-            no checkpoints but the first and the last.
+            only the first and the last are written.
         session_config: a ``tf.compat.v1.ConfigProto``.
         keep_checkpoint_max: how many of the newest checkpoints are kept; 0 keeps all.
         keep_checkpoint_every_n_hours: one checkpoint per so many hours is kept besides.
         log_step_count_steps: steps between two lines of progress.
-        train_distribute: refused unless None: the cores are the distribution.
+        train_distribute, eval_distribute, experimental_distribute: refused unless None.
         device_fn: a function of an op, to place it.
         protocol: ``grpc`` or None.
-        eval_distribute: as train_distribute.
-        experimental_distribute: as train_distribute.
-        experimental_max_worker_delay_secs: not used.
+        experimental_max_worker_delay_secs: ignored.
         session_creation_timeout_secs: seconds to wait for a session.
-        async_save: whether checkpoints are written beside training, which waits for the copy alone; not the last one, not
-            where saving listeners are told of each, and not with ``use_tpu=False``.
+        async_save: writes checkpoints in the background; not the last one, not with saving listeners, and not with
+            ``use_tpu=False``.
 
     Raises:
-        ArgumentError: a value that cannot be used, or two that exclude each other (a ``ValueError``).
+        ArgumentError: an invalid value, or two that exclude each other (a ``ValueError``).
         ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
@@ -299,11 +284,7 @@ class RunConfig:
         self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config, self._task)
 
     def replace(self, **kwargs: Any) -> RunConfig:
-        """A copy with some values changed.
-
-        Raises:
-            ArgumentError: a value that cannot be used, or a name that is not to be changed.
-        """
+        """A copy with some values changed."""
         for name in kwargs:
             if name not in REPLACEABLE:
                 raise ArgumentError(f"RunConfig has no '{name}' to replace", fix=f"one of {', '.join(REPLACEABLE)}")
@@ -349,7 +330,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> Any:
-        """The cluster that the resolver found, else that of TF_CONFIG, else None."""
+        """The cluster of the resolver, else of TF_CONFIG, else None."""
         if self._cluster is not None:
             return self._cluster.cluster_spec()
         return tf.train.ClusterSpec(dict(self._task.jobs)) if self._task.jobs else None
@@ -364,22 +345,22 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is in the cluster of TF_CONFIG; the worker where there is none."""
+        """The type of this task in TF_CONFIG; ``worker`` without."""
         return self._task.kind
 
     @property
     def task_id(self) -> int:
-        """Which of its kind this process is in the cluster of TF_CONFIG; 0 where there is none."""
+        """The index of this task in TF_CONFIG; 0 without."""
         return self._task.index
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """The number of this process among all of the cluster, the chief being 0; None for an evaluator."""
+        """The number of this task in the cluster, the chief being 0; None for an evaluator."""
         return self._task.number
 
     @property
     def service(self) -> dict[str, Any] | None:
-        """What TF_CONFIG says under ``service``, or None."""
+        """``service`` of TF_CONFIG, or None."""
         return None if self._task.service is None else dict(self._task.service)
 
     @property
@@ -389,7 +370,7 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """How many processes of TF_CONFIG train, the chief among them; one where there is no cluster."""
+        """How many tasks of TF_CONFIG train, the chief among them; 1 without a cluster."""
         return self._task.workers
 
     @property
@@ -451,7 +432,7 @@ def _takes_one(function: Any) -> bool:
 
 
 def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: Any, told: Task) -> tuple[str, str]:
-    """The masters of training and evaluation: what is given, else what TF_CONFIG says; an evaluator has its own."""
+    """The masters of training and evaluation: the arguments, else TF_CONFIG; an evaluator has its own."""
     if cluster is not None and master:
         raise ArgumentError(f"RunConfig has both a cluster and the master '{master}'", fix="give one")
     if cluster is not None and session_config is not None and session_config.HasField("cluster_def"):

@@ -1,4 +1,4 @@
-"""ModeKeys, EstimatorSpec and TPUEstimatorSpec: what a model function is called for and what it returns."""
+"""ModeKeys, EstimatorSpec and TPUEstimatorSpec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ tf1 = tf.compat.v1
 
 
 class ModeKeys:
-    """The values of ``mode`` that a model function sees; they are those of ``tf.estimator.ModeKeys``."""
+    """The ``mode`` of a model function; the values are those of ``tf.estimator.ModeKeys``."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -27,13 +27,9 @@ ALL_MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
 def metric_pairs(metrics: Any) -> dict[str, Any]:
-    """The ``eval_metric_ops`` of a spec as pairs of a value, or a tuple of values, and an update op.
+    """Checks ``eval_metric_ops``: pairs of a value, or a tuple of values, and an update op.
 
-    A metric object of ``tf_keras`` gives its result and the update that it was called for; its variables begin anew with the
-    local ones.
-
-    Raises:
-        ArgumentTypeError: something that is no metric.
+    A metric object of ``tf_keras`` gives its result and its update op; its variables are reset with the local ones.
     """
     if metrics is None:
         return {}
@@ -58,7 +54,7 @@ def _pair(key: str, metric: Any) -> Any:
 
 
 def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The same metrics with one value each: those of a tuple are called ``name/0``, ``name/1`` and so on."""
+    """The metrics with one value each: those of a tuple are called ``name/0``, ``name/1`` and so on."""
     found = {}
     for key, (value, update) in metrics.items():
         parts = {f"{key}/{i}": part for i, part in enumerate(value)} if isinstance(value, tuple) else {key: value}
@@ -67,7 +63,7 @@ def flat_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def regrouped(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found of flat metrics, with tuples as tuples again; other names stay."""
+    """The inverse of :func:`flat_metrics` on values."""
     values = dict(found)
     for key, (value, _) in metrics.items():
         if isinstance(value, tuple):
@@ -97,17 +93,14 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: a tensor or a dict of tensors; required in PREDICT.
         loss: a scalar tensor; required in TRAIN and EVAL.
         train_op: the op of a training step; required in TRAIN.
-        eval_metric_ops: dict of (value tensor, update op) pairs, or metric objects of ``tf_keras``; a Keras metric of today
-            has no update op to run. A value may be a tuple of tensors.
+        eval_metric_ops: dict of (value tensor, update op) pairs, or metric objects of ``tf_keras``; metrics of Keras 3
+            have no update op. A value may be a tuple of tensors.
         export_outputs: dict of export outputs.
-        training_chief_hooks: hooks for training, as training_hooks.
-        training_hooks: session hooks for training.
+        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: session hooks.
         scaffold: a ``tf.compat.v1.train.Scaffold``.
-        evaluation_hooks: session hooks for evaluation.
-        prediction_hooks: session hooks for prediction.
 
     Raises:
-        ArgumentError: something required is missing, or a loss of several elements (a ``ValueError``).
+        ArgumentError: something required is missing, or the loss is no scalar (a ``ValueError``).
         ArgumentTypeError: something of the wrong type (a ``TypeError``).
     """
 
@@ -116,7 +109,6 @@ class EstimatorSpec(_EstimatorSpec):
     __signature__ = inspect.signature(_EstimatorSpec)
 
     def __new__(cls, *fields: Any, **named: Any) -> EstimatorSpec:
-        """Check the fields and make the spec; see the class."""
         given = super().__new__(cls, *fields, **named)
         checked = _checked(given)
         if given.scaffold is not None:
@@ -146,22 +138,16 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
     """What a model function written for TPUEstimator returns; a plain :class:`EstimatorSpec` does as well.
 
     Args:
-        mode: a :class:`ModeKeys` value.
-        predictions: a tensor or a dict of tensors.
-        loss: a scalar tensor.
-        train_op: the op of a training step.
+        mode, predictions, loss, train_op, export_outputs: see :class:`EstimatorSpec`.
         eval_metrics: ``(metric_fn, tensors)``; the function gets the tensors (a list or dict of batch-major tensors)
             and returns a dict of metrics.
-        export_outputs: dict of export outputs.
         scaffold_fn: a function without arguments that returns a ``tf.compat.v1.train.Scaffold``.
         host_call: ``(function, tensors)``; what the function returns runs on the host in each step, on batch-major tensors
             of all cores. See ``experimental_host_call_every_n_steps`` of :class:`TPUConfig`.
-        training_hooks: session hooks for training.
-        evaluation_hooks: session hooks for evaluation.
-        prediction_hooks: session hooks for prediction.
+        training_hooks, evaluation_hooks, prediction_hooks: session hooks.
 
     Raises:
-        ArgumentError: something required is missing or has the wrong form (a ``ValueError``).
+        ArgumentError: something required is missing or malformed (a ``ValueError``).
         ArgumentTypeError: something of the wrong type (a ``TypeError``).
     """
 
@@ -170,7 +156,6 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
     __signature__ = inspect.signature(_TPUEstimatorSpec)
 
     def __new__(cls, *fields: Any, **named: Any) -> TPUEstimatorSpec:
-        """Check the fields and make the spec; see the class."""
         given = super().__new__(cls, *fields, **named)
         checked = _checked(given)
         check_call("eval_metrics", given.eval_metrics)
@@ -180,13 +165,9 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         return given._replace(**checked)
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The same as a plain spec: metric function, host call and scaffold function are called, in the current graph.
+        """The plain spec: calls the metric function, the host call and the scaffold function in the current graph.
 
-        What the host call returns runs with each step of training and evaluation, by a hook.
-
-        Raises:
-            ArgumentError: ``scaffold_fn`` returns None.
-            ArgumentTypeError: the metric function returns no dict of metrics.
+        A hook runs the host call in each step of training and evaluation.
         """
         beside = hooks_of_call(self.host_call)
         return EstimatorSpec(
@@ -204,20 +185,11 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
 
 
 def plain_spec(spec: EstimatorSpec | TPUEstimatorSpec) -> EstimatorSpec:
-    """A spec as a plain one."""
     return spec.as_estimator_spec() if isinstance(spec, TPUEstimatorSpec) else spec
 
 
-# --------------------------------------------------------------------------- (function, tensors)
-
-
 def check_call(name: str, pair: Any) -> None:
-    """Check a ``(function, tensors)`` pair; None is fine.
-
-    Raises:
-        ArgumentError: not two elements, or tensors that do not fit the function's parameters.
-        ArgumentTypeError: no tuple, no function, or tensors in neither a list nor a dict.
-    """
+    """Checks a ``(function, tensors)`` pair, or None."""
     if pair is None:
         return
     if not isinstance(pair, (tuple, list)):
@@ -252,11 +224,7 @@ def _scaffold(scaffold_fn: Any) -> Any:
     return scaffold
 
 
-# --------------------------------------------------------------------------- fields
-
-
 def _checked(given: _EstimatorSpec | _TPUEstimatorSpec) -> dict[str, Any]:
-    """The fields that both kinds of spec have, checked."""
     mode = given.mode
     _check_mode(mode)
     return {
@@ -318,11 +286,7 @@ def _export_outputs(outputs: Any) -> Any:
 
 
 def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:
-    """Session hooks as a tuple.
-
-    Raises:
-        ArgumentTypeError: something that is no ``tf.compat.v1.train.SessionRunHook``.
-    """
+    """Checks session hooks; returns a tuple."""
     if hooks is None:
         return ()
     if not isinstance(hooks, Sequence):

@@ -18,10 +18,9 @@ tf1 = tf.compat.v1
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Who puts the computation of an exported model on TPUs.
+    """V1: the estimator puts all of the model function on TPUs.
 
-    V1: the estimator: all of the model function.
-    V2: the model function itself, by :func:`inference_on_tpu` or :func:`model_fn_inference_on_tpu`.
+    V2: the model function does it itself, by :func:`inference_on_tpu` or :func:`model_fn_inference_on_tpu`.
     """
 
     V1 = 1
@@ -29,14 +28,14 @@ class ExportSavedModelApiVersion(enum.Enum):
 
 
 class BatchConfig(NamedTuple):
-    """How requests are gathered to batches.
+    """How requests are batched.
 
     Attributes:
         num_batch_threads: batches that are computed at the same time.
-        max_batch_size: rows of a batch at most.
+        max_batch_size: the largest batch size.
         batch_timeout_micros: microseconds after which a batch is computed that is not full.
         allowed_batch_sizes: the sizes that batches are padded to, in order, ``max_batch_size`` last; any when None.
-        max_enqueued_batches: batches that wait at most.
+        max_enqueued_batches: the most batches that wait.
     """
 
     num_batch_threads: int
@@ -47,15 +46,7 @@ class BatchConfig(NamedTuple):
 
 
 def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
-    """A call of a computation that runs on one core of a TPU, the next one in turn.
-
-    Args:
-        computation: called with the inputs, while a graph for TPUs is made; returns a list of tensors.
-        inputs: tensors.
-
-    Returns:
-        The tensors of the result, on the host.
-    """
+    """Calls a computation on one core of a TPU, round robin; returns tensors on the host."""
 
     @function.Defun(capture_resource_var_by_value=False)  # type: ignore[untyped-decorator]
     def compute() -> Any:
@@ -77,16 +68,13 @@ def inference_on_tpu(
     allowed_batch_sizes: Sequence[int] | None = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """The result of a computation on TPUs, for requests that are gathered to batches.
+    """The result of a computation on TPUs, for batched requests.
 
     Args:
         computation: called with the inputs; returns a tensor or a list of tensors.
         inputs_to_tpu: tensors whose first dimension is the batch.
-        num_batch_threads: see :class:`BatchConfig`; so are those that follow.
-        max_batch_size: no batches are gathered where it is None or 0.
-        batch_timeout_micros: see there.
-        allowed_batch_sizes: see there.
-        max_enqueued_batches: see there.
+        num_batch_threads, batch_timeout_micros, allowed_batch_sizes, max_enqueued_batches: see :class:`BatchConfig`.
+        max_batch_size: None and 0 do not batch.
 
     Returns:
         A tensor where there is one, else a list.
@@ -111,13 +99,7 @@ def model_fn_inference_on_tpu(
 ) -> EstimatorSpec:
     """The spec of a model function in mode PREDICT whose predictions and export outputs are computed on TPUs.
 
-    Args:
-        model_fn: the model function.
-        features: a tensor or a structure of tensors.
-        labels: handed on.
-        config: handed on.
-        params: handed on.
-        batch_config: how requests are gathered; each is computed by itself when None.
+    ``batch_config`` batches requests; each is computed by itself when None.
     """
     names = ("labels", "mode", "params", "config")
     given = {

@@ -37,24 +37,14 @@ tf1 = tf.compat.v1
 
 
 class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
-    """The loss is no number any more; tpugraph's error and TensorFlow's in one.
-
-    Args:
-        fault: what is wrong, one sentence without a final full stop.
-        step: the global step of that loss.
-        start: the global step at which the training began that met it.
-        **more: as :class:`~tpugraph.support.errors.TpuGraphError`.
-    """
+    """The loss is NaN or infinite; both tpugraph's error and the TensorFlow error that programs catch."""
 
 
 class Interrupt:
-    """Takes Ctrl-C for the time of a block; the first is only noted, the second is a KeyboardInterrupt.
+    """Defers Ctrl-C to the end of the running loop; the second Ctrl-C is a KeyboardInterrupt.
 
-    A KeyboardInterrupt can be raised anywhere, also where a library swallows it. Only Python's own answer to Ctrl-C is
-    replaced, and only in the main thread: a program with a handler of its own keeps it.
-
-    Attributes:
-        requested: whether Ctrl-C was pressed.
+    A KeyboardInterrupt can be raised anywhere, also where a library swallows it. Only Python's default handler is replaced,
+    and only in the main thread.
     """
 
     def __init__(self, message: str) -> None:
@@ -82,18 +72,13 @@ class Interrupt:
         say(self._message)
 
 
-_GROWTH = 10
-"""A loop is at most so many times longer than the one before it."""
+_GROWTH = 10  # limits how much longer a timed loop is than the one before
 
 
 class LoopLength:
-    """The length of each loop.
+    """The length of the next loop: a number of steps, or as many as fit into a time.
 
-    A loop whose length is a time starts with one step, and goes by the pace of the loops behind it; the first one, which
-    compiles, does not count.
-
-    Args:
-        iterations_per_loop: steps, or a time such as ``"30s"``.
+    A timed loop starts with one step and follows the pace of earlier loops; the first one, which compiles, does not count.
     """
 
     def __init__(self, iterations_per_loop: int | str) -> None:
@@ -103,16 +88,10 @@ class LoopLength:
         self._last = 1
 
     def next(self, remaining: int | None) -> int:
-        """Steps of the next loop.
-
-        Args:
-            remaining: steps that are left; None where only the data ends training.
-        """
         wanted = self.steps if self.steps is not None else self._fitting()
         return wanted if remaining is None else min(wanted, remaining)
 
     def done(self, steps: int, seconds: float) -> None:
-        """Take note of a loop."""
         self._loops += 1
         self._last = max(steps, 1)
         if self._loops > 1 and steps:
@@ -127,33 +106,17 @@ class LoopLength:
 
 @dataclass(frozen=True)
 class Goal:
-    """When training is done.
-
-    Attributes:
-        steps: after so many steps; None for no such limit.
-        max_steps: at this global step; None for no such limit.
-    """
+    """Ends training after ``steps`` steps or at the global step ``max_steps``; with neither, at the end of the data."""
 
     steps: int | None
     max_steps: int | None
 
     def last_step(self, start: int) -> int | None:
-        """The global step at which training from ``start`` ends; None where only the data ends it."""
         return self.max_steps if self.steps is None else start + self.steps
 
 
 def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
-    """The goal that the arguments of ``train`` set.
-
-    Args:
-        steps: number of steps, or None.
-        max_steps: global step to end at, or None.
-        endless: whether training may have no goal but the end of the data.
-
-    Raises:
-        ArgumentError: both are given, or none, or one that is below 1 (a ``ValueError``).
-        ArgumentTypeError: no whole number (a ``TypeError``).
-    """
+    """The goal of the arguments of ``train``; ``endless`` allows none."""
     if steps is not None and max_steps is not None:
         raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
     for name, value in (("steps", steps), ("max_steps", max_steps)):
@@ -168,15 +131,10 @@ _REACH_SECONDS = 120.0
 
 
 class Cores:
-    """A model on cores: traced, converted and with a session that stays open from one training to the next.
-
-    Args:
-        traced: the model.
-        fingerprint: that of its input.
-        config: the run configuration.
+    """A training model on cores, traced and converted, whose session stays open for the next training.
 
     Attributes:
-        routes: tensors that leave the cores with the summaries, by the tag of their summary.
+        routes: tensors that leave the cores as summaries, by tag.
     """
 
     def __init__(self, traced: Traced, fingerprint: bytes, config: RunConfig) -> None:
@@ -189,18 +147,16 @@ class Cores:
 
     @property
     def session(self) -> TPUSession:
-        """The session on the cores, once opened."""
         assert self._session is not None
         return self._session
 
     @property
     def host(self) -> HostSession:
-        """The session of hooks, once opened."""
         assert self._host is not None
         return self._host
 
     def open(self) -> None:
-        """Convert and open the sessions, in the context of the graph; nothing happens where they are open."""
+        """Converts the model and opens the sessions, in the context of the graph; does nothing if they are open."""
         if self._session is not None:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
@@ -218,7 +174,7 @@ class Cores:
             say(f"note: {note}")
 
     def route(self, tensors: Sequence[Any]) -> None:
-        """Let tensors that depend on the input leave the cores with the summaries; the model is converted anew."""
+        """Exports tensors that depend on the input as summaries; converts the model anew."""
         added = []
         for tensor in tensors:
             tag = f"tpugraph_fetch_{len(self.routes)}"
@@ -231,7 +187,6 @@ class Cores:
         self.open()
 
     def close(self) -> None:
-        """Close the sessions."""
         for session in (self._session, self._host):
             if session is not None:
                 session.close()
@@ -239,16 +194,7 @@ class Cores:
 
 
 class Training:
-    """One call of ``train`` on cores.
-
-    Args:
-        cores: the model.
-        model_dir: the folder of checkpoints and event files.
-        config: the run configuration.
-        hooks: the user's hooks and those of the model.
-        listeners: saving listeners.
-        warm: what to start from where the folder has no checkpoint.
-    """
+    """One call of ``train`` on cores."""
 
     def __init__(self, cores: Cores, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
                  warm: WarmStartSettings | None) -> None:  # fmt: skip
@@ -269,12 +215,11 @@ class Training:
         self._began = 0
 
     def run(self, goal: Goal) -> None:
-        """Train to the goal, the end of the data, or a stop that a hook asks for.
+        """Trains to the goal, the end of the data, or a stop that a hook requests.
 
         Raises:
-            NanLossDuringTrainingError: a loss is no number; no checkpoint is written any more.
-            KeyboardInterrupt: Ctrl-C; the checkpoint of the loop at work is written first.
-            TpuGraphError: conversion, a step or the last checkpoint failed.
+            NanLossDuringTrainingError: no further checkpoint is written.
+            KeyboardInterrupt: Ctrl-C; the checkpoint of the running loop is written first.
         """
         traced = self._cores.traced
         with traced.graph.as_default():  # what the user's hooks and listeners add goes there
@@ -319,7 +264,7 @@ class Training:
                 self._call.close()
 
     def _start(self) -> int:
-        """Give the variables their values, and open the input; returns the global step."""
+        """Restores the variables and opens the input; returns the global step."""
         session, host = self._cores.session, self._cores.host
         host.follow(None)
         prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm)
@@ -331,7 +276,7 @@ class Training:
         return start
 
     def _loops(self, start: int, last: int | None, checkpoints: Checkpoints, meter: Meter, events: Events) -> int:
-        """Loop after loop; returns the global step reached."""
+        """Returns the global step reached."""
         step = start
         with ThreadPoolExecutor(1, thread_name_prefix="tpugraph-train") as worker:
             while (last is None or step < last) and not self._stopped(checkpoints):
@@ -356,7 +301,7 @@ class Training:
         return step
 
     def _route(self, checkpoints: Checkpoints) -> None:
-        """See that what the hooks want of the input's tensors arrives; nothing is trained yet."""
+        """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
         routed = {tensor.name for tensor in self._cores.routes.values()}
         missing = [t for t in self._hooks.of_input(self._cores.host) if t.name not in routed]
         if missing:
@@ -368,7 +313,7 @@ class Training:
         return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupt.requested
 
     def _one(self, worker: ThreadPoolExecutor, step: int, count: int) -> list[float]:
-        """One loop, in a thread of its own so that Ctrl-C can end it."""
+        """Runs a loop in a thread, so that Ctrl-C can end it."""
         every = self._config.save_summary_steps
         due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
         self._due = due
@@ -387,7 +332,7 @@ class Training:
             raise
 
     def _keep_summary(self, step: int, serialized: bytes) -> None:
-        """Take what hooks and the host call asked for out of the summaries; the rest is for TensorBoard."""
+        """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
         (called, summary), rest = take(tf1.Summary.FromString(serialized)), tf1.Summary()
         self._arrived = {}
         if self._call is not None:
@@ -401,7 +346,7 @@ class Training:
             self._summary = step, rest.SerializeToString()
 
     def _after(self, step: int, losses: list[float], events: Events) -> None:
-        """Check the losses of a loop, and write what TensorBoard shows of it."""
+        """Checks the losses of a loop, and writes summaries."""
         first = step - len(losses) + 1
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
         if bad is not None:
@@ -433,12 +378,7 @@ class Training:
 
 def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
                 warm: WarmStartSettings | None, goal: Goal) -> None:  # fmt: skip
-    """Train as a plain Estimator does.
-
-    Raises:
-        NanLossDuringTrainingError: a loss is no number; no checkpoint is written any more.
-        KeyboardInterrupt: Ctrl-C; a checkpoint is written first.
-    """
+    """Trains without cores, one Session.run per step, as :meth:`Training.run`."""
     graph, scaffold = traced.graph, traced.scaffold
     interrupt = Interrupt("stopping after this step; once more to stop at once")
     if traced.plan.line:
@@ -500,7 +440,6 @@ def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig,
 
 def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
            interrupt: Interrupt) -> None:  # fmt: skip
-    """Step after step, to the goal, the end of the data or Ctrl-C."""
     start = watch.done
     last = goal.last_step(start)
     meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
@@ -517,7 +456,7 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
 
 
 class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Stops at a loss that is no number, before anything is saved."""
+    """Raises at a NaN loss, before anything is saved."""
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
@@ -527,16 +466,13 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._start = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """See where training starts."""
         self.done = self._start = int(session.run(self._step))
 
     def before_run(self, run_context: Any) -> Any:
-        """Ask for the loss of the step."""
         self.tried += 1
         return tf1.train.SessionRunArgs(self._traced.spec.loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Look at it."""
         self.done += 1
         if not math.isfinite(run_values.results):
             raise NanLossDuringTrainingError(
@@ -550,13 +486,12 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 class _Finalized:
-    """A scaffold that was finalized already, for who would do it again."""
+    """A scaffold that is finalized already."""
 
     def __init__(self, scaffold: Any) -> None:
         self._scaffold = scaffold
 
     def finalize(self) -> Any:
-        """The scaffold."""
         return self._scaffold
 
     def __getattr__(self, name: str) -> Any:

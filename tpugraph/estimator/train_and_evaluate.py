@@ -17,21 +17,14 @@ from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.tpu_estimator import TPUEstimator
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
-LONGEST_WAIT = 24 * 3600.0
-"""Seconds after which an evaluator gives up that finds no new checkpoint."""
+LONGEST_WAIT = 24 * 3600.0  # seconds without a new checkpoint after which an evaluator gives up
 
 
 class TrainSpec:
-    """What :func:`train_and_evaluate` trains on.
-
-    Args:
-        input_fn: the input function.
-        max_steps: the global step to end at; the end of the data, with ``use_tpu=False``, when None.
-        hooks: session hooks.
-        saving_listeners: saving listeners.
+    """The training of :func:`train_and_evaluate`; arguments as :meth:`TPUEstimator.train`.
 
     Raises:
-        ArgumentError: steps that cannot be used.
+        ArgumentError: invalid steps.
         ArgumentTypeError: something of the wrong type.
     """
 
@@ -49,20 +42,19 @@ class TrainSpec:
 
 
 class EvalSpec:
-    """What :func:`train_and_evaluate` evaluates on.
+    """The evaluation of :func:`train_and_evaluate`.
 
     Args:
-        input_fn: the input function.
+        input_fn, hooks: as :meth:`TPUEstimator.evaluate`.
         steps: at most so many batches; all of the data when None.
         name: a name for the folder of the event files.
-        hooks: session hooks.
         exporters: objects with a ``name`` and a method ``export(estimator, export_path, checkpoint_path, eval_result,
             is_the_final_export)``.
-        start_delay_secs: seconds that an evaluator of TF_CONFIG waits at first; a process that trains as well does not.
-        throttle_secs: seconds that pass at least between two evaluations.
+        start_delay_secs: seconds before the first evaluation, in an evaluator of TF_CONFIG only.
+        throttle_secs: the least seconds between two evaluations.
 
     Raises:
-        ArgumentError: values that cannot be used.
+        ArgumentError: an invalid value.
         ArgumentTypeError: something of the wrong type.
     """
 
@@ -98,20 +90,19 @@ def _function(owner: str, input_fn: Any) -> Callable[..., Any]:
 def train_and_evaluate(
     estimator: TPUEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, list[Any]]:
-    """Train, evaluate checkpoints on the way where the throttle allows, and the last one in any case.
+    """Trains, evaluates checkpoints as often as the throttle allows, and the last one in any case.
 
-    Where TF_CONFIG calls this process the evaluator, it does not train: it evaluates the checkpoints that another process
-    writes into the model_dir, until one of ``max_steps`` steps, or for a day without a new one.
+    An evaluator of TF_CONFIG does not train: it evaluates the checkpoints that another process writes into the model_dir, up to
+    the one of ``max_steps`` steps, or for a day without a new one.
 
     Returns:
         The metrics of the last evaluation, and what the exporters returned.
 
     Raises:
         ArgumentTypeError: arguments of other kinds.
-        ArgumentError: the model_dir is at ``max_steps`` already, or TF_CONFIG has a second evaluator, or calls this process a
+        ArgumentError: the model_dir is at ``max_steps`` already; or TF_CONFIG has a second evaluator, or makes this process a
             parameter server or a worker beside the chief.
         RunError: an evaluator found no new checkpoint for a day.
-        TpuGraphError: as ``train`` and ``evaluate``.
     """
     for value, kind in ((estimator, TPUEstimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         instance("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
@@ -130,7 +121,7 @@ def train_and_evaluate(
 
 
 class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
-    """Evaluates what is saved."""
+    """Evaluates checkpoints when they are saved."""
 
     def __init__(self, estimator: TPUEstimator, spec: EvalSpec) -> None:
         self._estimator = estimator
@@ -141,22 +132,15 @@ class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[
         self._exported: list[Any] = []
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Evaluate a checkpoint, unless it is the first or too early."""
         if global_step_value and time.monotonic() - self._when >= self._spec.throttle_secs:
             self._evaluate(final=False)
 
     def finish(self) -> tuple[dict[str, Any] | None, list[Any]]:
-        """Evaluate the last checkpoint, and let the exporters know that it is the last."""
         self._evaluate(final=True)
         return self._metrics, self._exported
 
     def watch(self, max_steps: int | None) -> tuple[dict[str, Any] | None, list[Any]]:
-        """Evaluate what another process saves, up to the checkpoint of ``max_steps`` steps.
-
-        Raises:
-            ArgumentError: it is not the only evaluator.
-            RunError: no checkpoint of so many steps, and no new one for :data:`LONGEST_WAIT` seconds.
-        """
+        """Evaluates what another process saves, up to the checkpoint of ``max_steps`` steps."""
         spec, estimator = self._spec, self._estimator
         if estimator.config.task_id > 0:
             raise ArgumentError(f"TF_CONFIG calls this process evaluator {estimator.config.task_id}, but there can only be one "

@@ -1,4 +1,4 @@
-"""Calls of the user's functions, with the arguments that they take."""
+"""Calls the user's functions with the arguments that they take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the parameters that a function still takes by name (``self`` and those bound by partial left out)."""
+    """Names of the parameters that a function takes by name, without those bound by ``functools.partial``."""
     found = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -27,23 +27,17 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function takes an argument by name."""
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     return name in parameters_of(function) or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name for messages."""
     inner = function.func if isinstance(function, functools.partial) else function
     return getattr(inner, "__qualname__", type(inner).__name__).rpartition("<locals>.")[2]
 
 
 def check_model_fn(model_fn: Any, params: Any) -> None:
-    """A model function takes features, and nothing that is not known.
-
-    Raises:
-        ArgumentError: no function, no ``features``, unknown arguments, or ``params`` given that it does not take.
-    """
+    """Checks that a model function takes features, params if there are any, and no unknown arguments."""
     if model_fn is None:
         raise ArgumentError("model_fn is None", fix="TPUEstimator(model_fn=...)")
     if not callable(model_fn):
@@ -80,12 +74,12 @@ def with_extras(params: Any, **extras: Any) -> Any:
 
 
 def watched(params: Any) -> Any:
-    """The same params, which note in ``asked_rows`` whether their batch size was read; only a dict can be watched."""
+    """Params that set ``asked_rows`` when their batch size is read, where they are a dict."""
     return _WatchedParams(params) if type(params) is dict else params
 
 
 class _WatchedParams(dict[str, Any]):
-    """Params of a model function. Whoever takes all of them has asked for the batch size too."""
+    """Who iterates over all params reads the batch size too."""
 
     asked_rows = False
 
@@ -135,11 +129,6 @@ class _WatchedParams(dict[str, Any]):
 
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
-    """What the input function returns.
-
-    Raises:
-        ArgumentTypeError: no function, or one that takes other arguments.
-    """
     if not callable(input_fn):
         raise ArgumentTypeError(f"input_fn must be a function, but is {input_fn!r}")
     given = {"mode": mode, "params": params, "config": config}
@@ -157,11 +146,6 @@ def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
 def call_model_fn(
     model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any
 ) -> EstimatorSpec | TPUEstimatorSpec:
-    """The spec that the model function returns.
-
-    Raises:
-        ArgumentError: labels that it does not take, or something that is no spec.
-    """
     given = {"mode": mode, "params": params, "config": config}
     wanted = {name: value for name, value in given.items() if takes(model_fn, name)}
     if takes(model_fn, "labels"):

@@ -1,4 +1,4 @@
-"""The canned estimators of tf.estimator: linear, deep, both together, and baselines."""
+"""The canned estimators of ``tf.estimator``, with its arguments and variable names: linear, deep, both, and baselines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ def linear_logit_fn_builder(
     sparse_combiner: str = "sum",
     cols_to_vars: dict[Any, Any] | None = None,
 ) -> Callable[[Any], Any]:
-    """A function of features that gives the logits of a linear model.
+    """A function of features that returns the logits of a linear model.
 
-    Args:
-        units: how many logits a row has.
-        feature_columns: what of the features is taken.
-        sparse_combiner: how several values of one column combine: ``sum``, ``mean`` or ``sqrtn``.
-        cols_to_vars: is told of each column, and of ``bias``, the list of its variables, where given.
+    ``cols_to_vars`` receives the variables of each column, and of ``bias``.
     """
 
     def logit_fn(features: Any) -> Any:
@@ -49,16 +45,12 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Any = None,
     batch_norm: bool = False,
 ) -> Callable[[Any, str], Any]:
-    """A function of features and mode that gives the logits of a deep model.
+    """A function of features and mode that returns the logits of fully connected layers.
 
     Args:
-        units: how many logits a row has.
-        hidden_units: the units of each hidden layer.
-        feature_columns: what of the features is taken.
-        activation_fn: what follows each hidden layer.
-        dropout: the share of values that is dropped behind each hidden layer in training.
-        input_layer_partitioner: how large variables of the input layer are cut.
-        batch_norm: whether batch norm follows each hidden layer.
+        units: logits per example.
+        hidden_units: units of each hidden layer, each followed by ``activation_fn``, ``dropout`` and ``batch_norm``.
+        input_layer_partitioner: of the variables of the input layer.
     """
 
     def logit_fn(features: Any, mode: str) -> Any:
@@ -82,7 +74,7 @@ def dnn_logit_fn_builder(
 
 
 def _normalised(net: Any, training: bool) -> Any:
-    """Batch norm over rows ``[batch, units]``, whose moving averages are updated with the step."""
+    """Batch norm of ``[batch, units]``; its moving averages are in UPDATE_OPS."""
     with tf1.variable_scope("batchnorm"):
         width = net.shape.as_list()[-1]
         gamma = tf1.get_variable("gamma", [width], initializer=tf1.ones_initializer())
@@ -103,11 +95,7 @@ _OPTIMIZERS = {"Adagrad": tf1.train.AdagradOptimizer, "Adam": tf1.train.AdamOpti
 
 
 def optimizer_of(given: Any, rate: float) -> Any:
-    """The optimizer of a canned model: a name, a function that makes one, or one.
-
-    Raises:
-        ArgumentError: another name, or no optimizer.
-    """
+    """The optimizer of a canned model: a name, a function that makes one, or one."""
     if isinstance(given, str):
         if given not in _OPTIMIZERS:
             raise ArgumentError(f"Unsupported optimizer name: {given}", fix=f"one of {', '.join(_OPTIMIZERS)}")
@@ -130,7 +118,7 @@ def _linear(features: Any, units: int, columns: Collection[Any], combiner: str, 
 
 
 def _train_op(loss: Any, pairs: Sequence[tuple[Any, str]]) -> Any:
-    """Each optimizer trains the variables of its scope; the step counts once, and the ops of batch norm run with it."""
+    """Each optimizer trains the variables of its scope; the step counts once."""
     step = tf1.train.get_global_step()
     ops = [optimizer.minimize(loss, var_list=tf1.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES, scope))
            for optimizer, scope in pairs]  # fmt: skip
@@ -140,17 +128,9 @@ def _train_op(loss: Any, pairs: Sequence[tuple[Any, str]]) -> Any:
 
 
 class LinearEstimator(Estimator):
-    """A linear model of feature columns.
+    """A linear model of feature columns; arguments as ``tf.estimator.LinearEstimator``.
 
-    Args:
-        head: what is made of its logits.
-        feature_columns: what of the features is taken.
-        model_dir: as that of :class:`Estimator`.
-        optimizer: a name, an optimizer, or a function that makes one; or a :class:`LinearSDCA`, which keeps it on this machine.
-        config: as that of :class:`Estimator`.
-        partitioner: how large variables are cut.
-        sparse_combiner: how several values of one column combine.
-        warm_start_from: as that of :class:`Estimator`.
+    ``optimizer`` is a name, an optimizer, or a function that makes one; or a :class:`LinearSDCA`, which trains on this machine.
     """
 
     def __init__(
@@ -184,21 +164,7 @@ class LinearEstimator(Estimator):
 
 
 class DNNEstimator(Estimator):
-    """Fully connected layers behind feature columns.
-
-    Args:
-        head: what is made of its logits.
-        hidden_units: the units of each hidden layer.
-        feature_columns: what of the features is taken.
-        model_dir: as that of :class:`Estimator`.
-        optimizer: a name, an optimizer, or a function that makes one.
-        activation_fn: what follows each hidden layer.
-        dropout: the share of values that is dropped in training.
-        input_layer_partitioner: how large variables of the input layer are cut.
-        config: as that of :class:`Estimator`.
-        warm_start_from: as that of :class:`Estimator`.
-        batch_norm: whether batch norm follows each hidden layer.
-    """
+    """Fully connected layers of feature columns; arguments as ``tf.estimator.DNNEstimator``."""
 
     def __init__(self, head: Head, hidden_units: Sequence[int], feature_columns: Collection[Any], model_dir: Any = None,
                  optimizer: Any = "Adagrad", activation_fn: Callable[[Any], Any] = tf.nn.relu, dropout: float | None = None,
@@ -218,23 +184,9 @@ class DNNEstimator(Estimator):
 
 
 class DNNLinearCombinedEstimator(Estimator):
-    """A linear model and a deep one, whose logits are added up: wide and deep.
+    """Wide and deep: a linear model and fully connected layers, whose logits are added.
 
-    Args:
-        head: what is made of the logits.
-        model_dir: as that of :class:`Estimator`.
-        linear_feature_columns: what the linear part takes.
-        linear_optimizer: its optimizer.
-        dnn_feature_columns: what the deep part takes.
-        dnn_optimizer: its optimizer.
-        dnn_hidden_units: the units of each of its hidden layers.
-        dnn_activation_fn: what follows each of them.
-        dnn_dropout: the share of values that is dropped in training.
-        input_layer_partitioner: how large variables are cut.
-        config: as that of :class:`Estimator`.
-        batch_norm: whether batch norm follows each hidden layer.
-        linear_sparse_combiner: how several values of one column combine.
-        warm_start_from: as that of :class:`Estimator`.
+    Arguments as ``tf.estimator.DNNLinearCombinedEstimator``.
 
     Raises:
         ArgumentError: no columns at all, or a deep part without hidden units.
@@ -276,14 +228,7 @@ class DNNLinearCombinedEstimator(Estimator):
 
 
 class BaselineEstimator(Estimator):
-    """A model that knows no features: it learns one logit for all rows.
-
-    Args:
-        head: what is made of its logits.
-        model_dir: as that of :class:`Estimator`.
-        optimizer: a name, an optimizer, or a function that makes one.
-        config: as that of :class:`Estimator`.
-    """
+    """Ignores the features: learns one bias for all examples."""
 
     def __init__(self, head: Head, model_dir: Any = None, optimizer: Any = "Ftrl", config: Any = None) -> None:
 
@@ -300,7 +245,7 @@ class BaselineEstimator(Estimator):
 
 
 class LinearClassifier(LinearEstimator):
-    """A linear model of ``n_classes`` classes; see :class:`LinearEstimator` and the heads for the arguments."""
+    """:class:`LinearEstimator` with a classification head."""
 
     def __init__(self, feature_columns: Collection[Any], model_dir: Any = None, n_classes: int = 2, weight_column: Any = None,
                  label_vocabulary: Any = None, optimizer: Any = "Ftrl", config: Any = None, partitioner: Any = None,
@@ -312,7 +257,7 @@ class LinearClassifier(LinearEstimator):
 
 
 class DNNClassifier(DNNEstimator):
-    """Fully connected layers for ``n_classes`` classes; see :class:`DNNEstimator` and the heads for the arguments."""
+    """:class:`DNNEstimator` with a classification head."""
 
     def __init__(self, hidden_units: Sequence[int], feature_columns: Collection[Any], model_dir: Any = None, n_classes: int = 2,
                  weight_column: Any = None, label_vocabulary: Any = None, optimizer: Any = "Adagrad",
@@ -325,7 +270,7 @@ class DNNClassifier(DNNEstimator):
 
 
 class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
-    """Wide and deep for ``n_classes`` classes; see :class:`DNNLinearCombinedEstimator` and the heads for the arguments."""
+    """:class:`DNNLinearCombinedEstimator` with a classification head."""
 
     def __init__(self, model_dir: Any = None, linear_feature_columns: Any = None, linear_optimizer: Any = "Ftrl",
                  dnn_feature_columns: Any = None, dnn_optimizer: Any = "Adagrad", dnn_hidden_units: Any = None,
@@ -340,7 +285,7 @@ class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
 
 
 class BaselineClassifier(BaselineEstimator):
-    """The shares of ``n_classes`` classes; see :class:`BaselineEstimator` and the heads for the arguments."""
+    """Learns the frequencies of the classes."""
 
     def __init__(self, model_dir: Any = None, n_classes: int = 2, weight_column: Any = None, label_vocabulary: Any = None,
                  optimizer: Any = "Ftrl", config: Any = None, loss_reduction: str = Reduction.SUM) -> None:  # fmt: skip
@@ -349,7 +294,7 @@ class BaselineClassifier(BaselineEstimator):
 
 
 class LinearRegressor(LinearEstimator):
-    """A linear model of numbers; see :class:`LinearEstimator` and :class:`RegressionHead` for the arguments."""
+    """:class:`LinearEstimator` with a :class:`RegressionHead`."""
 
     def __init__(self, feature_columns: Collection[Any], model_dir: Any = None, label_dimension: int = 1,
                  weight_column: Any = None, optimizer: Any = "Ftrl", config: Any = None, partitioner: Any = None,
@@ -361,7 +306,7 @@ class LinearRegressor(LinearEstimator):
 
 
 class DNNRegressor(DNNEstimator):
-    """Fully connected layers for numbers; see :class:`DNNEstimator` and :class:`RegressionHead` for the arguments."""
+    """:class:`DNNEstimator` with a :class:`RegressionHead`."""
 
     def __init__(self, hidden_units: Sequence[int], feature_columns: Collection[Any], model_dir: Any = None,
                  label_dimension: int = 1, weight_column: Any = None, optimizer: Any = "Adagrad",
@@ -374,7 +319,7 @@ class DNNRegressor(DNNEstimator):
 
 
 class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
-    """Wide and deep for numbers; see :class:`DNNLinearCombinedEstimator` and :class:`RegressionHead` for the arguments."""
+    """:class:`DNNLinearCombinedEstimator` with a :class:`RegressionHead`."""
 
     def __init__(self, model_dir: Any = None, linear_feature_columns: Any = None, linear_optimizer: Any = "Ftrl",
                  dnn_feature_columns: Any = None, dnn_optimizer: Any = "Adagrad", dnn_hidden_units: Any = None,
@@ -389,7 +334,7 @@ class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
 
 
 class BaselineRegressor(BaselineEstimator):
-    """The mean of the labels; see :class:`BaselineEstimator` and :class:`RegressionHead` for the arguments."""
+    """Learns the mean of the labels."""
 
     def __init__(self, model_dir: Any = None, label_dimension: int = 1, weight_column: Any = None, optimizer: Any = "Ftrl",
                  config: Any = None, loss_reduction: str = Reduction.SUM) -> None:  # fmt: skip

@@ -17,17 +17,14 @@ _LOSSES: tuple[tuple[type[Head], str], ...] = ((BinaryClassHead, "logistic_loss"
 
 
 class LinearSDCA:
-    """The ``optimizer`` of a linear estimator of two classes or of one number, instead of one that follows gradients.
+    """The ``optimizer`` of a linear estimator of two classes or one number that keeps a dual variable for each example.
 
-    It keeps a dual variable for each example, by the example's name, and gives the weights that go with them: the loss over all
-    examples, with ``l2 / 2`` times the squared weights and ``l1`` times their sizes added, has its least value there.
+    It minimises the loss over all examples plus ``l2 / 2`` times the squared weights and ``l1`` times their absolute values.
 
     Args:
-        example_id_column: the key of the feature that names the examples, strings ``[batch]``.
-        num_loss_partitions: not used: one machine trains.
-        num_table_shards: not used: the table is one.
-        symmetric_l1_regularization: the l1 above, at least 0.
-        symmetric_l2_regularization: the l2 above, more than 0.
+        example_id_column: key of the feature that names the examples, strings ``[batch]``.
+        num_loss_partitions, num_table_shards: ignored: one machine trains.
+        symmetric_l1_regularization, symmetric_l2_regularization: l1, at least 0, and l2, greater than 0.
         adaptive: whether examples of larger loss are taken more often.
 
     Raises:
@@ -56,17 +53,14 @@ class LinearSDCA:
 
     def train_op(self, head: Head, features: Mapping[str, Any], labels: Any, variables: Mapping[Any, Any],
                  columns: Collection[Any]) -> Any:  # fmt: skip
-        """The op of a step, which takes the examples of the batch in.
+        """The op of a step.
 
         Args:
-            head: of two classes, or of numbers.
-            features: those of the model function.
             labels: as the head's loss takes them, ``[batch, 1]``.
-            variables: of each column, and of ``bias``, the list of its weights ``[size, 1]``.
-            columns: the columns.
+            variables: the weights ``[size, 1]`` of each column, and of ``bias``.
 
         Raises:
-            ArgumentError: another head, or no feature with the names of examples (a ``ValueError``).
+            ArgumentError: another head, or no feature that names the examples (a ``ValueError``).
         """
         kind = next((name for cls, name in _LOSSES if isinstance(head, cls)), None)
         if kind is None or head.logits_dimension != 1:
@@ -100,10 +94,9 @@ class LinearSDCA:
             return tf1.assign_add(tf1.train.get_global_step(), 1).op
 
     def _shrunk(self, weights: Any) -> Any:
-        """What l1 leaves of weights."""
+        """Soft thresholding by l1."""
         return tf.sign(weights) * tf.maximum(tf.abs(weights) - self._l1 / self._l2, 0.0)
 
 
 def _as_dense(column: Any) -> Any:
-    """A column as numbers; one that lists classes as how often each of them is there."""
     return column if hasattr(column, "variable_shape") else tf1.feature_column.indicator_column(column)
