@@ -121,9 +121,11 @@ def _listed(prefix: Path) -> dict[str, tuple[int, int]]:
 
 def _read(prefix: Path) -> None:
     """Let TensorFlow read every tensor, which checks the checksum of each."""
+    where = ""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         for key, kind in reader.get_variable_to_dtype_map().items():
+            where = f"'{key}': "
             try:
                 if kind not in _OPAQUE:
                     reader.get_tensor(key)
@@ -132,7 +134,7 @@ def _read(prefix: Path) -> None:
                     raise
                 reader = tf.train.load_checkpoint(str(prefix))  # one that has failed ends the process at its next use
     except _FAILURES as error:
-        raise _damaged(prefix, first_words(error)[:300]) from error
+        raise _damaged(prefix, f"{where}{first_words(error)[:300]}") from error
 
 
 def _damaged(prefix: Path, words: str) -> CheckpointError:
