@@ -29,7 +29,7 @@ class GraphSession:
         start: makes the session on the ``tf.Graph``.
         files: the names of files in the graph, which may be missing.
         note: told what is worth knowing, in sentences.
-        stall_seconds: how long the processor may be idle during a run, for ever when 0; nothing is watched where None.
+        stall_seconds: see :class:`tpugraph.runtime.stall_watch.StallWatch`.
 
     Attributes:
         graph: the ``tf.Graph``.
@@ -50,7 +50,7 @@ class GraphSession:
         self.session = start(self.graph)
         self.names: Set[str] = {op.name for op in self.graph.get_operations()}
         self.closed = False
-        self.watch = StallWatch(self.session.close, idle_seconds=stall_seconds or 0.0, alone=stall_seconds is not None)
+        self.watch = StallWatch(self.session.close, stall_seconds)
         self._files = files
         self._note = note
         self._callables: dict[tuple[str, ...], Any] = {}

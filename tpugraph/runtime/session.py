@@ -18,7 +18,6 @@ from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
 from tpugraph.runtime.engine_choice import choose
 from tpugraph.runtime.evaluation import Evaluated
-from tpugraph.runtime.stall_watch import IDLE_SECONDS
 from tpugraph.runtime.stateful_session import StatefulSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support.errors import RunError
@@ -52,8 +51,8 @@ class TPUSession(StatefulSession):
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
         timeline: takes note of what each loop of a training spends its time on. Where one Session.run does input, step and
             outfeed, each op is measured, which slows a small step.
-        stall_seconds: how long the processor may be idle during a run of this process before the run is ended; for ever when 0.
-            A run in which all threads wait for each other is ended after some seconds.
+        stall_seconds: how long this process may use no processor time during a run before the run is ended; for ever when 0,
+            ten minutes when None. A ``config`` with ``operation_timeout_in_ms`` bounds the whole time of a run.
         config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a finished
             step.
 
@@ -83,7 +82,7 @@ class TPUSession(StatefulSession):
         seed: int = 0,
         queues: bool = False,
         timeline: Timeline = OFF,
-        stall_seconds: float = IDLE_SECONDS,
+        stall_seconds: float | None = None,
         config: Any = None,
     ) -> None:
         graph = _tpu_graph(program)
@@ -101,7 +100,7 @@ class TPUSession(StatefulSession):
         self._timeline = timeline
         start = partial(place.session, config=config, progress="tpugraph/global_step:0")
         super().__init__(graph, made, start, files,
-                         stall_seconds=None if master or cluster else stall_seconds)  # fmt: skip
+                         stall_seconds=0.0 if master or cluster else stall_seconds)  # fmt: skip
 
     # ------------------------------------------------------------------ training
 

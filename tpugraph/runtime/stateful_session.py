@@ -28,7 +28,7 @@ class StatefulSession:
         engine: what runs the steps; it may hold newer values than TensorFlow.
         start: makes the TensorFlow session on the ``tf.Graph``.
         files: the names of files in the graph.
-        stall_seconds: see :class:`tpugraph.runtime.session.TPUSession`; nothing is watched where None.
+        stall_seconds: see :class:`tpugraph.runtime.session.TPUSession`.
 
     Attributes:
         engine: as given.
