@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -390,3 +392,12 @@ def test_a_library_that_is_not_installed_is_not_found(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ModuleNotFoundError, match="pandas"):
         in_program("import pandas")
+
+
+def test_at_a_log_level_tensorflow_s_own_lines_stay_away(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import tensorflow as tf\ntf.layers.dense(tf.zeros([2, 3]), 1)\ntf.logging.warning('its own')\n")
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = [sys.executable, "-m", "tpugraph.compat", str(program)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr == "WARNING:tensorflow:its own\n"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sys
-import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
 from tpugraph.support import terminal
-from tpugraph.support.errors import TpuGraphError
 from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
 T = TypeVar("T")
-
-LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 @dataclass(frozen=True)
@@ -78,20 +74,15 @@ def _plain(value: Any) -> Any:
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow without what it logs about the machine; all of it is printed where the import fails.
-
-    Whoever sets TF_CPP_MIN_LOG_LEVEL to 0 wants to see it and does; above that TensorFlow itself writes these lines whatever
-    the level says.
-    """
+    """Import TensorFlow as quietly as TF_CPP_MIN_LOG_LEVEL says, which is 3 where it is not set."""
     os.environ.setdefault(LOG_LEVEL, "3")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    quiet = os.environ[LOG_LEVEL] == "3"
-    shown = os.environ[LOG_LEVEL] == "0" or "tensorflow" in sys.modules
-    held_back = contextlib.nullcontext() if shown else stderr_held_back()
-    with held_back, without_garbage_collection():
+    with without_garbage_collection():
+        import_tensorflow()
+    if os.environ[LOG_LEVEL] == "3":
         import tensorflow as tf
-    if quiet:
+
         tf.get_logger().setLevel("ERROR")
 
 
@@ -110,28 +101,3 @@ def interruptible(work: Callable[[], T]) -> T:
     while thread.is_alive():
         thread.join(0.1)  # not for good: a signal that another thread is given wakes up nobody
     return outcome.result()
-
-
-@contextlib.contextmanager
-def stderr_held_back() -> Iterator[None]:
-    """Keep what C++ code writes to file descriptor 2; replay it when the body fails in a way that nobody foresaw."""
-    sys.stderr.flush()
-    try:
-        original = os.dup(2)
-    except OSError:  # stderr is closed
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except (KeyboardInterrupt, TpuGraphError):  # the one is none of its doing, the other says what failed
-            raise
-        except BaseException:
-            held.seek(0)
-            os.write(original, held.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(original, 2)
-            os.close(original)

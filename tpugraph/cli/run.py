@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.cli import evaluating, programs
-from tpugraph.cli.console import Console, Outcome, interruptible, stderr_held_back
+from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_folder, check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
@@ -21,6 +21,7 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import UsageError
+from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.tpu.program import Program, cores_of
 
 

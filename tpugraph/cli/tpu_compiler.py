@@ -8,13 +8,14 @@ import os
 from tpugraph import compiler
 from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
-from tpugraph.cli.console import Console, interruptible, stderr_held_back
+from tpugraph.cli.console import Console, interruptible
 from tpugraph.cli.flags import Parsed
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.batch_search import Try
 from tpugraph.support.errors import UsageError
 from tpugraph.support.progress import Ticker
+from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.xla import compile_cache, stablehlo
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module

@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import CodeType, ModuleType
 
 from tpugraph.compat.python_2 import python_2
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
 USAGE = """usage: python -m tpugraph.compat [--use_tpu=true|false] [--num_cores=N] \\
            PROGRAM|-m MODULE [ARGUMENTS...]
@@ -141,11 +143,16 @@ def _run_module(name: str) -> None:
 
 def _tensorflow_1(cores: int):  # type: ignore[no-untyped-def]
     """The hook, with TensorFlow as TensorFlow 1 is when it starts."""
+    import_tensorflow()
     import tensorflow as tf
+    from tensorflow.python.util import deprecation
 
     from tpugraph.compat.import_hook import tensorflow_1
     from tpugraph.estimator import plain_estimator
 
+    if os.environ.get(LOG_LEVEL) in ("2", "3"):  # no warnings, of what TensorFlow 2 finds old in the program neither
+        deprecation._PRINT_DEPRECATION_WARNINGS = False
+        warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     plain_estimator.use_cores(cores)
     return tensorflow_1()
