@@ -40,6 +40,43 @@ def read(rows: int = ROWS) -> Callable[[], Any]:
     return lambda: tf.data.Dataset.from_tensor_slices(({"x": FEATURES}, TARGETS)).repeat().batch(rows)
 
 
+def _from_initializable(dataset: Any) -> Any:
+    iterator = tf1.data.make_initializable_iterator(dataset)
+    tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+ITERATORS: dict[str, Callable[[Any], Any]] = {
+    "one_shot": lambda dataset: tf1.data.make_one_shot_iterator(dataset).get_next(),
+    "initializable": _from_initializable,
+}
+
+
+@pytest.mark.parametrize("returned", list(ITERATORS))
+def test_an_iterator_of_batches_without_drop_remainder_trains_on_cores(tmp_path: Path, returned: str) -> None:
+    config = plain_estimator.PlainRunConfig(str(tmp_path), 7, 1)
+    estimator = tpugraph.Estimator(linear_fn, config=config, params={"rate": 0.05}, use_tpu=True)
+    with lines() as said:
+        estimator.train(lambda: ITERATORS[returned](read()()), steps=6)
+    losses, weights = by_hand(6)
+    np.testing.assert_allclose(estimator.get_variable_value("w")[:, 0], weights, rtol=1e-4)
+    assert losses_in(tmp_path)[6] == pytest.approx(losses[5], rel=1e-5)
+    assert any(f"global batch {ROWS} = 8 cores x {ROWS // 8}" in line for line in said)
+    found = estimator.evaluate(lambda: ITERATORS[returned](read()()), steps=2)
+    assert found["loss"] == pytest.approx(estimator.evaluate(read(), steps=2)["loss"], rel=1e-6)
+
+
+def test_rows_of_queues_are_in_no_shape_and_a_line_says_so(tmp_path: Path) -> None:
+    def queued() -> Any:
+        x, y = tf1.train.slice_input_producer([FEATURES, TARGETS], shuffle=False)
+        features, targets = tf1.train.batch([x, y], ROWS, allow_smaller_final_batch=True)
+        return {"x": features}, targets
+
+    with lines() as said:
+        tpugraph.Estimator(linear_fn, tmp_path, params={"rate": 0.05}, use_tpu=True).train(queued, steps=2)
+    assert any("note: no cores: the rows of the input's batches are in no shape, and queues fill it" in line for line in said)
+
+
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_the_batches_are_those_of_the_input(tmp_path: Path, use_tpu: bool) -> None:
     config = plain_estimator.PlainRunConfig(str(tmp_path), 7, 1)

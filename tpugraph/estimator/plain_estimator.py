@@ -123,14 +123,13 @@ class PlainRequests(Requests):
         """The batch size of the first batch; None where there is none, or it is no tensor."""
         with tf.Graph().as_default(), tensorflow_1_graphs():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
-            if not inputs.is_dataset(returned):
-                return inputs.rows_of(returned)
-            first = inputs.next_of(returned.take(1))
+            first = inputs.next_of(returned.take(1)) if inputs.is_dataset(returned) else returned
             if (known := inputs.rows_of(first)) is not None:
                 return known
             tensors = [t for t in tf.nest.flatten(first) if isinstance(t, tf.Tensor)]
-            if not tensors:
-                say("note: the rows of the input cannot be told, so that it runs without cores")
+            if not tensors or tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+                why = "queues fill it" if tensors else "it gives no dense tensor"
+                say(f"note: no cores: the rows of the input's batches are in no shape, and {why}")
                 return None
             rows = tf.shape(tensors[0])[0]
             with tf1.Session(config=guarded()) as session:
