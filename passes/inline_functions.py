@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import ops
-from tpugraph.control_flow import inlining, optionals
-from tpugraph.control_flow.inlining import Call
-from tpugraph.control_flow.lower_functional import replace_call
-from tpugraph.ir import Graph, Node, function_library
+from tpugraph.control_flow import inlining, lower_functional
+from tpugraph.ir import Graph, function_library
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -25,36 +22,11 @@ class InlineFunctions(Pass):
 
     def run(self, graph: Graph) -> None:
         calls = inlining.calls_of(graph, graph)
-        for call in calls:
-            _dereference(graph, call)
         named = _named(graph)
         fed = graph.ancestors(call.node for call in calls)
-        held = {call.node: inlining.hold(graph, call) for call in calls if call.node.name in named}
-        replaced: list[Node] = []
-        while calls:
-            call = calls.pop(0)
-            calls[:0] = replace_call(graph, call)
-            replaced.append(call.node)
-        if replaced:
-            optionals.unwrap(graph)
-        for node, reader in held.items():
-            inlining.keep_name(graph, node, reader)
-        graph.remove_all(node for node in replaced if node not in held)
-        if replaced:  # what a function was given and did not need
+        if lower_functional.replace_calls(graph, calls, named):  # what a function was given and did not need
             graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
             function_library.remove_unused(graph)
-
-
-def _dereference(graph: Graph, call: Call) -> None:
-    """A call is given the value that a reference has when it is called, and not the reference."""
-    node = call.node
-    for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.input_types(graph, node), strict=True)):
-        outputs = ops.op_def(tensor.node.op).output_arg if ops.op_def(tensor.node.op) else ()
-        if tensor.port < len(outputs) and outputs[tensor.port].is_ref:
-            value = inlining.identity(graph, tensor, kind, f"{node.name}/value", call, call.starts)
-            graph.set_input(node, index, value)
-            for waiting in node.control_uses():
-                graph.add_control(waiting, value.node)
 
 
 # --------------------------------------------------------------------------- names that must stay

@@ -1,4 +1,4 @@
-"""Gradients that are gathered over steps and applied every k-th: a condition on the step counter is the same everywhere."""
+"""Updates in conditionals, such as gradients that are gathered over steps and applied every k-th."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def build(rows: int, every: int, kind: Any = tf.reduce_mean, *, clip: bool = Fal
         tf.group(tf.cond(due, apply, tf.no_op), name="train")
 
 
-@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("form", [{}, {"resource": True}, {"resource": True, "functional": True}])
 @pytest.mark.parametrize("every", [2, 3])
-def test_every_few_steps(every: int, resource: bool) -> None:
+def test_every_few_steps(every: int, form: dict[str, bool]) -> None:
     def at(rows: int) -> None:
         build(rows, every, clip=True)
 
-    assert_cores_are_the_whole_batch(at, **CLOSE, resource=resource)
+    assert_cores_are_the_whole_batch(at, **CLOSE, **form)
 
 
 @pytest.mark.parametrize("resource", [False, True])
@@ -105,3 +105,60 @@ def test_a_condition_on_the_batch() -> None:
             tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
 
     assert_cores_are_the_whole_batch(at, relative=1e-5, absolute=1e-6)
+
+
+# --------------------------------------------------------------------------- functions of TensorFlow 2 that train
+
+FUNCTIONAL = {"resource": True, "functional": True, **CLOSE}
+
+
+def test_a_scale_of_the_loss_that_follows_whether_gradients_are_finite() -> None:
+    """Of the conditional there is one node, which is the train op; the weights move in a function."""
+
+    def at(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        scale = tf1.get_variable("scale", initializer=tf.constant(2.0**126), trainable=False)
+        optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
+        gradient = tf.gradients(loss * scale, [weights])[0] / scale
+        finite = tf.reduce_all(tf.math.is_finite(gradient))
+
+        def apply() -> Any:
+            with tf.control_dependencies([optimizer.apply_gradients([(gradient, weights)], global_step=step)]):
+                return tf.cond(step.read_value() > 2, lambda: after([scale.assign(scale * 2.0)]), tf.no_op)
+
+        tf.cond(finite, apply, lambda: after([scale.assign(scale / 4.0), step.assign_add(1)]))
+
+    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)
+
+
+def test_a_case_chooses_what_trains() -> None:
+    def at(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        gradient, step = tf.gradients(loss, [weights])[0], tf1.train.get_or_create_global_step()
+        choices = [tf1.train.GradientDescentOptimizer(0.1), tf1.train.AdagradOptimizer(0.1)]
+        updates = [lambda o=o: after([o.apply_gradients([(gradient, weights)])]) for o in choices]
+        with tf.control_dependencies([tf.switch_case(tf.cast(step % 3, tf.int32), [*updates, tf.no_op])]):
+            tf1.assign_add(step, 1)
+
+    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)
+
+
+def test_a_function_that_trains() -> None:
+    def at(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        step = tf1.train.get_or_create_global_step()
+
+        @tf.function
+        def train(gradient: Any) -> Any:
+            weights.assign_sub(0.1 * gradient)
+            return step.assign_add(1)
+
+        train(tf.gradients(loss, [weights])[0])
+
+    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)

@@ -73,8 +73,27 @@ def test_a_variable_without_a_gradient_is_left_alone_with_a_note(tmp_path: Path)
     with tf.Graph().as_default() as graph:
         train(dataset(), blocked=True)
     program = convert(write(graph, tmp_path), num_replicas=2)
-    note = "'gate' keeps its value, as in TensorFlow: the loss reads it through 'Greater', which has no gradient"
+    note = "not trained, as in TensorFlow: 'gate', which the loss reads through 'Greater', an op without a gradient"
     assert program.report["notes"] == [note]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_network_of_targets_is_one_line_unless_it_is_moved(tmp_path: Path, *, moved: bool) -> None:
+    """A frozen teacher; with ``moved`` the key network of momentum contrast, which the step writes itself."""
+    with tf.Graph().as_default() as graph:
+        own, targets = (
+            [tf1.get_variable(f"{name}/{part}", shape=[4, 4]) for part in "ab"] for name in ("own", "target")
+        )
+        x = dataset()
+        loss = tf.reduce_mean(tf.square(x @ own[0] @ own[1] - tf.stop_gradient(x @ targets[0] @ targets[1])))
+        tf1.summary.scalar("loss", loss)
+        trained = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        with tf.control_dependencies([trained]):
+            pairs = zip(targets, own, strict=True) if moved else []
+            tf.group(trained, *[tf1.assign(target, 0.9 * target + 0.1 * o) for target, o in pairs], name="train")
+    program = convert(write(graph, tmp_path), num_replicas=2)
+    note = "not trained, as in TensorFlow: 'target/a' and 1 more, which the loss reads through 'StopGradient'"
+    assert [text.startswith(note) for text in program.report["notes"]] == [True] * (not moved)
 
 
 def test_a_bare_graph_does_not_say_what_was_to_be_trained(tmp_path: Path) -> None:
@@ -85,7 +104,7 @@ def test_a_bare_graph_does_not_say_what_was_to_be_trained(tmp_path: Path) -> Non
     path.write_bytes(graph.as_graph_def().SerializeToString())
     program = convert(path, num_replicas=2)
     assert program.report["trained"] == ["w"]
-    note = "'gate' keeps its value, as in TensorFlow: the loss reads it through 'Greater', which has no gradient"
+    note = "not trained, as in TensorFlow: 'gate', which the loss reads through 'Greater', an op without a gradient"
     assert note in program.report["notes"]
     assert f"note        {note}" in program.summary()
 

@@ -13,6 +13,7 @@ from tpugraph.analysis.step import OrderedRace, OrderedRaces
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.conditionals import NONE, sides
 from tpugraph.ir.walks import reached
+from tpugraph.support.wording import first_of
 
 READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")
 """What ``--step_order`` may be."""
@@ -94,9 +95,8 @@ def as_data(found: OrderedRaces) -> dict[str, Any]:
 
 def _chance(these: list[OrderedRace]) -> str:
     variables = list(dict.fromkeys(race.variable for race in these))
-    more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
     return (
-        f"the plain graph leaves to chance whether '{these[0].read}' reads '{variables[0]}'{more} before or after"
+        f"the plain graph leaves to chance whether '{these[0].read}' reads {first_of(variables)} before or after"
         f" '{these[0].write}' writes it"
     )
 

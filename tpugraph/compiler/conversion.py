@@ -20,7 +20,7 @@ from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report import report
 from tpugraph.compiler.set_shapes import set_shapes
-from tpugraph.control_flow import one_shot
+from tpugraph.control_flow import lower_functional, one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
@@ -140,7 +140,7 @@ def _print_change(text: str) -> None:
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     """The roles of a plain graph in the mode of the options, which first gets the shapes that they tell and an input to restart.
 
-    The graph of a SavedModel that predicts is given an input.
+    Calls of functions that write variables are inlined. The graph of a SavedModel that predicts is given an input.
 
     Raises:
         RolesError: the graph is of another kind, or what it is for cannot be told.
@@ -156,6 +156,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
         serves = bool(graph.signatures) or options.signature is not None
         named = serving_input.read_examples(graph, options.signature) if serves else None
         return prediction_roles.find_prediction(graph, predictions=options.predictions or named)
+    lower_functional.inline_updates(graph, options.train_op)
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 

@@ -7,6 +7,7 @@ from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import InProcess
 from tpugraph.ir import Graph, Node, function_library
 from tpugraph.support.errors import ConversionError
+from tpugraph.support.wording import first_of
 
 
 def check(graph: Graph) -> list[str]:
@@ -58,30 +59,21 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
 
 
 def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
-    """Variables that the loss reads through ops without a gradient only, such as a target network's: training leaves them alone."""
-    found = graph.roles
-    loss = graph.tensor(found.loss.name).node
+    """Variables that nothing writes and that the loss reads through ops without a gradient, such as a frozen teacher's."""
+    loss = graph.tensor(graph.roles.loss.name).node
     forward = graph.ancestors([loss], data_only=True)
-    trainable = graph.collections.get("trainable_variables")
-    notes = []
-    for name in _never_written(graph, step) if trainable is None else trainable:
-        variable = graph.get(name)
-        if variable is None or name not in found.variables or found.variables[name].trained:
-            continue
-        blocker = _blocked_by(variable, loss, forward)
-        if blocker is None:
-            continue
-        notes.append(
-            f"'{name}' keeps its value, as in TensorFlow: the loss reads it through '{blocker.name}', which has no gradient"
-        )
-    return notes
-
-
-def _never_written(graph: Graph, step: dict[Node, None]) -> list[str]:
-    """The variables of floating point that the step reads and does not write."""
     written = {variable for node in step for variable in written_variables(node)}
-    held = (graph[name] for name in graph.roles.variables)
-    return [node.name for node in held if node in step and node not in written and node.attr("dtype").floating]
+    names = graph.collections.get("trainable_variables", graph.roles.variables)
+    held = [node for node in map(graph.get, names) if node in step and node not in written]
+    blocked: dict[Node, list[str]] = {}
+    for variable in held:
+        blocker = _blocked_by(variable, loss, forward) if variable.attr("dtype").floating else None
+        if blocker is not None:
+            blocked.setdefault(blocker, []).append(variable.name)
+    return [
+        f"not trained, as in TensorFlow: {first_of(found)}, which the loss reads through '{blocker.name}', an op without a gradient"
+        for blocker, found in blocked.items()
+    ]
 
 
 def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node | None:

@@ -6,15 +6,15 @@ is :mod:`tpugraph.control_flow.functionalize_while`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.control_flow import inlining
+from tpugraph.control_flow import inlining, optionals
 from tpugraph.control_flow.inlining import Call
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.attrs import DType, Func, Shape
 from tpugraph.ir.function_library import Body
 from tpugraph.ir.walks import source_of
@@ -178,6 +178,68 @@ class Lowering:
 
 _Branch = Callable[[Sequence[Tensor], Node], Node]
 """Makes the node that stands for a branch, given its arguments and its pivot."""
+
+
+def inline_updates(graph: Graph, train_op: str | None) -> None:
+    """Replace the calls whose functions write variables, such as a conditional of TensorFlow 2 that applies gradients.
+
+    What moves the weights of a plain graph is then found as in any other graph.
+
+    Args:
+        graph: a plain graph.
+        train_op: the names of nodes that stay, separated by commas; so do those of calls that nothing reads.
+    """
+    named = [*(train_op or "").split(","), *graph.collections.get("train_op", [])]
+    calls = [call for call in inlining.calls_of(graph, graph) if _writes(graph, call.node)]
+    before = dict.fromkeys(graph)
+    kept = {call.node.name for call in calls if call.node.name in named or not call.node.consumers()}
+    if replace_calls(graph, calls, kept):
+        graph.remove_dead(node for node in graph if node in before)
+
+
+def _writes(graph: Graph, node: Node) -> bool:
+    functions = function_library.used_by(graph, [node])
+    return any(inner.op in ops.WRITES for function in functions.values() for inner in function.node_def)
+
+
+def replace_calls(graph: Graph, calls: list[Call], named: Container[str]) -> list[Node]:
+    """Replace nodes that call functions, and the calls in what replaces them, by the nodes of the functions.
+
+    Args:
+        graph: the graph.
+        calls: the nodes.
+        named: the names of those that stay, as what hands on the values that they gave.
+
+    Returns:
+        The nodes that were replaced.
+    """
+    calls = list(calls)
+    for call in calls:
+        _dereference(graph, call)
+    held = {call.node: inlining.hold(graph, call) for call in calls if call.node.name in named}
+    replaced: list[Node] = []
+    while calls:
+        call = calls.pop(0)
+        calls[:0] = replace_call(graph, call)
+        replaced.append(call.node)
+    if replaced:
+        optionals.unwrap(graph)
+    for node, reader in held.items():
+        inlining.keep_name(graph, node, reader)
+    graph.remove_all(node for node in replaced if node not in held)
+    return replaced
+
+
+def _dereference(graph: Graph, call: Call) -> None:
+    """A call is given the value that a reference has when it is called, and not the reference."""
+    node = call.node
+    for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.input_types(graph, node), strict=True)):
+        outputs = ops.op_def(tensor.node.op).output_arg if ops.op_def(tensor.node.op) else ()
+        if tensor.port < len(outputs) and outputs[tensor.port].is_ref:
+            value = inlining.identity(graph, tensor, kind, f"{node.name}/value", call, call.starts)
+            graph.set_input(node, index, value)
+            for waiting in node.control_uses():
+                graph.add_control(waiting, value.node)
 
 
 def replace_call(graph: Graph, call: Call) -> list[Call]:

@@ -93,6 +93,7 @@ def copy(graph: Graph) -> Graph:
     """The same graph once more, for what edits it on trial; what is known of shapes and roles is not copied."""
     copied, wired = _read(to_graph_def(graph), graph.source)
     copied.adopt(wired)
+    copied.collections = dict(graph.collections)
     return copied
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import ops, roles
+from tpugraph import ops
 from tpugraph.analysis import race_order
 from tpugraph.compiler import ConvertOptions, convert, find_roles
 from tpugraph.compiler.another_batch import another_batch
@@ -147,7 +147,7 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
     for name in closed_batches(program):
         if drop_remainder(graph, graph[name]):
             notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
-    found = roles.find(graph, train_op=options.train_op, loss=options.loss)
+    found = find_roles(graph, options)
     roots = [graph[name] for name in found.roots]
     notes += race_order.sentences(race_order.settle(graph, roots, options.step_order))
     if any(graph[finding.name].op in ops.DEQUEUES for finding in found.inputs):

@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 
 from tpugraph import ops, roles
 from tpugraph.analysis import shapes
+from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, missing_file_error
 from tpugraph.ir.session_config import guarded
@@ -39,11 +40,12 @@ class PlainRun:
         refuse_to_end(graph)
         self.graph = graph
         self._chosen = {"train_op": train_op, "loss": loss}
-        self.roles = roles.find(graph, train_op=train_op, loss=loss)
-        self._loss = graph.tensor(self.roles.loss.name)
         copy = graphdef.copy(graph)
         run_as_written(copy)  # the same elements; closing the session never waits for the measuring
-        self._target = shapes.import_graph(copy)
+        self._target = shapes.import_graph(copy)  # with its functions
+        lower_functional.inline_updates(copy, train_op)
+        self.roles = roles.find(copy, train_op=train_op, loss=loss)
+        self._loss = graph.tensor(self.roles.loss.name)
         self._session: Any = None
         self._watch = StallWatch(lambda: None)
         self._reads: dict[str, Any] = {}

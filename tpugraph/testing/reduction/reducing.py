@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tpugraph import roles
 from tpugraph.analysis import shapes
+from tpugraph.compiler import find_roles
 from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
@@ -159,7 +159,7 @@ class _Reducer:
         rebind_files(graph, question.rebind)
         fix_seeds(graph)
         shapes.infer(graph)
-        found = roles.find(graph, train_op=options.train_op, loss=options.loss)
+        found = find_roles(graph, options)
         start = {} if question.checkpoint is None else checkpoint_values(found, question.checkpoint)
         recorded = RecordedValues(graph, self._batches(), start, loss=options.loss, train_op=options.train_op)
         notes = [f"values are made up, since the graph cannot run here: {recorded.made_up}"] if recorded.made_up else []
