@@ -124,6 +124,21 @@ def test_a_loop_that_is_not_whole_is_refused(damage, words: str) -> None:
         check_loops(graph)
 
 
+def test_a_node_of_a_loop_may_wait_for_one_around_it_and_not_the_other_way() -> None:
+    """As the nodes that TPUEstimator puts into the loop of a device wait for the pivot of the cluster."""
+    graph = testing.parse(COUNTED)
+    graph.add("NoOp", "pivot", outputs=[])
+    graph.add("ControlTrigger", "trigger", controls=[graph["pivot"], graph["more"]], outputs=[])
+    graph.add_control(graph["more"], graph["pivot"])
+    check_loops(graph)
+    assert frames(graph)[graph["trigger"]] == frames(graph)[graph["more"]] == "f"
+    graph.add(
+        "Identity", "late", [graph["zero"].out()], controls=[graph["more"]], attrs={"T": graph["enter"].attr("T")}
+    )
+    with pytest.raises(GraphError, match="'zero' and 'more' are in different loops"):
+        check_loops(graph)
+
+
 def test_a_loop_says_why_it_does_not_count_to_a_variable() -> None:
     graph = testing.parse(COUNTED)
     assert why_not_counted(graph["cond"]) == ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -51,6 +54,19 @@ def is_tpu_graph(graph: Graph) -> bool:
 def num_replicas(graph: Graph) -> int:
     """The number of cores that a TPU graph is for."""
     return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+
+
+def by_core(nodes: Iterable[Node]) -> list[Node]:
+    """What feeds the cores, or reads what they send, in the order of the cores: host by host, each of which counts its own from 0."""
+
+    def place(node: Node) -> tuple[int, int]:
+        task = _TASK.search(node.device)
+        return int(task[1]) if task else 0, node.attr("device_ordinal", 0)
+
+    return sorted(nodes, key=place)
+
+
+_TASK = re.compile(r"/task:(\d+)")
 
 
 def must_be_host(node: Node) -> bool:

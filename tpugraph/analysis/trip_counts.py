@@ -81,7 +81,7 @@ def bound_stacks(graph: Graph) -> int:
             most = max(most, math.prod(_bound(loop, conditions[loop]) for loop in loops))
         value = graph.add(
             "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
-            controls=stack.inputs[_SIZE[stack.op]].node.controls, outputs=[(_INT32, ())], source=stack,
+            controls=[stack.inputs[_SIZE[stack.op]].node], outputs=[(_INT32, ())], source=stack,
         )  # fmt: skip
         graph.set_input(stack, _SIZE[stack.op], value.out())
         sized += 1

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from tpugraph import analysis, ops, roles
 from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
+from tpugraph.control_flow.united_loops import loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.loops import carried, counted
+from tpugraph.ir.loops import carried, counted, frame_chain, frames_around
 from tpugraph.ir.walks import source_of
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
@@ -35,6 +34,8 @@ def add_entry_points(graph: Graph) -> None:
     """
     shapes.infer(graph)
     graph.stage = MADE_BY
+    graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)  # its nodes may be merged
+    _wait_at_entries(graph)
     limit, condition = _limit(graph)
     graph.roles = _roles(graph)
     loss = _carried_loss(graph, condition)
@@ -42,10 +43,26 @@ def add_entry_points(graph: Graph) -> None:
     _name_limit(graph, limit)
     _read_outfeed(graph, limit)
     output = _one(graph, "TPUReplicatedOutput")
-    fed = _end_of(graph, graph.of_type("InfeedEnqueueTuple"))
-    add_results(graph, train=str(output.out()), enqueue=fed.name)
+    add_results(graph, train=str(output.out()), enqueue=_feeding_loop(graph).name)
     graph.stage = None
     EntryPoints().run(graph)
+
+
+def _wait_at_entries(graph: Graph) -> None:
+    """Let what enters a loop wait for a node around the loop, in place of a node in it, as executors of graphs have it."""
+    frame_of, around = analysis.frames(graph), frames_around(graph)
+    waits = {}
+    for node in graph:
+        inside = around[frame_of[node]] if node.op in ops.ENTER else frame_of[node]
+        for control in node.controls:
+            outside = around[frame_of[control]] if control.op in ops.EXIT else frame_of[control]
+            if inside != outside:
+                waits[node, control] = next(f for f in frame_chain(around, inside) if around[f] == outside)
+    for (node, control), frame in waits.items():
+        graph.remove_control(node, control)
+        for enter in graph.of_type(*ops.ENTER):
+            if frame_of[enter] == frame and control not in enter.controls:
+                graph.add_control(enter, control)
 
 
 def _one(graph: Graph, op: str) -> Node:
@@ -54,7 +71,7 @@ def _one(graph: Graph, op: str) -> Node:
         raise RunError(
             f"the graph has {len(found)} {op}, not one",
             origin=graph.source,
-            fix="give a training graph that TPUEstimator wrote for one host",
+            fix="give a training graph as TPUEstimator writes it",
         )
     return found[0]
 
@@ -115,6 +132,7 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
         shapes_held = [attrs.encode(s) if s is not None else s for s in dequeue.attr("shapes")]
         graph.set_attr(dequeue, "dtypes", [*dequeue.attr("dtypes"), kind])
         graph.set_attr(dequeue, "shapes", [*shapes_held, (1,)])
+        graph.set_attr(dequeue, "_output_shapes", None)
         graph.set_outputs(dequeue, [*(dequeue.outputs or []), (kind, (1,))])
 
 
@@ -128,14 +146,14 @@ def _name_limit(graph: Graph, limit: Node) -> None:
 
 def _read_outfeed(graph: Graph, limit: Node) -> None:
     """Read the outfeed in a loop; host functions of the user's see what the last step of a loop sent."""
-    dequeues = sorted(graph.of_type("OutfeedDequeueTuple"), key=lambda n: n.attr("device_ordinal", 0))
+    dequeues = analysis.by_core(graph.of_type("OutfeedDequeueTuple"))
     if not dequeues:
         raise RunError("nothing reads the outfeed", origin=graph.source)
     if any(analysis.frames(graph)[node] for node in dequeues):
         raise RunError("the outfeed is read in a loop of an unknown form", node=dequeues[0])
     for node in dequeues:
         node.made_by = MADE_BY
-        graph.set_device(node, HOST_DEVICE)
+        graph.set_device(node, node.device or HOST_DEVICE)
         for waiting in node.control_uses():
             graph.remove_control(waiting, node)
     loss = HostSide(graph, dequeues).total(len(dequeues[0].outputs or []) - 1)
@@ -143,10 +161,14 @@ def _read_outfeed(graph: Graph, limit: Node) -> None:
     read_in_loop(graph, limit.out())
 
 
-def _end_of(graph: Graph, enqueues: Iterable[Node]) -> Node:
-    """The Exit of the loop around the enqueue ops."""
+def _feeding_loop(graph: Graph) -> Node:
+    """The Exit of the loop in which the infeed is written: those of several hosts become one."""
+    enqueues = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
     frame_of = analysis.frames(graph)
-    frames = {frame_of[node] for node in enqueues}
-    if len(frames) != 1 or not (frame := frames.pop()):
-        raise RunError("the infeed is not written in one loop", origin=graph.source)
-    return next(node for node in graph.of_type(*ops.EXIT) if frame_of[node] == frame)
+    loops = [loop_of_frame(graph, frame_of, frame) for frame in dict.fromkeys(frame_of[node] for node in enqueues)]
+    first = loops[0] if loops else None
+    if first is None or not all(loop is not None and unite(graph, loop, first) for loop in loops[1:]):
+        raise RunError("the infeed is not written in loops over the steps", origin=graph.source)
+    frame_of = analysis.frames(graph)
+    ends = [node for node in graph.of_type(*ops.EXIT) if frame_of[node] == first.frame]
+    return ends[0] if len(ends) == 1 else graph.add("NoOp", "tpugraph/infeed/hosts", controls=ends, outputs=[])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from tpugraph import ops
@@ -37,6 +36,14 @@ def frames_around(graph: Graph) -> dict[str, str]:
     return _Frames(graph).around
 
 
+def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
+    """A frame and those that it stands in, the graph itself last; ``around`` is what :func:`frames_around` says."""
+    chain = [frame]
+    while chain[-1]:
+        chain.append(around[chain[-1]])
+    return chain
+
+
 def check_loops(graph: Graph, *, ordered: bool = False) -> None:
     """See that all circles are loops, and that loops are whole.
 
@@ -45,8 +52,8 @@ def check_loops(graph: Graph, *, ordered: bool = False) -> None:
         ordered: whether each node is known to stand behind all that it reads and waits for: then there are no circles.
 
     Raises:
-        GraphError: a circle that is no loop, a node that reads from two loops at once, a loop without a beginning or a condition,
-            or one that is left without having been entered.
+        GraphError: a circle that is no loop, a node that reads from two loops at once or waits for a loop that it is not in,
+            a loop without a beginning or a condition, or one that is left without having been entered.
     """
     closing = graph.of_type(*ops.NEXT_ITERATION, *ops.ENTER, *ops.EXIT, *ops.LOOP_COND)
     if not closing:
@@ -116,21 +123,39 @@ class _Frames:
         return frame
 
     def _read_from(self, node: Node) -> str:
-        """The frame of what a node reads and waits for."""
+        """The frame of what a node reads, or else the innermost one of what it waits for."""
         first, found = None, ""
-        for producer in chain((producer for producer, _ in node.inputs), node.controls):
+        for producer, _ in node.inputs:
             if is_back_edge(producer, node):
                 continue
-            frame = self.of[producer]
-            if producer.op in ops.EXIT:
-                frame = self.around[frame]
+            frame = self._behind(producer)
             if not self.strict and frame:
                 return frame
             if first is not None and frame != found:
-                raise GraphError(f"'{first.name}' and '{producer.name}' are in different loops, and one node reads both",
-                                 node=node, fix=_FIX)  # fmt: skip
+                raise _in_two_loops(node, first, producer)
+            first, found = producer, frame
+        reads = first is not None
+        for producer in node.controls:
+            frame = self._behind(producer)
+            if frame in frame_chain(
+                self.around, found
+            ):  # TensorFlow lets the nodes of a TPU's loop wait for nodes around the loop
+                first = first or producer
+                continue
+            if self.strict and (reads or found not in frame_chain(self.around, frame)):
+                raise _in_two_loops(node, first or node, producer)
             first, found = producer, frame
         return found
+
+    def _behind(self, producer: Node) -> str:
+        """The frame of what reads a node."""
+        frame = self.of[producer]
+        return self.around[frame] if producer.op in ops.EXIT else frame
+
+
+def _in_two_loops(node: Node, one: Node, other: Node) -> GraphError:
+    return GraphError(f"'{one.name}' and '{other.name}' are in different loops, and one node reads both",
+                      node=node, fix=_FIX)  # fmt: skip
 
 
 def in_loop(node: Node) -> bool:

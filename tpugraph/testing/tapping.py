@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import HOST_DEVICE
+from tpugraph.analysis import HOST_DEVICE, by_core
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import SIZE_OF
@@ -37,7 +37,7 @@ class Taps:
         self._arrived: list[list[list[Array]]] = []
         self._functions = tf.Graph()  # keeps the functions alive that the taps call
         enqueue = graph.of_type("OutfeedEnqueueTuple")[0]
-        dequeues = sorted(graph.of_type("OutfeedDequeueTuple"), key=lambda node: int(node.attr("device_ordinal", 0)))
+        dequeues = by_core(graph.of_type("OutfeedDequeueTuple"))
         first = len(enqueue.inputs)
         sent = [*enqueue.inputs, *tensors]
         graph.set_inputs(enqueue, sent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
+from tpugraph.analysis import by_core
 from tpugraph.analysis.constant_values import constant_at
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.support.errors import LoadError
@@ -74,8 +75,9 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
         yield f"it claims {cores:,} cores; 1 to {MOST_CORES:,} can be", found[0]
     for op in ("InfeedEnqueueTuple", "OutfeedDequeueTuple"):
         ends = graph.of_type(op)
-        served = sorted(node.attr("device_ordinal", 0) for node in ends)
-        if ends and "tpugraph/train" in graph and served != list(range(cores)):
+        served = [node.attr("device_ordinal", 0) for node in by_core(ends)]
+        hosts = max(served.count(0), 1)  # each of which counts its cores from 0
+        if ends and "tpugraph/train" in graph and served != list(range(cores // hosts)) * hosts:
             yield f"it has {cores:,} cores, and {op} for {_some(served)}", ends[0]
 
 

@@ -6,11 +6,9 @@ part of an iteration runs in the device's iteration, and no value is copied thro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpugraph import analysis, ops
+from tpugraph.control_flow.united_loops import LoopOfSteps, loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.loops import Counted, counted
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.host_list import Hosts
@@ -32,16 +30,16 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
     frame_of = analysis.frames(graph)
     takes = _cluster_ops(graph, "InfeedDequeueTuple", copies)
     gives = _cluster_ops(graph, "OutfeedEnqueueTuple", copies)
-    puts = _by_core(graph.of_type("InfeedEnqueueTuple"))
-    gets = _by_core(graph.of_type("OutfeedDequeueTuple"))
+    puts = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
+    gets = analysis.by_core(graph.of_type("OutfeedDequeueTuple"))
     boundary = takes[:1] or gives[:1]
     if not boundary:
         return False
-    device = _find_loop(graph, frame_of, frame_of[boundary[0]])
+    device = loop_of_frame(graph, frame_of, frame_of[boundary[0]])
     fed = not queues and _unite(graph, frame_of, device, puts)
     read = not queues and _unite(graph, frame_of, device, gets)
     for core, take in enumerate(takes):
-        if core not in puts:
+        if core >= len(puts):
             raise RunError(f"nothing is enqueued for core {core}", node=take)
         if fed:
             _direct(graph, puts[core], take, device)
@@ -49,12 +47,12 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
             join_by_queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
     if gives and not read:
         gives += [again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
-    for core in gets if gives else ():
+    for core, get in enumerate(gets if gives else ()):
         source = gives[core] if len(gives) > 1 else gives[0]
         if read:
-            _direct_out(graph, source, gets[core])
+            _direct_out(graph, source, get)
         else:
-            join_by_queue(graph, f"tpugraph/outfeed/queue/{core}", [source], [gets[core]], capacity=-1)
+            join_by_queue(graph, f"tpugraph/outfeed/queue/{core}", [source], [get], capacity=-1)
     for give in gives if read else ():
         _drop_sink(graph, give, device)
     if fed and device is not None:
@@ -73,25 +71,6 @@ def _read_together(graph: Graph, frame_of: dict[Node, str], frame: str, hosts: H
     read_together(graph, [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == frame], hosts)
 
 
-@dataclass(frozen=True)
-class _WhileLoop:
-    """A loop ``while i < limit`` and its frame."""
-
-    frame: str
-    parts: Counted
-
-    @property
-    def condition(self) -> Node:
-        return self.parts.condition
-
-    def pivot(self) -> Node:
-        """The Identity that hands the counter to the body, once per iteration."""
-        found = next((node for node in self.parts.counter.inside if node.op in ops.IDENTITIES), None)
-        if found is None:
-            raise RunError("the loop has no pivot", node=self.parts.counter.merge)
-        return found
-
-
 def again(graph: Graph, give: Node) -> Node:
     """A replicated value is sent once per core all the same."""
     copy = graph.clone_subgraph([give], lambda name: f"{name}/again")[give]
@@ -107,46 +86,16 @@ def _cluster_ops(graph: Graph, op: str, copies: Copies) -> list[Node]:
     return copies.nodes(found[0]) if found and copies.varies(found[0]) else found
 
 
-def _by_core(nodes: list[Node]) -> dict[int, Node]:
-    return {node.attr("device_ordinal", 0): node for node in nodes}
-
-
-def _find_loop(graph: Graph, frame_of: dict[Node, str], frame: str) -> _WhileLoop | None:
-    if not frame:
-        return None
-    for condition in graph.of_type(*ops.LOOP_COND):
-        if frame_of.get(condition) == frame:
-            parts = counted(condition)
-            return None if parts is None else _WhileLoop(frame, parts)
-    return None
-
-
-def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, nodes: dict[int, Node]) -> bool:
+def _unite(graph: Graph, frame_of: dict[Node, str], device: LoopOfSteps | None, nodes: list[Node]) -> bool:
     """Let the loop around ``nodes`` be the device loop; returns False where they are not in a like loop."""
-    frames = {frame_of[node] for node in nodes.values()}
+    frames = {frame_of[node] for node in nodes}
     if device is None or len(frames) != 1:
         return False
-    host = _find_loop(graph, frame_of, frames.pop())
-    if host is None or host.parts.limit is not device.parts.limit:
-        return False
-    for node in graph.of_type(*ops.ENTER):
-        if node.attr("frame_name") in (host.frame, device.frame):
-            graph.set_attr(node, "frame_name", device.frame)
-            graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
-    for use in host.condition.uses():
-        graph.set_input(use.node, use.index, device.condition.out())
-    pivot, own = device.pivot(), host.pivot()
-    graph.replace_control_uses(own, [pivot])
-    graph.replace_uses(own.out(), pivot.out(), where=lambda use: not _closes(use.node, host))
-    return True
+    host = loop_of_frame(graph, frame_of, frames.pop())
+    return host is not None and unite(graph, host, device)
 
 
-def _closes(node: Node, loop: _WhileLoop) -> bool:
-    """Whether a node is the increment of the loop's own counter."""
-    return loop.parts.counter.closing in node.consumers()
-
-
-def _direct(graph: Graph, put: Node, take: Node, device: _WhileLoop | None) -> None:
+def _direct(graph: Graph, put: Node, take: Node, device: LoopOfSteps | None) -> None:
     for port, tensor in enumerate(put.inputs):
         graph.replace_uses(take.out(port), tensor)
     graph.replace_control_uses(take, [t.node for t in put.inputs[:1]])
@@ -161,7 +110,7 @@ def _direct_out(graph: Graph, give: Node, get: Node) -> None:
     graph.remove(get)
 
 
-def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: _WhileLoop) -> None:
+def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: LoopOfSteps) -> None:
     """What goes from host to host beside the device goes directly where both ends are in the one loop."""
     enters = [node for node in queue.consumers() if node.op in ops.ENTER]
     ends = {use.node.op: use.node for node in [queue, *enters] for use in node.uses() if use.node not in enters}
@@ -178,7 +127,7 @@ def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device:
     graph.remove_all([*enters, queue])
 
 
-def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:
+def _drop_sink(graph: Graph, sink: Node, device: LoopOfSteps | None) -> None:
     """Remove a node that only consumes; what it waited for still runs in each iteration."""
     waits = list(sink.controls)
     graph.replace_control_uses(sink, [*waits, *(t.node for t in sink.inputs)])

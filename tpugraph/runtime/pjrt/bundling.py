@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.analysis import by_core
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.pattern import anything, either, match, op
@@ -87,7 +88,7 @@ def _without_input(program: Program, source: str) -> Program:
 
 def _inputs(graph: Graph) -> tuple[str, ...]:
     """The tensors that core 0 is fed."""
-    puts = sorted(graph.of_type("InfeedEnqueueTuple"), key=lambda node: node.attr("device_ordinal", 0))
+    puts = by_core(graph.of_type("InfeedEnqueueTuple"))
     if not puts:
         return ()
     return tuple(map(str, puts[0].inputs))

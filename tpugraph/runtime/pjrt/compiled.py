@@ -200,9 +200,8 @@ class CompiledLoop:
             return Trained([])
         if staged.steps == loop.steps:
             self._ahead.begin(loop.following)
-        host = (
-            dict(zip(self._host_values, self._session.run(self._host_values), strict=True)) if self._host_values else {}
-        )
+        names = [name if ":" in name else f"{name}:0" for name in self._host_values]  # else it is an operation
+        host = dict(zip(self._host_values, self._session.run(names), strict=True)) if names else {}
         with self._timeline.span(DEVICE):
             sent, outputs = self.devices.run(staged.steps, (self._seed, loop.trained), staged.placed, host)
         self._stale.update(self.devices.written)

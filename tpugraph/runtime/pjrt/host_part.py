@@ -58,7 +58,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
         RunError: infeed or outfeed are not handled in a loop.
     """
     found = HostPart()
-    puts = _by_core(graph, "InfeedEnqueueTuple")
+    puts = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
     if puts:
         loop = _loop_of(graph, puts[0])
         found.staged = [
@@ -78,7 +78,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
         if takes:
             read_together(graph, takes)  # as the emulator does: positions of the input mean the same to both
         stop_at_end_of_data(graph, loop.condition)
-    gets = _by_core(graph, "OutfeedDequeueTuple")
+    gets = analysis.by_core(graph.of_type("OutfeedDequeueTuple"))
     if gets:
         loop = _loop_of(graph, gets[0])
         found.outfeed = [_read_back(graph, loop, get, iterations) for get in gets]
@@ -93,10 +93,6 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
     lower_system(graph)
     clear_places(graph)
     return found
-
-
-def _by_core(graph: Graph, op: str) -> list[Node]:
-    return sorted(graph.of_type(op), key=lambda node: node.attr("device_ordinal", 0))
 
 
 def _remove_cluster(graph: Graph) -> None:
