@@ -22,7 +22,7 @@ from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.progress import Ticker
-from tpugraph.xla import bridge, cache_folder, compile_cache, memory_layouts, stablehlo, topologies
+from tpugraph.xla import bridge, cache_folder, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -215,15 +215,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    first, known = compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    again, known_again = compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    first, known = topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    again, known_again = topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert (first, known, known_again) == (again, False, True)
-    compile_cache.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
-    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
+    topologies.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
-    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    monkeypatch.setattr(compile_cache, "_version", lambda package: "99")
-    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    monkeypatch.setattr(topologies, "_version", lambda package: "99")
+    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
     assert notes == []
 
@@ -240,14 +240,14 @@ def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.
 def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
     notes: list[str] = []
     module = Module(b"code", 8, 1, (), ())
-    compile_cache.compile_once(module, "v3:2x2", notes.append)
+    topologies.compile_once(module, "v3:2x2", notes.append)
     (entry,) = (cache_folder.folder() or Path()).glob("*.json")
     entry.write_text(damage(entry.read_text()))
-    _, known = compile_cache.compile_once(module, "v3:2x2", notes.append)
+    _, known = topologies.compile_once(module, "v3:2x2", notes.append)
     assert not known
     assert len(notes) == 1
     assert f"the cache entry '{entry}' is damaged" in notes[0]
-    assert compile_cache.compile_once(module, "v3:2x2", notes.append)[1]
+    assert topologies.compile_once(module, "v3:2x2", notes.append)[1]
     assert asked == ["v3:2x2"] * 2
 
 
@@ -280,26 +280,26 @@ def test_the_cache_refuses_what_it_did_not_write(
 ) -> None:
     words, change = FOREIGN[how]
     module, notes = Module(b"code", 8, 1, (), ()), list[str]()
-    compile_cache.compile_once(module, "v3:2x2", notes.append)
+    topologies.compile_once(module, "v3:2x2", notes.append)
     (entry,) = (cache_folder.folder() or Path()).glob("*.json")
     if how == "of another user" and os.geteuid():
         monkeypatch.setattr(os, "geteuid", lambda: 12345)  # who is not root cannot give files away
     else:
         change(entry)
-    assert not compile_cache.compile_once(module, "v3:2x2", notes.append)[1]
+    assert not topologies.compile_once(module, "v3:2x2", notes.append)[1]
     assert words in notes[0]
     assert "so it is made anew" in notes[0]
 
 
 def test_an_entry_is_no_other_one(asked: list[str]) -> None:
     one, other = Module(b"code", 8, 1, (), ()), Module(b"other", 8, 1, (), ())
-    compile_cache.compile_once(one, "v3:2x2", print)
+    topologies.compile_once(one, "v3:2x2", print)
     (first,) = (cache_folder.folder() or Path()).glob("*.json")
-    compile_cache.compile_once(other, "v3:2x2", print)
+    topologies.compile_once(other, "v3:2x2", print)
     (second,) = {*first.parent.glob("*.json")} - {first}
     second.write_bytes(first.read_bytes())
     notes: list[str] = []
-    assert not compile_cache.compile_once(other, "v3:2x2", notes.append)[1]
+    assert not topologies.compile_once(other, "v3:2x2", notes.append)[1]
     assert f"the cache entry '{second}' was not written by tpugraph for this user on this machine" in notes[0]
 
 
@@ -309,7 +309,7 @@ def test_a_folder_that_cannot_be_written_is_told(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "file" / "below"))
     notes: list[str] = []
-    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert any("cannot be written" in note for note in notes)
 
 

@@ -67,7 +67,7 @@ def test_the_gradient_of_a_bias_is_a_sum_over_all_but_the_channels(shape: tuple[
     np.testing.assert_allclose(value(graph, "result"), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_sum_over_groups_of_cores_is_left_alone() -> None:
+def test_a_sum_over_all_cores_is_a_collective_and_one_over_groups_an_all_reduce_of_xla() -> None:
     def build(groups: list[list[int]], kind: Any) -> Graph:
         graph = trace(lambda: (tf.constant([1, 2], kind, name="x"), tf.constant(groups, name="groups")))
         shapes.infer(graph)
@@ -81,5 +81,5 @@ def test_a_sum_over_groups_of_cores_is_left_alone() -> None:
         ([[0, 1, 2, 3]], tf.uint32, False),
     ):
         graph = build(groups, kind)
-        assert reduce_over_all(graph, graph["sum"], 4, {}) == taken
-        assert graph["sum"].op == ("CollectiveReduceV2" if taken else "CrossReplicaSum")
+        assert reduce_over_all(graph, 4) == 1
+        assert graph["sum"].op == ("CollectiveReduceV2" if taken else "XlaAllReduce")

@@ -12,8 +12,8 @@ from tpugraph import analysis, testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import RunError
-from tpugraph.xla import cluster_parts, dense_updates, stateless_random, step_buffers, step_function
-from tpugraph.xla.data_sized import DataSized
+from tpugraph.xla import cluster_parts, legalize, stateless_random, step_buffers, step_function
+from tpugraph.xla.bridge import DataSized
 
 IRIS = Path(__file__).parents[1] / "examples" / "iris" / "model.pb"
 
@@ -87,7 +87,7 @@ def test_a_sparse_step_becomes_a_dense_one_where_rows_of_zeros_change_nothing() 
     graph = testing.parse(SPARSE)
     count = graph["numbers"].out()
     found = cluster_parts.Cluster(graph, 1, 1, count, "", count, {})
-    assert dense_updates.make_dense(found, dict.fromkeys(("table", "slot"), ("float32", (5, 2)))) == 1
+    assert legalize.make_dense(found, dict.fromkeys(("table", "slot"), ("float32", (5, 2)))) == 1
     assert graph["step"].op == "ResourceApplyAdagrad"
     assert graph["step"].inputs[3].shape == (5, 2)
 

@@ -16,7 +16,7 @@ from tpugraph.runtime.batch_search import Try
 from tpugraph.support.errors import UsageError
 from tpugraph.support.progress import Ticker
 from tpugraph.support.tensorflow_log import stderr_held_back
-from tpugraph.xla import compile_cache, stablehlo
+from tpugraph.xla import stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, Compiled
@@ -52,7 +52,7 @@ def ask(
     text = f"compiling{what} for {module.num_replicas} replicas on {topology}"
     quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
     with Ticker(console.stream, text), stderr_held_back() if quiet else contextlib.nullcontext():
-        found = interruptible(lambda: compile_cache.compile_once(module, topology, notes.append))
+        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append))
     for note in notes:
         console.say(f"note: {note}")
     return found

@@ -1,22 +1,23 @@
-"""TensorFlow's bridge to XLA: StableHLO bytecode of a library function, or what the bridge has against it."""
+"""TensorFlow's bridge to XLA: StableHLO bytecode of a library function, or the node that the bridge refuses."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Tensor, function_library
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, Node, Tensor, function_library
 from tpugraph.support.errors import RunError
-from tpugraph.xla.data_sized import DataSized
 
 
 class Refused(RunError):
@@ -38,14 +39,7 @@ def export(
     variables: list[tuple[str, tuple[int, ...]]],
     sized: DataSized,
 ) -> bytes:
-    """The StableHLO bytecode of a library function.
-
-    Args:
-        graph: the graph with the library.
-        function: the function's name.
-        arguments: its arguments that are no variables.
-        variables: dtype and shape of each variable, which follow.
-        sized: what has a size that the data decide, for errors.
+    """The StableHLO bytecode of a library function that takes ``arguments`` and then ``variables`` (dtype and shape).
 
     Raises:
         Refused: the bridge does not take the function; the node is named.
@@ -84,7 +78,7 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def _zeros(dtype: str, shape: tuple[int, ...]) -> tf.Tensor:
-    """Zeros that take memory where they are read, which lowering does nowhere; ``tf.zeros`` would write large ones out."""
+    """Zeros whose pages are never touched, since lowering does not read them; ``tf.zeros`` writes them."""
     kind = tf.as_dtype(dtype)
     if math.prod(shape) < _LARGE or not (kind.is_floating or kind.is_integer) or kind.size not in _ALIKE:
         return tf.zeros(shape, kind)
@@ -94,11 +88,11 @@ def _zeros(dtype: str, shape: tuple[int, ...]) -> tf.Tensor:
 
 _LARGE = 2**20
 _ALIKE = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-"""A dtype of NumPy's by the bytes of an element."""
+"""NumPy's dtype by bytes of an element."""
 
 
 def _variable(value: tf.Tensor) -> tf.Tensor:
-    """The handle of a variable that lives as long as the handle; ``tf.Variable`` takes ten times as long to make."""
+    """The handle of an anonymous variable; ``tf.Variable`` takes ten times as long to make."""
     from tensorflow.python.eager import context
 
     name = context.anonymous_name()
@@ -109,10 +103,9 @@ def _variable(value: tf.Tensor) -> tf.Tensor:
 
 @contextmanager
 def _registered(graph: Graph, function: str) -> Iterator[str]:
-    """The function and all that it calls, known to the eager runtime for as long as the block lasts; gives its name.
+    """Register the function and its callees with the eager runtime for the block; yields its name there.
 
-    TensorFlow remembers the body of a function by its name even when the function is gone, so the names that it is
-    given hold a digest of all the bodies.
+    TensorFlow remembers the body of a removed function by name, so the registered names hold a digest of the bodies.
     """
     from tensorflow.python.eager import context
 
@@ -143,7 +136,7 @@ def _renamed(function: Any, calls: list[int], names: dict[str, str]) -> Any:
 
 
 def _called(library: dict[str, Any], function: str) -> dict[str, list[int]]:
-    """The function and those that it calls, directly or not; of each, which of its nodes call others."""
+    """The function and its transitive callees; for each, the indices of its nodes that call functions."""
     found: dict[str, list[int]] = {}
     stack = [function]
     while stack:
@@ -159,13 +152,12 @@ def _called(library: dict[str, Any], function: str) -> dict[str, list[int]]:
 
 @cache
 def _takes_functions(op: str) -> bool:
-    """Whether an op calls functions: its definition says so, or it has none, as a function that is called by its name."""
+    """Whether an op calls functions: by an attribute, or as a function called by its name, which has no OpDef."""
     definition = ops.op_def(op)
     return definition is None or any("func" in attribute.type for attribute in definition.attr)
 
 
 def _named_in(node: Any) -> list[Any]:
-    """The functions that the attributes of a node name."""
     values = node.attr.values()
     return [f for value in values for f in ([value.func] if value.WhichOneof("value") == "func" else value.list.func)]
 
@@ -174,15 +166,14 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
 _NOT_CONSTANT = re.compile(r"must be a compile-time constant")
 _NOT_STABLE = b"\0unknown\0"
-"""The name of the op that the bridge writes where StableHLO has none, as the strings of MLIR's bytecode hold it."""
+"""In MLIR's bytecode, the op that the bridge writes where StableHLO has none."""
 
 _NAMELESS = re.compile(r'"mhlo\.unknown"\(.* loc\((#loc\d+)\)$', re.MULTILINE)
 _LOCATION = re.compile(r'^(#loc\d+) = loc\((?:fused\[(#loc\d+)|"([^"]+)")', re.MULTILINE)
-"""A place in the text of a module: the number of another one, or the name of a node."""
 
 
 def _not_stable(text: str) -> str | None:
-    """The node of the first op of a module that StableHLO does not have."""
+    """The node of the first ``mhlo.unknown`` of a module."""
     found = _NAMELESS.search(text)
     places = {number: (inner, name) for number, inner, name in _LOCATION.findall(text)}
     number, name = found.group(1) if found else "", ""
@@ -192,7 +183,6 @@ def _not_stable(text: str) -> str | None:
 
 
 def _refused(graph: Graph, message: str) -> Refused:
-    """The bridge's complaint with the node of the user's graph that it is about."""
     lines = [line.strip() for line in message.removeprefix("Failed getting HLO text: '").splitlines() if line.strip()]
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
@@ -200,3 +190,55 @@ def _refused(graph: Graph, message: str) -> Refused:
     fix = ops.instead_of(next(iter(missing))) if missing else None
     cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
+
+
+class DataSized:
+    """Data-dependent shapes of a cluster: nodes that make an open shape from static ones, and their descendants.
+
+    Attributes:
+        fatal: the name of a node that the bridge must not see, or None: a concatenation of a static and a data-dependent size
+            ends the process, and an element-wise op that may broadcast a data-dependent dimension is miscompiled.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._followers = {
+            node.name: {follower.name for follower in graph.descendants([node], data_only=True)}
+            for node in graph
+            if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
+        }
+        joined = (n for n in graph.of_type(*ops.CONCATS) if _begins_static(n))
+        picked = {name for node in graph.of_type(*_PICKING) for name in self._followers.get(node.name, ())}
+        repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if n.name in picked and _may_repeat(n))
+        self.fatal = next((n.name for n in (*filter(self._is_behind, joined), *repeated)), None)
+
+    def _is_behind(self, node: Node) -> bool:
+        return self.behind(node.name) != node.name
+
+    def behind(self, name: str) -> str:
+        """The first node that makes the data-dependent size of a node's operands; the node itself if none is known."""
+        return next((source for source, reached in self._followers.items() if name in reached), name)
+
+
+_PICKING = ops.PLACES_OF_TRUE | ops.SLICES | ops.UNIQUE
+"""Ops that select a data-dependent number of elements."""
+
+
+def _opens(node: Node) -> bool:
+    given = (tensor.shape for tensor in node.inputs)
+    made = (shape for _, shape in node.outputs or ())
+    return not _all_static(made) and _all_static(given)
+
+
+def _begins_static(node: Node) -> bool:
+    first, *others = (node.inputs[i].shape for i in ops.record(node.op).data_operands(len(node.inputs)))
+    return shapes.is_static(first) and not _all_static(others)
+
+
+def _may_repeat(node: Node) -> bool:
+    """Whether an open dimension meets one of several elements: XLA takes both to have the same size."""
+    given = [tensor.shape[::-1] for tensor in node.inputs if tensor.shape]
+    return any(None in sizes and max(size or 1 for size in sizes) > 1 for sizes in zip_longest(*given, fillvalue=1))
+
+
+def _all_static(found: Iterable[tuple[int | None, ...] | None]) -> bool:
+    return all(shapes.is_static(shape) for shape in found)

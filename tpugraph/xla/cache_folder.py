@@ -1,8 +1,7 @@
-"""The user's cache folder, which believes only what this user's tpugraph wrote there.
+"""The user's cache folder, whose entries are signed: JSON with an HMAC-SHA-256 of name and content.
 
-Each entry carries a code that is made of its name, its content and a key (HMAC-SHA-256). The key is made at random with the
-first entry and lies in the folder, for its owner's eyes alone. An entry that another has written, moved from another name or
-brought from another machine has no such code; one that belongs to another user, or that others may write, is not even read.
+The key is random and lies in the folder, readable by its owner alone. An entry of another user or machine, or under another
+name, fails the check; a file that others own or may write is not read at all.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tpugraph.support.errors import LoadError
 from tpugraph.support.files import write_atomically
 
 FOLDER = "TPUGRAPH_CACHE"
-"""Environment variable: the folder to use instead of ``$XDG_CACHE_HOME/tpugraph``; "" is for none."""
+"""Environment variable: the folder, in place of ``$XDG_CACHE_HOME/tpugraph``; "" for none."""
 
 _KEY = "key"
 _KEY_BYTES = 32
@@ -29,7 +28,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Foreign(ValueError):
-    """An entry that this user's tpugraph did not write, as words behind its name."""
+    """Why an entry is not trusted, as words that follow its name."""
 
 
 def folder() -> Path | None:
@@ -44,8 +43,7 @@ def read(place: Path) -> Any:
     """The content of an entry; None where there is none.
 
     Raises:
-        Foreign: it was not written by this user's tpugraph, or is damaged.
-        OSError: it cannot be read.
+        Foreign, OSError: it is not to be trusted, or cannot be read.
     """
     try:
         text = _own_file(place)
@@ -81,7 +79,7 @@ def _code(key: bytes, place: Path, content: Any) -> bytes:
 
 
 def _key(parent: Path) -> bytes | None:
-    """The folder's key; None where it has none, or none that is a secret of this user."""
+    """The folder's key; None where there is none that is secret."""
     try:
         key = _own_file(parent / _KEY)
     except (OSError, Foreign):
@@ -90,7 +88,6 @@ def _key(parent: Path) -> bytes | None:
 
 
 def _new_key(parent: Path) -> bytes:
-    """Give the folder a key; another process may have done so in the meantime."""
     key, own = secrets.token_bytes(_KEY_BYTES), parent / f".{_KEY}.{os.getpid()}.tmp"
     handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -105,11 +102,7 @@ def _new_key(parent: Path) -> bytes:
 
 
 def _own_file(path: Path) -> bytes:
-    """The content of a regular file that is this user's, in a folder that no one else may write.
-
-    Raises:
-        Foreign: it is another's, or another may change it.
-    """
+    """The content of a regular file that only this user may write."""
     around = path.parent.stat()
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as file:

@@ -1,4 +1,4 @@
-"""The door to jax: modules, devices and compilers of XLA. Imports jax and libtpu when they are needed, not before."""
+"""Modules and compilers of XLA by way of jax, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from tpugraph.support.errors import RunError
 
 
 def load(name: str, extra: str) -> Any:
-    """Import a module of an optional package.
-
-    Args:
-        name: the module.
-        extra: the extra of tpugraph that brings the package.
+    """Import a module of an optional package, which the extra of that name installs.
 
     Raises:
         RunError: the package is not installed; the pip line is given.
@@ -66,7 +62,6 @@ def parse(code: bytes) -> Any:
 
 
 def _unreadable(text: str) -> RunError:
-    """A module that jax's MLIR does not take: of another version, or one that contradicts itself at a node."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = next((line for line in lines if line.startswith("error:")), lines[0] if lines else "")
     named = _PLACE.search(said)
@@ -99,12 +94,7 @@ class CompilerRefusal(RunError):
 
 
 class TooLarge(CompilerRefusal):
-    """A step that needs more memory than a core has.
-
-    Attributes:
-        needed: bytes.
-        available: bytes.
-    """
+    """A step that needs more bytes of memory than a core has."""
 
     def __init__(self, target: str, what: str, needed: int, available: int, node: str | None) -> None:
         super().__init__(

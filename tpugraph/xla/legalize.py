@@ -1,7 +1,6 @@
-"""Ops for which TensorFlow's bridge to XLA starts an MLIR pipeline each, or has no kernel, put as ops that it has plain kernels for.
+"""Rewrites of the cluster for TensorFlow's bridge: ops that it has no kernel for, or only a slow one.
 
-The pipeline takes some 11 ms of CPU time for a node, where the plain kernels take 0.3: for a graph of ten thousand nodes that
-is most of the lowering. What XLA computes stays the same.
+The slow ones start an MLIR pipeline for each node, 11 ms of CPU time where a plain kernel takes 0.3. What XLA computes is the same.
 """
 
 from __future__ import annotations
@@ -13,32 +12,63 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.constant_values import constant_at
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import source_of
+from tpugraph.rewrite.dense_steps import added_up
+from tpugraph.rewrite.dense_steps import make_dense as make_step_dense
+from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
+from tpugraph.xla.bridge import Refused
+from tpugraph.xla.cluster_parts import Cluster
 
-_INT32, _BOOL = attrs.dtype("int32"), attrs.dtype("bool")
+_INT32, _FLOAT32 = attrs.dtype("int32"), attrs.dtype("float32")
 
 
 def make_quick(graph: Graph) -> None:
-    """Replace Relu, ReluGrad, BiasAddGrad and ResourceGatherNd in a cluster; a BiasAddGrad of unknown rank stays."""
+    """Replace Relu, ReluGrad, BiasAddGrad and ResourceGatherNd by ops with plain kernels."""
     for node in graph.of_type(*_REWRITES):
         _REWRITES[node.op](graph, node)
 
 
-def reduce_over_all(graph: Graph, node: Node, cores: int, keys: dict[Tensor, list[Tensor]]) -> bool:
-    """Turn a CrossReplicaSum over all cores into a CollectiveReduceV2, which XLA has a plain kernel for.
+REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
+"""The dtypes of the bridge's all-reduce; halves are reduced as float32."""
 
-    Args:
-        graph: the graph.
-        node: the sum.
-        cores: the number of cores.
-        keys: by the groups of sums, what the op is told of them: its size, and the keys of the group and the instance, which
-            XLA has no use for, as all cores run one program. What is made for this sum is added.
+_HALVES = frozenset({"float16", "bfloat16"})
+_COLLECTIVE = frozenset({"float32", "int32"})
 
-    Returns:
-        False where the sum is over groups of cores, or of a dtype that the op does not take: it stays as it is.
+
+def reduce_over_all(graph: Graph, cores: int) -> int:
+    """Turn each CrossReplicaSum into an all-reduce; returns how many there are.
+
+    Raises:
+        Refused: XLA has no all-reduce of the dtype.
+    """
+    nodes = graph.of_type("CrossReplicaSum")
+    keys: dict[Tensor, list[Tensor]] = {}
+    for node in nodes:
+        kind = node.attr("T")
+        if cores == 1:
+            graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
+            continue
+        if kind.name not in REDUCED:
+            raise Refused(
+                f"XLA has no all-reduce of {kind}", "dtype",
+                node=node.name, origin=graph.source, fix=f"cast it to one of {', '.join(sorted(REDUCED))}",
+            )  # fmt: skip
+        total = _widened(graph, node) if kind.name in _HALVES else node
+        if not _to_collective(graph, total, cores, keys):
+            attributes = {"T": total.attr("T"), "reduce_op": "Add", "mode": "CrossReplica"}
+            graph.retype(total, "XlaAllReduce", attrs=attributes)
+    return len(nodes) if cores > 1 else 0
+
+
+def _to_collective(graph: Graph, node: Node, cores: int, keys: dict[Tensor, list[Tensor]]) -> bool:
+    """Turn a sum over all cores into a CollectiveReduceV2, which has a plain kernel; False for groups and other dtypes.
+
+    ``keys`` holds the size and the two keys of the op by the groups of the sum; XLA ignores the keys.
     """
     value, groups = node.inputs
     members = constant_at(groups)
@@ -52,17 +82,27 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, keys: dict[Tensor, lis
     return True
 
 
-_COLLECTIVE = frozenset({"float32", "int32"})
+def _widened(graph: Graph, node: Node) -> Node:
+    """Sum halves as float32 and cast the sum back; returns the sum.
+
+    The bridge adds halves up as float32 in any case, and then writes an all-reduce of two dtypes, which no compiler takes.
+    """
+    value, groups = node.inputs
+    half, output = node.attr("T"), (_FLOAT32, value.shape)
+    wide = graph.add("Cast", f"{node.name}/wide", [value], outputs=[output], source=node,
+                     attrs={"SrcT": half, "DstT": _FLOAT32, "Truncate": False, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+    total = graph.add("CrossReplicaSum", f"{node.name}/sum", [wide.out(), groups], outputs=[output], source=node,
+                      attrs={"T": _FLOAT32, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+    graph.retype(node, "Cast", inputs=[total.out()], attrs={"SrcT": _FLOAT32, "DstT": half, "Truncate": False})
+    return total
 
 
 def _relu(graph: Graph, node: Node) -> None:
-    """max(x, 0)."""
     x = node.inputs[0]
     graph.retype(node, "Maximum", inputs=[x, _zero(graph, node, x)], attrs={"T": x.dtype})
 
 
 def _relu_grad(graph: Graph, node: Node) -> None:
-    """The gradient where the features are above 0, else 0."""
     gradient, features = node.inputs
     above = _maker(graph, node).add("Greater", [features, _zero(graph, node, features)], features.shape, name="quick")
     inputs = [above, gradient, _zero(graph, node, gradient)]
@@ -70,7 +110,6 @@ def _relu_grad(graph: Graph, node: Node) -> None:
 
 
 def _bias_add_grad(graph: Graph, node: Node) -> None:
-    """The sum over all dimensions but that of the channels."""
     gradient = node.inputs[0]
     rank = None if gradient.shape is None else len(gradient.shape)
     if rank is None:
@@ -83,7 +122,6 @@ def _bias_add_grad(graph: Graph, node: Node) -> None:
 
 
 def _gather_nd(graph: Graph, node: Node) -> None:
-    """GatherNd of what the variable holds at that point."""
     handle, indices = node.inputs
     kind = node.attr("dtype")
     read = _maker(graph, node).add("ReadVariableOp", [handle], name="read", controls=node.controls, dtype=kind)
@@ -112,11 +150,42 @@ def _constant(graph: Graph, node: Node, value: Any, beside: Tensor) -> Tensor:
     )
 
 
-@cache
+@cache  # many nodes, few values, and a slow encoder
 def _encoded(kind: str, shape: tuple[int, ...], content: bytes) -> Any:
-    """The attribute of a constant: there are many nodes and few values, and TensorFlow takes its time to encode one."""
     return attrs.encode(np.frombuffer(content, tf.as_dtype(kind).as_numpy_dtype).reshape(shape))
 
 
 def _maker(graph: Graph, node: Node) -> Builder:
     return Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
+
+
+def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
+    """Replace sparse optimizer steps by dense ones, since XLA has no kernel for the sparse ones; returns how many.
+
+    Where an optimizer moves a row even for a zero gradient (Momentum, Ftrl), rows without a gradient keep their value. ``shapes``
+    has dtype and shape of each variable, by name.
+    """
+    graph, made = found.graph, 0
+
+    def shape_of(step: Node) -> tuple[int, ...]:
+        every = {shapes[_variable_of(step.inputs[i])][1] for i in ops.WRITES[step.op].variables}
+        return every.pop() if len(every) == 1 else ()
+
+    steps = [node for node in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[node.op].rows is not None]
+    for rows in list(rows_of(steps, ops.DENSE_WRITES, shape_of)):
+        if rows.unique is not None:
+            make_rows_dense(graph, rows, in_loop=True)
+            made += len(rows.steps)
+    for node in graph.of_type(*ops.DENSE_STEPS):
+        fact, shape = ops.WRITES[node.op], shapes[_variable_of(node.inputs[0])][1]
+        assert fact.rows is not None  # a sparse step
+        values, numbers = node.inputs[fact.value], node.inputs[fact.rows]
+        total = added_up(graph, node.name, values, numbers, shape, source=node, controls=[numbers.node])
+        make_step_dense(graph, node, total, numbers, shape)
+        made += 1
+    return made
+
+
+def _variable_of(handle: Tensor) -> str:
+    node = source_of(handle, ops.HANDLE_ALIASES).node
+    return node.origin or node.name

@@ -1,7 +1,7 @@
-"""Tensors of a compiled HLO module with the layout that a TPU gives them, read from the module's text.
+"""Sizes of the tensors of a compiled HLO module, read from its text.
 
-A core keeps the last dimensions of a tensor in tiles, ``f32[10,3]{1,0:T(8,128)}`` in tiles of 8 rows and 128 columns, so a
-tensor with few columns takes many times the bytes of its elements.
+A TPU lays out the last dimensions in tiles, ``f32[10,3]{1,0:T(8,128)}`` in tiles of 8 rows and 128 columns, so a tensor with
+few columns takes many times the bytes of its elements.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def largest(text: str, arguments: Sequence[str] = (), count: int = 5) -> tuple[P
 
 
 def _made(text: str) -> Iterator[tuple[str, str]]:
-    """Node and shapes of each instruction that makes something; what only moves between memories is not made."""
+    """Node and shapes of each instruction that allocates."""
     for line, shapes, op in _instructions(text):
         if op not in _NO_MEMORY | _MOVES:
             named = _OP_NAME.search(line)
@@ -71,7 +71,6 @@ def _made(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name and shape of each argument."""
     for line, shapes, op in _instructions(entry):
         number = _NUMBER.search(line) if op == "parameter" else None
         if number and int(number.group(1)) < len(arguments):
@@ -79,7 +78,7 @@ def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def all_reduce_bytes(text: str) -> int:
-    """Bytes of elements that one core gives to sums over the cores in one iteration of the loop."""
+    """Bytes that one core sends for all-reduces in one iteration of the loop."""
     entry = text.find("\nENTRY ")
     inside = text[:entry] if entry >= 0 else text
     total = 0
@@ -90,7 +89,7 @@ def all_reduce_bytes(text: str) -> int:
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
-    """Each instruction outside of fusions, whose insides take no memory: its line, its shapes and its op."""
+    """Line, shapes and op of each instruction outside of fusions, whose insides take no memory."""
     fused = False
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):

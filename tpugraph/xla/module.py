@@ -1,4 +1,4 @@
-"""What a lowered cluster is: code, and what it takes and returns. Needs neither TensorFlow nor jax."""
+"""A lowered cluster: code, arguments and results. Needs neither TensorFlow nor jax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
          "float32": 4, "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
 """Bytes of one element."""
-
 
 HELD = ("variable", "shard")
 """The kinds of values that stay on the devices from one call to the next."""
@@ -36,7 +35,6 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        """Its size on one core."""
         return int(np.prod(self.shape, dtype=np.int64)) * SIZES[self.dtype]
 
 
@@ -51,7 +49,7 @@ class Module:
         arguments: what ``main`` takes.
         results: what it returns; a variable that is not written is not returned.
         seconds: how long the lowering took, by stage.
-        facts: what was found: the number of loops, conditionals outside of them, and all-reduces.
+        facts: the number of loops, conditionals outside of them, and all-reduces.
     """
 
     code: bytes

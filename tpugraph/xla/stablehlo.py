@@ -1,8 +1,7 @@
 """Lowers the cluster of a TPU graph to StableHLO: one module for one core, with collectives over all of them.
 
-TensorFlow's own bridge makes the module from a function; it runs nothing. What the bridge has no kernel for is put
-differently first: sums over the cores become all-reduces, stateful random ops become stateless ones with a stream of each
-core, TF1 loops and conditionals become functional ones.
+TensorFlow's bridge makes the module from a function and runs nothing. Ops that it has no kernel for are rewritten first:
+CrossReplicaSum to an all-reduce, stateful random ops to stateless ones, TF1 loops and conditionals to functional ones.
 """
 
 from __future__ import annotations
@@ -10,31 +9,22 @@ from __future__ import annotations
 import time
 
 from tpugraph import ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis import CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import bound_stacks
 from tpugraph.control_flow import scopes
 from tpugraph.control_flow.functionalize_while import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.side_effects import side_effects
 from tpugraph.support.errors import ConversionError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.xla import step_function
-from tpugraph.xla.bridge import Refused, export
-from tpugraph.xla.cluster_parts import Cluster
-from tpugraph.xla.data_sized import DataSized
-from tpugraph.xla.dense_updates import make_dense
-from tpugraph.xla.legalize import make_quick, reduce_over_all
+from tpugraph.xla.bridge import DataSized, Refused, export
+from tpugraph.xla.legalize import REDUCED, make_dense, make_quick, reduce_over_all
 from tpugraph.xla.module import Module, Value
 from tpugraph.xla.stateless_random import own_streams
 
 __all__ = ["REDUCED", "Refused", "lower"]
-
-REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
-"""What XLA's all-reduce of the bridge takes; of these, halves as float32."""
-
-_HALVES = frozenset({"float16", "bfloat16"})
-_FLOAT32 = attrs.dtype("float32")
 
 
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
@@ -61,7 +51,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     replace_known_stacks(graph)
     begin_stacks(graph)
     found = step_function.cut(graph, iterations=iterations)
-    reduces = _all_reduces(found)
+    reduces = reduce_over_all(graph, found.num_replicas)
     sized = DataSized(graph)
     make_dense(found, shapes_of)
     make_quick(graph)
@@ -97,7 +87,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
 
 
 def _refuse_side_effects(graph: Graph) -> None:
-    """Refuse a step that reaches outside: TensorFlow's bridge folds constants, for which it runs ops, and files are no constants."""
+    """Refuse ops that touch files or call Python: the bridge folds constants by running ops on this machine."""
     for found in side_effects(graph, graph.with_attr(CLUSTER_ATTR)):
         raise ConversionError(f"the step {found.words} on the device: {found.op}", node=found.node, origin=graph.source,
                               fix="do that in the input function: a device reaches no host")  # fmt: skip
@@ -108,44 +98,8 @@ def _value(kind: str, name: str, tensor: Tensor) -> Value:
 
 
 def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Dtype and shape of each variable."""
-    found = {}
-    for node in graph.of_type(*ops.RESOURCE_VARIABLES):
-        found[node.name] = node.attr("dtype").name, tuple(node.attr("shape") or ())
-    return found
-
-
-def _all_reduces(found: Cluster) -> int:
-    """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
-    nodes = found.graph.of_type("CrossReplicaSum")
-    keys: dict[Tensor, list[Tensor]] = {}
-    for node in nodes:
-        kind = node.attr("T")
-        if found.num_replicas == 1:
-            found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
-            continue
-        if kind.name not in REDUCED:
-            raise Refused(
-                f"XLA has no all-reduce of {kind}", "dtype",
-                node=node.name, origin=found.graph.source, fix=f"cast it to one of {', '.join(sorted(REDUCED))}",
-            )  # fmt: skip
-        total = _widened(found.graph, node) if kind.name in _HALVES else node
-        if not reduce_over_all(found.graph, total, found.num_replicas, keys):
-            attributes = {"T": total.attr("T"), "reduce_op": "Add", "mode": "CrossReplica"}
-            found.graph.retype(total, "XlaAllReduce", attrs=attributes)
-    return len(nodes) if found.num_replicas > 1 else 0
-
-
-def _widened(graph: Graph, node: Node) -> Node:
-    """A sum of halves over the cores as one of float32, which is returned: the node becomes the Cast of it to halves.
-
-    The bridge adds halves up as float32 in any case, and then writes an all-reduce of two dtypes, which no compiler takes.
-    """
-    value, groups = node.inputs
-    half, output = node.attr("T"), (_FLOAT32, value.shape)
-    wide = graph.add("Cast", f"{node.name}/wide", [value], outputs=[output], source=node,
-                     attrs={"SrcT": half, "DstT": _FLOAT32, "Truncate": False, CLUSTER_ATTR: CLUSTER})  # fmt: skip
-    total = graph.add("CrossReplicaSum", f"{node.name}/sum", [wide.out(), groups], outputs=[output], source=node,
-                      attrs={"T": _FLOAT32, CLUSTER_ATTR: CLUSTER})  # fmt: skip
-    graph.retype(node, "Cast", inputs=[total.out()], attrs={"SrcT": _FLOAT32, "DstT": half, "Truncate": False})
-    return total
+    """Dtype and shape of each variable, by name."""
+    return {
+        node.name: (node.attr("dtype").name, tuple(node.attr("shape") or ()))
+        for node in graph.of_type(*ops.RESOURCE_VARIABLES)
+    }

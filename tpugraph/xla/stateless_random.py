@@ -1,8 +1,7 @@
-"""Random streams of a compiled cluster: stateless ops with a seed made of node, step and core.
+"""Replaces the cluster's stateful random ops, whose stream lives in a kernel, by stateless ones.
 
-A stateful random op has no meaning that a compiler could keep: its stream lives in the kernel. Here each becomes a
-stateless one. Its key is the node's own seed and the seed of the call; its counter the step and, where the values
-differ between cores, the number of the core. So a run is the same for a graph, a seed and a number of cores.
+The key is made of the node's seed and the seed of the call; the counter is the step and, for values that differ between cores,
+the core. So a run is the same for a graph, a seed and a number of cores.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 
 
 def own_streams(found: Cluster) -> Tensor:
-    """Turn the cluster's stateful random ops into stateless ones; returns the argument for the seed, int32 [2]."""
+    """Make the random ops stateless; returns the argument for the seed, int32 [2]."""
     graph = found.graph
     seed = Builder(graph, "tpugraph/argument", marks={CLUSTER_ATTR: CLUSTER}).placeholder(_INT32, (2,), name="seed")
     chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
@@ -40,7 +39,7 @@ def own_streams(found: Cluster) -> Tensor:
 
 
 class _Counters:
-    """Numbers that differ from draw to draw, as tensors in the frame where they are needed."""
+    """Keys and counters, as tensors of the frame that draws."""
 
     def __init__(self, found: Cluster, seed: Tensor) -> None:
         self.graph = found.graph
@@ -80,21 +79,15 @@ class _Counters:
             outer = self._step(around)
             if around:
                 outer = self._add("Mul", [outer, self._constant(_STRIDE, around)])
-            self._made[frame, "step"] = self._add("AddV2", [self._entered_once(outer, frame), number])
+            self._made[frame, "step"] = self._add("AddV2", [self._make.enter(outer, frame), number])
         return self._made[frame, "step"]
 
     def _number(self, frame: str) -> Tensor:
         """The counter of an inner loop."""
         for merge in self.graph.of_type(*ops.MERGE):
-            found = carried(merge)
-            if (
-                self._frame_of.get(merge) != frame
-                or merge.out().dtype != _INT32
-                or found is None
-                or not steps_of(merge.out())
-            ):
-                continue
-            return found.switches[0].out(1)
+            counts = self._frame_of.get(merge) == frame and merge.out().dtype == _INT32 and steps_of(merge.out())
+            if counts and (found := carried(merge)) is not None:
+                return found.switches[0].out(1)
         raise ConversionError("random values are drawn in a loop that counts nothing", node=f"loop '{frame}'",
                               fix="carry a counter that grows by 1 in the loop")  # fmt: skip
 
@@ -104,11 +97,8 @@ class _Counters:
             return tensor
         if (frame, name) not in self._made:
             outer = self._entered(tensor, self._around[frame], name)
-            self._made[frame, name] = self._entered_once(outer, frame)
+            self._made[frame, name] = self._make.enter(outer, frame)
         return self._made[frame, name]
-
-    def _entered_once(self, tensor: Tensor, frame: str) -> Tensor:
-        return self._make.enter(tensor, frame)
 
     def _element(self, seed: Tensor, index: int) -> Tensor:
         value, axis = self._constant(index, ""), self._constant(0, "")

@@ -1,16 +1,21 @@
-"""The TPUs that a module can be compiled for, none of which need be there: libtpu from PyPI holds their compiler."""
+"""Compiles a module for TPUs that need not be there: libtpu from PyPI holds their compiler."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import json
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from tpugraph.support.errors import RunError, UsageError
+from tpugraph.support.errors import LoadError, RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.xla import jax_client, memory_layouts
+from tpugraph.xla import cache_folder, jax_client, memory_layouts
+from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 
 GIB = 2**30
@@ -20,17 +25,11 @@ LIBRARY = "TPU_LIBRARY_PATH"
 
 @dataclass(frozen=True)
 class Chip:
-    """What one core of a TPU generation has, where a core is what runs one replica.
-
-    Attributes:
-        hbm: bytes of memory.
-        flops: peak operations per second in bfloat16.
-        bandwidth: peak bytes per second of its memory.
-    """
+    """The memory in bytes and the peaks of one core, which runs one replica."""
 
     hbm: int
-    flops: float
-    bandwidth: float
+    flops: float  # per second, in bfloat16
+    bandwidth: float  # bytes per second of HBM
 
 
 CHIPS = {
@@ -63,17 +62,15 @@ TOPOLOGIES: dict[str, int] = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a module for one core, and what it says of it.
+    """The compiler's figures for one core.
 
     Attributes:
-        topology: for which TPU.
-        cores: its cores, of which the module uses ``num_replicas``.
-        num_replicas: the replicas.
-        seconds: how long it took.
+        cores: the cores of the topology, of which the module uses ``num_replicas``.
+        seconds: how long it took to compile.
         memory: bytes by kind: ``arguments``, ``outputs``, ``aliased`` (outputs in the place of arguments),
             ``temporaries``, ``code``.
-        flops: floating point operations of one step (the loop's body counted once).
-        bytes_accessed: bytes read and written in one step, by the compiler's count.
+        flops: of one step (the loop's body counted once).
+        bytes_accessed: bytes read and written in one step.
         all_reduce_bytes: bytes that each core gives to sums over the cores in one step.
         infeed_bytes: bytes of one step's batch on one core.
         tensors: the largest tensors, as the core lays them out.
@@ -94,7 +91,6 @@ class Compiled:
 
     @property
     def chip(self) -> Chip:
-        """The peaks of one core."""
         return CHIPS[self.topology.partition(":")[0]]
 
     @property
@@ -121,18 +117,13 @@ class Compiled:
 
 
 def unknown(topology: str, known: Iterable[str]) -> UsageError:
-    """The refusal of a topology that is not known."""
     question = did_you_mean(topology, known, "")
     return UsageError(f"there is no topology '{topology}'",
                       fix=f"{question} `tpugraph compile --topologies` lists them".strip())  # fmt: skip
 
 
 def check(topology: str, num_replicas: int) -> None:
-    """Check that a topology is known and has a core for each replica.
-
-    Raises:
-        UsageError: it is not, or has fewer.
-    """
+    """Raise a UsageError where a topology is unknown or has too few cores."""
     if topology not in TOPOLOGIES:
         raise unknown(topology, TOPOLOGIES)
     cores = TOPOLOGIES[topology]
@@ -195,3 +186,65 @@ def _devices(topology: str) -> list[Any]:
                            fix=f"unset {LIBRARY}: the installed libtpu is taken") from error  # fmt: skip
         raise RunError(f"libtpu has no topology '{topology}': {said}",
                        fix="python -m pip install -U libtpu") from error  # fmt: skip
+
+
+_FORM = 5
+_FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
+
+
+def compile_once(module: Module, topology: str, note: Callable[[str], None]) -> tuple[Compiled, bool]:
+    """Compile a module as ``compile_for``, or read the answer from the cache folder; returns it and whether it was cached.
+
+    The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu and jax, and their
+    flags from the environment. ``note`` is called with what is wrong with the cache.
+    """
+    check(topology, module.num_replicas)
+    place = _place(module, topology)
+    known = None if place is None else _read(place, note)
+    if known is not None:
+        return known, True
+    compiled = compile_for(module, topology)
+    if place is not None:
+        _write(place, compiled, note)
+    return compiled, False
+
+
+def _place(module: Module, topology: str) -> Path | None:
+    parent, libtpu = cache_folder.folder(), _version("libtpu")
+    if parent is None or not libtpu:
+        return None
+    facts = [_FORM, topology, module.num_replicas, module.iterations, [asdict(v) for v in module.arguments], libtpu,
+             _version("jax"), *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
+    digest = hashlib.sha256(module.code + json.dumps(facts).encode()).hexdigest()
+    return parent / f"{digest[:32]}.json"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
+    try:
+        held = cache_folder.read(place)
+        if held is None:
+            return None
+        return Compiled(**{**held, "tensors": tuple(Placed(**tensor) for tensor in held["tensors"])})
+    except cache_folder.Foreign as error:
+        note(f"the cache entry '{place}' {error}, so it is made anew")
+    except OSError as error:
+        note(f"the cache entry '{place}' cannot be read, so it is made anew: {error.strerror}")
+    except (KeyError, TypeError) as error:  # of another version of this page
+        note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
+    return None
+
+
+def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:
+    try:
+        cache_folder.write(place, asdict(compiled))
+    except OSError as error:
+        note(f"the cache folder '{place.parent}' cannot be written: {error.strerror}")
+    except LoadError as error:
+        note(f"the answer is not kept: {error.fault}")

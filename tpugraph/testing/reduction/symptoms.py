@@ -18,7 +18,7 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
 from tpugraph.testing.reduction import differing
 from tpugraph.testing.reduction.tries import Answer, Question
-from tpugraph.xla import compile_cache, stablehlo
+from tpugraph.xla import stablehlo, topologies
 
 KINDS = "differs, refused:CODE, crashes or xla:TEXT"
 _WORDS = re.compile(r"[\w./-]+")
@@ -131,7 +131,7 @@ def _xla(model: str, question: Question) -> Answer:
     graph = graphdef.from_graph_def(program.graph_def, source=model)
     try:
         module = stablehlo.lower(batch_search.without_hints(graph))
-        compile_cache.compile_once(module, question.topology, lambda note: None)
+        topologies.compile_once(module, question.topology, lambda note: None)
     except TpuGraphError as error:
         return Answer(words in error.fault, error.fault, words, _named(error))
     return Answer(shows=False)
