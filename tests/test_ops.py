@@ -18,7 +18,7 @@ import tensorflow as tf
 from models import DATA
 from op_examples import Case, cases
 from tpugraph import ops
-from tpugraph.compiler.check_kernels import kernels
+from tpugraph.compiler.tpu_check import kernels
 from tpugraph.ir import graphdef
 from tpugraph.ops.record import Call, op, records
 

@@ -1,7 +1,7 @@
-"""Whether a graph can run on a TPU, and which nodes stop it: with TensorFlow alone, and no TPU.
+"""``tpugraph check``: whether a graph can run on a TPU, and which nodes stop it; needs TensorFlow alone.
 
-The tables say it node by node: XLA's kernels, the operands that XLA must know. Then the step is lowered by TensorFlow's own
-bridge to XLA, whose word counts: what it takes, the tables were too careful about; what it refuses, they may not know.
+TensorFlow's bridge to XLA lowers the step and decides. It names one node at a time, so the table of XLA's kernels lists all
+nodes without a kernel, also where the graph cannot be converted.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import shapes
-from tpugraph.compiler import adopt_tpu_estimator, check_constants, check_files, check_kernels, deduplicate
+from tpugraph.analysis import shapes, trip_counts
+from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.conversion import convert
 from tpugraph.compiler.options import ConvertOptions, given
-from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
+from tpugraph.ir.attrs import DType, Func
+from tpugraph.ir.file_names import file_names
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.views.history import History
 from tpugraph.xla import stablehlo
+from tpugraph.xla.stablehlo import REDUCED
 
 CAUSES = {
     "conversion": "tpugraph cannot convert the graph",
@@ -40,7 +44,7 @@ CAUSES = {
     "compiler": "XLA refuses it",
     "path": "local file",
 }
-"""What a finding can be about, in the order in which they are told."""
+"""The causes of findings, in the order in which they are printed."""
 
 NOTES = frozenset({"path"})
 """Causes that do not stop the step."""
@@ -48,7 +52,7 @@ NOTES = frozenset({"path"})
 _ENTRY_POINTS = ("tpugraph/train", "tpugraph/evaluate", "tpugraph/predict")
 
 _BEYOND_XLA = NOTES | {"device"}
-"""Causes that the bridge to XLA, which lowers for a CPU, has no say in."""
+"""Causes that the bridge, which lowers for a CPU, cannot judge."""
 
 _FIXES = {
     "constant": "make it of constants and static shapes, or compute it in Python when the graph is built",
@@ -90,7 +94,7 @@ class Report:
         source: the file of the graph.
         compiles: whether the step can run on a TPU.
         converted: whether tpugraph could make a TPU graph of it.
-        lowered: whether XLA was asked; not for graphs that evaluate or predict, of which the tables alone speak.
+        lowered: whether the bridge was asked: where the graph could be converted.
         device_nodes: the number of nodes that would run on the device; 0 where the conversion did not get so far.
         findings: what was found, in the order of the causes.
         seconds: how long it took, by stage.
@@ -125,8 +129,7 @@ class Report:
         """The answer in one line."""
         count = f"{counted(self.device_nodes, 'node')} on the device"
         if self.compiles:
-            how = "" if self.lowered else ", by the tables; XLA is asked of training graphs only"
-            return f"can run on a TPU: {count}, nothing against any of them{how}"
+            return f"can run on a TPU: {count}, nothing against any of them"
         stopping = len({finding.node for finding in self.stopping if finding.node})
         if not stopping:
             return f"cannot run on a TPU: {CAUSES[self.stopping[0].cause]}"
@@ -173,12 +176,12 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, histo
         history.finish(graph)
     converted = time.perf_counter()
     device, nodes = _device(graph), {node.name: node for node in graph}
-    findings = list(_by_tables(graph, device, nodes))
-    findings += [_finding(nodes, "path", "", f"the input reads '{name}'") for name in check_files.local_files(graph)]
+    findings = list(_without_kernels(graph, device, nodes))
+    findings += [_finding(nodes, "path", "", f"the input reads '{name}'") for name in local_files(graph)]
     looked = time.perf_counter()
-    lowers = refusal is None and "tpugraph/train" in graph
+    lowers = refusal is None
     complaint = _lower(graph, nodes) if lowers else refusal
-    if lowers and complaint is None:  # the tables were too careful
+    if lowers and complaint is None:  # the table was too careful
         findings = [finding for finding in findings if finding.cause in _BEYOND_XLA]
     if complaint is not None and not any(finding.node == complaint.node for finding in findings):
         findings.append(complaint)
@@ -215,14 +218,18 @@ def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> 
 
 def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
     """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
-    op_of = {name: node.op for name, node in nodes.items()}  # the lowering turns ops into others
+    before = {name: (node.op, tuple(t.node.name for t in node.inputs)) for name, node in nodes.items()}
     try:
-        deduplicate.merge_alike(graph)
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or ""
-        cause = "loop" if error.cause == "compiler" and op_of.get(name) in ops.LISTS else error.cause
-        return _finding(nodes, cause, name, error.fault, error.fix, op=op_of.get(name, ""))
+        op = before[name][0] if name in before else ""
+        cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause
+        fault = error.fault
+        if error.operand is not None and name in before and (source := _source(before, name, error.operand)):
+            fault = (f"the operand '{_operand(nodes[name], op, error.operand)}' of {op} must be known when the step is "
+                     f"compiled, and it depends on {source}")  # fmt: skip
+        return _finding(nodes, cause, name, fault, error.fix, op=op)
     except TpuGraphError as error:
         return _of_error(nodes, error, "compiler")
     return None
@@ -245,7 +252,54 @@ def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -
     return _finding(nodes, cause, name, fault, error.fix, op=op)
 
 
-# --------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------- operands that XLA must know
+
+
+def _operand(node: Node, op: str, index: int) -> str:
+    """The name of an operand in the op's definition; those of a list share one."""
+    arguments = ops.op_def(op).input_arg
+    names = [arg.name for arg in arguments for _ in range(node.attr(arg.number_attr, 1) if arg.number_attr else 1)]
+    return str(names[index])
+
+
+def _source(before: _Flow, name: str, operand: int) -> str | None:
+    """The nearest variable, input, random op or loop that an operand depends on, in words."""
+    seen: set[str] = set()
+    front = [before[name][1][operand]]
+    while front:
+        following: list[str] = []
+        for at in front:
+            op, inputs = before[at]
+            if at in seen or op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.TAKES_OUT:
+                continue
+            seen.add(at)
+            if op in _READS:
+                return f"the variable '{_variable(before, at)}'"
+            if op in ops.RANDOM | ops.INPUTS | ops.INFEEDS:
+                return f"the {'random op' if op in ops.RANDOM else 'input'} '{at}'"
+            if op in ops.MERGE:
+                loop = any(before[producer][0] in ops.NEXT_ITERATION for producer in inputs)
+                return f"{'what the loop carries in' if loop else 'the branch taken at'} '{at}'"
+            following.extend(inputs)
+        front = following
+    return None
+
+
+def _variable(before: _Flow, name: str) -> str:
+    while before[name][0] in _READS - ops.VARIABLES | ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS:
+        name = before[name][1][0]
+    return name
+
+
+_Flow = Mapping[str, tuple[str, tuple[str, ...]]]
+"""Op and producers of each node before the lowering, which uses the graph up."""
+
+_READS = ops.READS | ops.GATHERS | ops.VARIABLES
+_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | ops.VARIABLE_SHAPES
+"""Ops whose value XLA knows whatever their operand's is: its shapes are static."""
+
+
+# --------------------------------------------------------------------------- kernels
 
 
 def _device(graph: Graph) -> list[Node]:
@@ -258,16 +312,138 @@ def _device(graph: Graph) -> list[Node]:
     return [node for node in step if node in reached and node.op not in ops.SUMMARIES | ops.SAVES | ops.ASSERTS]
 
 
-def _by_tables(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
-    """What XLA lacks or cannot know, as far as tables say it."""
-    missing = list(check_kernels.missing(graph, device))
+def _without_kernels(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
+    """Nodes of the device, and of the functions that they call, that XLA has no kernel for."""
+    missing = list(_missing(graph, device))
     without = {found.node for found in missing}
     for found in missing:
         forward = _gradient_of(nodes, found.node.split("/"))
         fix = f"goes when '{forward}' is replaced" if forward in without else found.fix
         yield _finding(nodes, found.cause, found.node, found.fault, fix, op=found.op)
-    for loose in check_constants.unknown(graph, device):
-        yield _finding(nodes, "constant", loose.node.name, loose.fault, op=loose.node.op)
+
+
+_LOWERED = (
+    ops.CONTROL_FLOW
+    | ops.TPU_SYSTEM
+    | ops.VARIABLES
+    | ops.GROUPS
+    | ops.CONSTANTS
+    | ops.STATELESS.keys()
+    | ops.DENSE_STEPS.keys()
+    | ops.READS_OF_PLACES
+) - ops.REPLACEMENTS.keys()
+"""Ops that the lowering replaces before XLA sees them."""
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """A node without a kernel: the fields of a :class:`Diagnostic`; ``caller/inner`` names a node of a library function."""
+
+    node: str
+    op: str
+    cause: str
+    fault: str
+    fix: str | None
+
+
+@cache
+def kernels() -> Mapping[str, tuple[Mapping[str, frozenset[Any]], ...]]:
+    """The op types with XLA kernels; for each kernel, the values that it takes of the attributes it restricts."""
+    from tensorflow.python.framework import kernels as registry
+    from tensorflow.python.util import pywrap_xla_ops
+
+    pywrap_xla_ops.get_cpu_kernel_names()  # registers them
+    found: dict[str, list[dict[str, frozenset[Any]]]] = {}
+    for kernel in registry.get_all_registered_kernels().kernel:
+        if kernel.device_type == "XLA_CPU_JIT":
+            taken = {c.name: frozenset(attrs.decode(c.allowed_values) or ()) for c in kernel.constraint}
+            found.setdefault(kernel.op, []).append(taken)
+    return {op: tuple(taken) for op, taken in found.items()}
+
+
+def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[_Missing]:
+    library = function_library.functions_named(graph)
+    for node in device:
+        if node.op in ops.ALL_REDUCES and node.attr("T").name not in REDUCED:
+            yield _Missing(node.name, node.op, "dtype", f"XLA has no all-reduce of {node.attr('T')}",
+                          f"train the variable in one of {', '.join(sorted(REDUCED))}")  # fmt: skip
+        if node.op not in _LOWERED:
+            yield from _of(node.name, ops.TO_RESOURCE.get(node.op, node.op), _decoded(node.raw_attrs), library, ())
+
+
+def _decoded(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: attrs.decode(value) for name, value in raw.items() if name[0] != "_"}
+
+
+def _of(
+    name: str, op: str, decoded: dict[str, Any], library: Mapping[str, Any], inside: tuple[str, ...]
+) -> Iterator[_Missing]:
+    called = [value.name for value in decoded.values() if isinstance(value, Func)]
+    called += [f.name for value in decoded.values() if isinstance(value, list) for f in value if isinstance(f, Func)]
+    for function in [*called, op]:
+        if function in library and function not in inside:
+            yield from _in_function(name, library[function], library, (*inside, function))
+    found = None if op in library else _judge(name, op, decoded)
+    if found is not None:
+        yield found
+
+
+def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: tuple[str, ...]) -> Iterator[_Missing]:
+    for node in function.node_def:
+        if node.op not in _LOWERED:
+            yield from _of(f"{name}/{node.name}", node.op, _decoded(node.attr), library, inside)
+
+
+def _judge(name: str, op: str, decoded: Mapping[str, Any]) -> _Missing | None:
+    kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
+    if op in ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
+        return _Missing(name, op, "loop", *trip_counts.NESTED)
+    if op not in kernels():
+        return _without_kernel(name, op, _works_on_text(op, kinds.values()))
+    lacks = ops.TPU_LACKS.get(op, frozenset())
+    lacked = next((kind for kind in kinds.values() if kind.name in lacks), None)
+    if lacked is not None:
+        return _Missing(name, op, "device", f"a TPU has no {op} of {lacked}", "cast to a dtype of half the size")
+    attribute, value, instead = ops.XLA_REFUSES.get(op, ("", None, ""))
+    if attribute and decoded.get(attribute) == value:
+        return _Missing(name, op, "attribute", f"XLA does not take {op} with {attribute}={value}", instead)
+    refused = [_refused(taken, decoded) for taken in kernels()[op]]
+    if None in refused:
+        return None
+    key, values = next(found for found in refused if found is not None)
+    listed = ", ".join(sorted(map(str, values)))
+    cause = "dtype" if key in kinds else "attribute"
+    fix = f"cast to one of {listed}" if key in kinds else f"set it to one of {listed}"
+    return _Missing(name, op, cause, f"XLA's kernel for {op} does not take {key}={decoded[key]}", fix)
+
+
+def _works_on_text(op: str, kinds: Iterable[DType]) -> bool:
+    definition = ops.op_def(op)
+    arguments = () if definition is None else (*definition.input_arg, *definition.output_arg)
+    fixed = {attrs.dtype(argument.type) for argument in arguments if argument.type}
+    return any(kind.name == "string" for kind in (*kinds, *fixed))
+
+
+def _without_kernel(name: str, op: str, text: bool) -> _Missing:
+    if ops.is_host_only(op):
+        return _Missing(name, op, "host", f"{op} runs on a host only", "compute it in the input function")
+    if text:
+        return _Missing(name, op, "text", f"{op} works on text, which no TPU does",
+                       "turn text into numbers in the input function")  # fmt: skip
+    return _Missing(name, op, "kernel", f"XLA has no kernel for {op}", ops.instead_of(op))
+
+
+def _refused(taken: Mapping[str, frozenset[Any]], decoded: Mapping[str, Any]) -> tuple[str, frozenset[Any]] | None:
+    """The first attribute with a value that a kernel does not take, and the values that it takes."""
+    for key, values in taken.items():
+        value = decoded.get(key)
+        given = value if isinstance(value, list) else [] if value is None else [value]
+        if any(item not in values for item in given):
+            return key, values
+    return None
+
+
+# --------------------------------------------------------------------------- findings
 
 
 def _finding(
@@ -297,3 +473,41 @@ def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
             if "/".join(path[start:]) in nodes:
                 return "/".join(path[start:])
     return None
+
+
+# --------------------------------------------------------------------------- local files
+
+
+def local_files(graph: Graph) -> list[str]:
+    """Names of local files that the input of a graph reads.
+
+    A name is a string constant that looks like one and goes into a dataset, a queue or an op that opens files, or that
+    stands in a function that opens files.
+    """
+    given = {text for text in _strings(graph) if "://" not in text}
+    return sorted(given & file_names(graph)) if given else []
+
+
+def _strings(graph: Graph) -> Iterator[str]:
+    for node in graph.of_type("Const"):
+        if node.attr("dtype").name == "string" and _reaches_input(graph, node.name):
+            yield from (value.decode("utf-8", "replace") for value in node.attr("value").ravel().tolist())
+    for function in function_library.functions_named(graph).values():
+        if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
+            strings = [
+                v
+                for node in function.node_def
+                if node.op in ops.CONSTANTS
+                for v in node.attr["value"].tensor.string_val
+            ]
+            yield from (value.decode("utf-8", "replace") for value in strings)
+
+
+def _reaches_input(graph: Graph, name: str) -> bool:
+    """Whether a constant goes, as it is or reshaped, into what makes the input."""
+    into = {use.node for use in graph[name].uses()}
+    for _ in range(3):  # what names a list of files: expand, shuffle, slice
+        if any(ops.is_dataset(node.op) or node.op in ops.FILE_OPERANDS or node.op in ops.ENQUEUES for node in into):
+            return True
+        into = {use.node for node in into for use in node.uses()}
+    return False

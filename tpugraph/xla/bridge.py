@@ -25,11 +25,13 @@ class Refused(RunError):
 
     Attributes:
         cause: ``kernel``, ``constant``, ``shape``, ``dtype`` or ``compiler``: what its complaint is about.
+        operand: of cause ``constant``, the number of the node's operand that is not known when the step is compiled.
     """
 
-    def __init__(self, fault: str, cause: str, **where: Any) -> None:
+    def __init__(self, fault: str, cause: str, *, operand: int | None = None, **where: Any) -> None:
         super().__init__(fault, **where)
         self.cause = cause
+        self.operand = operand
 
 
 def export(
@@ -164,7 +166,7 @@ def _named_in(node: Any) -> list[Any]:
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
-_NOT_CONSTANT = re.compile(r"must be a compile-time constant")
+_NOT_CONSTANT = re.compile(r"Input (\d+) to node `([^`]+)` with op \w+ must be a compile-time constant")
 _NOT_STABLE = b"\0unknown\0"
 """In MLIR's bytecode, the op that the bridge writes where StableHLO has none."""
 
@@ -188,7 +190,9 @@ def _refused(graph: Graph, message: str) -> Refused:
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in function_library.functions_named(graph)]
     fix = ops.instead_of(next(iter(missing))) if missing else None
-    cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
+    if unknown := _NOT_CONSTANT.search(message):
+        return Refused(fault, "constant", operand=int(unknown[1]), node=unknown[2], origin=graph.source, fix=fix)
+    cause = "kernel" if missing else "compiler"
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
 
 
