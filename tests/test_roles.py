@@ -240,6 +240,19 @@ def test_a_gradient_that_nothing_reads_is_no_loss() -> None:
     assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]
 
 
+def test_a_number_that_orders_what_an_array_is_asked_is_no_loss() -> None:
+    """The gradient of a loop over an array pushes such numbers, and nothing reads what a push gives."""
+
+    def build() -> None:
+        features, targets, weights = linear(4)
+        errors = tf.map_fn(tf.square, (features @ weights - targets)[:, 0])
+        SGD(0.1).minimize(tf.reduce_sum(tf.reshape(errors, [4]), name="errors"))
+
+    found = roles.find(graph_of(build))
+    assert found.loss.name == "errors"
+    assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]
+
+
 def test_a_generator_s_loss_is_made_of_noise_alone() -> None:
     with tf.Graph().as_default() as plain:
         real = tf1.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(tf.ones([4, 2])).repeat()).get_next()

@@ -86,6 +86,9 @@ def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]
 
 
 _LOOKS_ON = ops.SUMMARIES | ops.IDENTITIES
+_HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
+_FLOWS = ops.CONTENTS.keys() | ops.CONTAINERS | ops.CONTAINER_GRADIENTS
+"""Ops of containers: a number that they give, as an array's flow, only puts them into order."""
 
 
 def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node]) -> list[Finding]:
@@ -116,7 +119,7 @@ def _unread_scalar(node: Node) -> bool:
     if not node.outputs or len(node.outputs) != 1 or any(reader.op not in _LOOKS_ON for reader, _ in node.uses()):
         return False
     kind, shape = node.outputs[0]
-    return kind.floating and shape == ()
+    return kind.floating and shape == () and source_of(node.out(), _HANDED_ON).node.op not in _FLOWS
 
 
 def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
