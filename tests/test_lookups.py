@@ -77,3 +77,17 @@ def test_cores_train_the_tables_as_the_whole_batch_does(case: str) -> None:
         finish(tf.reduce_mean(tf.square(outputs - targets)), tf1.train.AdagradOptimizer(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+def test_texts_are_split_into_words_that_are_looked_up() -> None:
+    """How many texts are split is known, how many words there are not."""
+
+    def build(rows: int) -> None:
+        words, numbers, _, targets = next_batch(rows)
+        split = tf1.string_split(tf1.string_join([words, tf.strings.as_string(numbers[:, 0])], " "))
+        ids = tf.SparseTensor(split.indices, tf.strings.to_hash_bucket_fast(split.values, IDS), split.dense_shape)
+        found = tf1.nn.safe_embedding_lookup_sparse(table("words", 1), ids, combiner="sqrtn")
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets))
+        finish(loss, tf1.train.AdagradOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE, max_ids=2)

@@ -125,7 +125,7 @@ _MOST_DIMENSIONS = 8
 
 
 def _parsed(tensor: Tensor) -> Answer:
-    """The dense shape of what is parsed: as many rows as there are records."""
+    """The dense shape of what is parsed or split: as many rows as there are records or texts."""
     yield from ()
     return [(tensor.node.inputs[0].shape or (None,))[0], None] if tensor.shape == (2,) else None
 
@@ -152,7 +152,7 @@ _VECTORS: dict[str, Rule] = {
     "Shape": _shape_vector,
     **dict.fromkeys(ops.SPARSE_RESHAPES, _completed),
     "DeserializeSparse": _deserialized,
-    **dict.fromkeys(("ParseExample", "ParseExampleV2"), _parsed),
+    **dict.fromkeys(("ParseExample", "ParseExampleV2", "StringSplit", "StringSplitV2"), _parsed),
     "SparseCross": crossed,
     **dict.fromkeys(ops.PACKS, _packed),
     **dict.fromkeys(ops.PLAIN_SLICES, _sliced),
