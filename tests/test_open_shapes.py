@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,28 @@ def test_faults_in_words(tmp_path: Path, text: str, fault: str) -> None:
     model = _save(tmp_path, one_shot=False)
     with pytest.raises(UsageError, match=fault):
         tpugraph.convert(str(model), num_replicas=4, set_shape=(text,))
+
+
+def test_a_refusal_names_the_tensor_to_tell_the_shape_of(tmp_path: Path) -> None:
+    """It is not the list of words, of which no batch has as many as another, but the table that they are padded to."""
+    texts = np.array([b"red green", b"deep blue sea", b"", b"red"] * 16)
+
+    def lengths(dataset: tf.data.Dataset) -> tf.Tensor:
+        words = tf.sparse.to_dense(tf1.string_split(tf1.data.make_initializable_iterator(dataset).get_next()), "")
+        padded = tf.pad(words[:, :4], [[0, 0], [0, 4 - tf.minimum(tf.shape(words)[1], 4)]], name="padded")
+        return tf.cast(tf.strings.length(tf.ensure_shape(padded, [None, 4])), tf.float32)
+
+    with tf.Graph().as_default():
+        dataset = tf1.data.Dataset.from_tensor_slices(texts).repeat().batch(16, drop_remainder=True)
+        loss = tf.reduce_mean(tf.square(lengths(dataset) @ tf1.get_variable("w", initializer=np.ones((4, 1), "f")) - 1))
+        tf1.train.GradientDescentOptimizer(0.01).minimize(loss, tf1.train.get_or_create_global_step(), name="train")
+        tf1.train.export_meta_graph(str(tmp_path / "m.meta"))
+        options = {"loss": loss.name, "train_op": "train"}
+    with pytest.raises(TpuGraphError, match=r"--set_shape=(EnsureShape|padded):SIZE,4") as refusal:
+        _losses(tmp_path / "m.meta", 4, **options)
+    (told,) = re.findall(r"--set_shape=(\w+):SIZE,4", str(refusal.value))
+    set_shape = (f"{told}:16,4",)
+    assert_close(*(_losses(tmp_path / "m.meta", cores, set_shape=set_shape, **options) for cores in (4, 1)), 1e-6)
 
 
 def test_one_shot_iterators_train_as_others(tmp_path: Path) -> None:

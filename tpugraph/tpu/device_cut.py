@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from tpugraph import analysis, ops
@@ -201,8 +202,9 @@ class Step:
                 f"opened by '{opened.node}'",
                 node=tensor.node,
                 origin=self.graph.source,
-                fix=f"--set_shape={_told(opened)}, or batch with drop_remainder=True and give the dimension a fixed size "
-                "in the program (padded_batch, set_shape)",
+                fix=f"--set_shape={_told(opened)} where it is the same for each batch, or batch with drop_remainder=True and "
+                "give the dimension a fixed size in the program (padded_batch, set_shape); lists of any length are looked up "
+                "with tf.nn.safe_embedding_lookup_sparse",
             )
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
@@ -244,10 +246,14 @@ class Step:
 
 
 def _opener(tensor: Tensor) -> Tensor:
-    """The tensor furthest up that has an open dimension."""
-    while open_inputs := [t for t in tensor.node.inputs if t.dtype.size is not None and not shapes.is_static(t.shape)]:
-        tensor = open_inputs[0]
+    """The tensor furthest up that has an open dimension, as long as those above leave no more open."""
+    while above := [t for t in tensor.node.inputs if t.shape is not None and 0 < t.shape.count(None) <= _open(tensor)]:
+        tensor = above[0]
     return tensor
+
+
+def _open(tensor: Tensor) -> int:
+    return sys.maxsize if tensor.shape is None else tensor.shape.count(None)  # an open rank is more than any dimension
 
 
 def _told(tensor: Tensor) -> str:
