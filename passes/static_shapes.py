@@ -13,9 +13,11 @@ from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
+from tpugraph.rebatch.refusing import TRACE
 from tpugraph.rewrite.settled_checks import remove_settled
 from tpugraph.rewrite.shape_folding import fold
 from tpugraph.rewrite.unread import ends_of, remove_unread
+from tpugraph.support.errors import GraphError
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -29,7 +31,12 @@ class StaticShapes(Pass):
 
     def run(self, graph: Graph) -> None:
         closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
-        shapes.infer(graph)
+        try:
+            shapes.infer(graph)
+        except GraphError as error:
+            if not closed:
+                raise
+            raise GraphError(error.fault, node=error.node, origin=graph.source, fix=f"{TRACE} ({closed[0]})") from error
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
         ends = ends_of(graph)
