@@ -97,11 +97,13 @@ def _squares(made: Any, targets: Any) -> Any:
     return tf.reduce_mean(tf.square(made - targets))
 
 
-def _assert_rebatched(build: Callable[[int], Callable[[], Any]], before: int, rows: int, **names: Any) -> Rebatched:
+def _assert_rebatched(
+    build: Callable[[int], Callable[[], Any]], before: int, rows: int, *, functional: bool = False, **names: Any
+) -> Rebatched:
     """The graph of ``before`` rows that is given another number trains as the one that is traced with it."""
-    graph = trace(build(before))
+    graph = trace(build(before), functional=functional, resource=functional)
     said = _rebatched(graph, rows, **names)
-    plain = testing.run_plain(trace(build(rows)), steps=3)
+    plain = testing.run_plain(trace(build(rows), functional=functional, resource=functional), steps=3)
     testing.assert_same_training(testing.run_plain(graph, steps=3), plain, relative=1e-5, absolute=1e-6)
     return said
 
@@ -161,6 +163,14 @@ def test_a_number_that_python_made_of_the_rows_stays_and_is_listed() -> None:
     assert f"{name}" in _rebatched(trace(rated(8)), 24, batch_constants=[name]).constants
 
 
+@pytest.mark.parametrize("made", [lambda b: b, lambda b: b - 1, lambda b: b * (b - 1), lambda b: 1 / (b - 1), np.log])
+def test_a_number_that_is_named_is_made_of_the_rows_anew(made: Callable[[int], float]) -> None:
+    def loss(rows: int) -> Callable[[Any, Any], Any]:
+        return lambda x, y: _squares(x, y) * tf.constant(made(rows), tf.float32, name="made")
+
+    _assert_rebatched(lambda b: _linear(b, loss(b), rate=0.001), 8, 12, batch_constants=["made"])
+
+
 # --------------------------------------------------------------------------- refusals
 
 
@@ -206,6 +216,65 @@ def test_groups_follow_as_the_user_says() -> None:
     said = _assert_rebatched(grouped, 8, 24, batch_constants=["groups:0"])
     assert "groups" in said.constants
     assert next(iter(said.regrouped.values())) == "rows regrouped: [2, 4] becomes [6, 4]"
+
+
+def test_halves_follow_as_the_user_says() -> None:
+    """The gradients of the slices have bounds of their own."""
+
+    def halved(rows: int) -> Callable[[], Any]:
+        def loss(made: Any, targets: Any) -> Any:
+            half = tf.constant([rows // 2], name="half")
+            first = tf1.strided_slice(made, [0], half, name="first")
+            return tf.reduce_mean(tf.square(first - 0.5 * tf1.strided_slice(made, half, [0], end_mask=1)))
+
+        return _linear(rows, loss)
+
+    testing.assert_raises_block(
+        _rebatched, trace(halved(8)), 24, words=["'half' [4]", "--batch_constants=half"], max_length=1200
+    )
+    _assert_rebatched(halved, 8, 24, batch_constants=["half"])
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_loops_over_rows_follow_with_their_lists_and_gradients(functional: bool) -> None:
+    def mapped(rows: int) -> Callable[[], Any]:
+        def loss(made: Any, targets: Any) -> Any:
+            errors = tf.map_fn(lambda row: tf.square(row[0] - row[1]), (made, targets), fn_output_signature=tf.float32)
+            return tf.reduce_sum(tf.reshape(errors, [-1]), 0) / tf.cast(rows, tf.float32)
+
+        return _linear(rows, loss)
+
+    _assert_rebatched(mapped, 8, 24, functional=functional)
+
+
+def test_a_shape_that_is_ensured_follows() -> None:
+    def loss(made: Any, targets: Any) -> Any:
+        return _squares(tf.ensure_shape(made, made.shape), tf.ensure_shape(targets, [None]))
+
+    _assert_rebatched(lambda b: _linear(b, loss), 8, 24)
+
+
+def test_what_a_sampler_makes_of_the_rows_follows() -> None:
+    def sampled(rows: int) -> Callable[[], Any]:
+        def loss(made: Any, targets: Any) -> Any:
+            kinds = tf.cast(tf.abs(targets) * 3, tf.int64)[:, None]
+            drawn = tf.random.log_uniform_candidate_sampler(kinds, 1, 5, True, 40, seed=3)
+            return _squares(made * drawn.true_expected_count[:, 0], targets)
+
+        return _linear(rows, loss)
+
+    _assert_rebatched(sampled, 8, 24)
+
+
+def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -> None:
+    def opened(rows: int) -> Callable[[], Any]:
+        def loss(made: Any, targets: Any) -> Any:
+            return tf.reduce_sum(tf.square(made - targets)) / tf.constant(rows, tf.float32, name="counted")
+
+        return _linear(rows, loss, make=lambda arrays, rows: batches(arrays, rows, drop_remainder=False))
+
+    assert "counted (8)" in _rebatched(trace(opened(8)), 24).left
+    _assert_rebatched(opened, 8, 24, batch_constants=["counted"])
 
 
 def test_one_row_is_refused_and_an_open_batch_is_not() -> None:

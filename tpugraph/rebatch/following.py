@@ -27,7 +27,7 @@ PROBE = 7
 """Shape functions are asked with a batch this many times as large."""
 _PASSED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
 _ASKED_NOTHING = (
-    _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.RANDOM
+    _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.DRAWS
 )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tpugraph import analysis, ops
+from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, made_of_values
-from tpugraph.analysis.placements import SUM, Entries, Held, Shard
+from tpugraph.analysis.placements import SUM, Entries, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import Following
+from tpugraph.rebatch.loops_over_rows import loop_limits
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 
@@ -232,62 +233,6 @@ def reshapes_back(f: Following) -> None:
         if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
             for axis in axes:
                 f.force(node.out(), axis)
-
-
-def loop_limits(f: Following) -> None:
-    """A loop that takes rows one by one and ends at their number makes an iteration for each, and so many elements of lists."""
-    frames, taken = analysis.frames(f.graph), set()
-    for node in f.gathers():
-        if node.op in _UNSTACKS:
-            f.lists[_key(f, node, out=node.op in ops.LIST_CONTENTS)] = None
-        elif node in frames and node.op in ops.SLICES | ops.LOOKUPS:
-            taken.add(frames[node])
-    entered = {node: [use.node.attr("frame_name") for use in node.uses() if use.node.op in ops.ENTER] for node in f.order
-               if node.op in ops.CONTAINERS or node.op in _UNSTACKS}  # fmt: skip
-    taken |= {name for node, names in entered.items() if node.name in f.lists for name in names}
-    for node in f.order:
-        if node.op in ops.LOOP_COND and frames.get(node) in taken:
-            for limit in _limits(node):
-                if limit not in f.changes and constant(limit).size == 1 and constant(limit).item() == f.rows:
-                    f.change(limit, "the limit of a loop that takes rows one by one")
-        length = ops.CONTENTS[node.op].length if node.op in ops.CONTAINERS else None
-        within = node.name in f.lists or taken.intersection(entered.get(node, ()))
-        if length is not None and within and factors.integers(node.inputs[length]) == [f.rows]:
-            f.lists[node.name] = None
-            f.follow_size(node.inputs[length], 0, "the length of a list with an element for each row")
-        if node.op in _INDEXED and _key(f, node) in f.lists:
-            f.lift(node.inputs[1], 0, "the places of a list with an element for each row")
-        if node.op in _STACKS and _key(f, node) in f.lists:
-            f.force(node.out(), 0)
-
-
-_AT_ONCE = {op: held for op, held in ops.CONTENTS.items() if held.stacked}
-_UNSTACKS = frozenset(op for op, held in _AT_ONCE.items() if held.puts is not None)
-_STACKS = frozenset(op for op, held in _AT_ONCE.items() if held.takes is not None)
-_INDEXED = frozenset(op for op, held in _AT_ONCE.items() if not held.value)
-
-
-def _key(f: Following, node: Node, *, out: bool = False) -> str:
-    """The TensorArray, stack or list that a node reads or writes; of a gradient array the forward one."""
-    handle = f.layers[0].read(node.out() if out else node.inputs[0])
-    return "" if not isinstance(handle, Held) else handle.of or handle.key
-
-
-_BOTH_OR_EITHER = ops.computing(np.logical_and, np.logical_or)
-
-
-def _limits(cond: Node) -> Iterator[Node]:
-    """The constants that a loop's counters are compared with."""
-    stack = [cond.inputs[0].node]
-    for node in stack:  # grows while it is walked
-        if ops.record(node.op).ordering is not None:
-            for tensor in node.inputs:
-                while tensor.node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS:
-                    tensor = tensor.node.inputs[0]
-                if tensor.node.op in ops.CONSTANTS:
-                    yield tensor.node
-        elif node.op in ops.TRUTHS | ops.IDENTITIES | _BOTH_OR_EITHER:
-            stack += [t.node for t in node.inputs]
 
 
 READINGS = (divided_sums, divided_gradients, counters, whole_shapes, reshapes_back, loop_limits)

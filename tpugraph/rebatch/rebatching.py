@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.constant_values import constant
-from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir import Graph, Node, attrs, graphdef
+from tpugraph.rebatch.changes import formula_of
 from tpugraph.rebatch.following import Following, step_nodes
 from tpugraph.rebatch.reading_input import Take, resize, takes_of
 from tpugraph.rebatch.readings import read
@@ -96,7 +94,7 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     if scale == 1:
         return Rebatched(before, rows, (), {}, {})
     if is_open(graph):
-        return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
+        return _of_open(graph, takes, rows, before, batch_constants, _checked(graph, literals))
     if before == 1:
         raise ShapeError("a batch of one row cannot be told from other dimensions of 1", node=takes[0].node, origin=graph.source,
                          fix=TRACE)  # fmt: skip
@@ -114,6 +112,18 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     inputs = _resized(graph, takes, scale)
     _check(graph, following, scale)
     return Rebatched(before, rows, inputs, changed, _regrouped(following, scale), _left(following, before))
+
+
+def _of_open(
+    graph: Graph, takes: Sequence[Take], rows: int, before: int, batch_constants: Iterable[str], literals: Iterable[str]
+) -> Rebatched:
+    """Let a graph read so many rows that computes all it asks of them but what a program wrote into it."""
+    following = Following(graph, step_nodes(graph, [take.node for take in takes]), before, (), literals)
+    for name in batch_constants:
+        _follow_named(following, name)
+    scale = Fraction(rows, before)
+    changed = _change(graph, following, scale)
+    return Rebatched(before, rows, _resized(graph, takes, scale), changed, {}, _left(following, before))
 
 
 def _with_shapes(graph: Graph) -> Graph:
@@ -172,7 +182,7 @@ def _follow(following: Following, batch_constants: Iterable[str]) -> None:
 
 
 def _follow_named(following: Following, name: str) -> None:
-    """Let a constant follow that the user names: its rows, or a number that is the rows, a power of them or a share."""
+    """Let a constant follow that the user names: its rows, or a number that was made of the rows."""
     (base,) = _checked(following.graph, [name])
     node, place = following.graph[base], name.partition(":")[2]
     value, rows = constant(node), following.rows
@@ -184,8 +194,8 @@ def _follow_named(following: Following, name: str) -> None:
         following.change(node, "named by --batch_constants", place=held[0])
     elif value.size == 1:
         number = float(value.item())
-        power = -1 if 0 < number < 1 else 2 if number == rows**2 else 1
-        following.change(node, "named by --batch_constants", power=power)
+        following.change(node, "named by --batch_constants", power=-1 if 0 < number < 1 else 1)
+        following.changes[node].formula, following.changes[node].rows = formula_of(number, rows), rows
     elif not following.change(node, "named by --batch_constants", axis=0):
         raise UsageError(
             f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=TRACE
@@ -219,7 +229,7 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
         old, new = constant(node), change.value(node, scale)
         if new.shape == old.shape and (new == old).all():
             continue
-        if change.exponents is not None and old.dtype.kind in "iu" and _is_cut(old, change.exponents, scale):
+        if old.dtype.kind in "iu" and change.cuts(old, scale):
             raise ShapeError(f"the constant '{node.name}' {old.tolist()} times {scale} is no whole number", node=node,
                              origin=graph.source, fix="choose another --global_batch")  # fmt: skip
         was, now = (old.tolist(), new.tolist()) if change.exponents is not None else (list(old.shape), list(new.shape))
@@ -229,14 +239,16 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
     for (name, attribute), value in f.opened.items():
         graph.set_attr(graph[name], attribute, value)
     for tensor in f.axes:
-        if graph[tensor.node.name].has_attr("_output_shapes"):
-            made = [f.scaled(tensor.node.out(port), scale) for port in range(len(tensor.node.outputs or ()))]
-            graph.set_attr(graph[tensor.node.name], "_output_shapes", made)
+        node = graph[tensor.node.name]
+        made = [f.scaled(tensor.node.out(port), scale) for port in range(len(tensor.node.outputs or ()))]
+        if node.has_attr("_output_shapes"):
+            graph.set_attr(node, "_output_shapes", made)
+        if node.attr("num_elements", -1) > 0 and made[0]:  # of what a list is stacked to
+            graph.set_attr(node, "num_elements", made[0][0])
+        if node.op in ops.IDENTITIES and node.attr("shape", None) is not None:  # EnsureShape
+            told = [None if size is None else new for size, new in zip(node.attr("shape"), made[0] or (), strict=True)]
+            graph.set_attr(node, "shape", attrs.encode(tuple(told)))
     return said
-
-
-def _is_cut(old: np.ndarray[Any, Any], exponents: np.ndarray[Any, Any], scale: Fraction) -> bool:
-    return any((int(v) * scale ** int(e)).denominator != 1 for v, e in zip(old.ravel(), exponents.ravel(), strict=True))
 
 
 def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
@@ -251,18 +263,12 @@ def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
 
 def _left(f: Following, rows: int) -> tuple[str, ...]:
     """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows."""
-    made = (rows, rows**2, rows - 1, rows * (rows - 1))
-    numbers = (*made, *(1 / number for number in made), math.log(rows))
     found = []
     for node in f.order:
         if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
             continue
         value = constant(node)
-        if (
-            value.size != 1
-            or value.dtype.kind not in "iuf"
-            or not any(math.isclose(value.item(), n, rel_tol=1e-6) for n in numbers)
-        ):
+        if value.size != 1 or value.dtype.kind not in "iuf" or formula_of(value.item(), rows) is None:
             continue
         if any(_computes(use.node) for use in node.uses()):
             found.append(f"{node.name} ({value.item():g})")

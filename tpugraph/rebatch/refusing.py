@@ -31,8 +31,13 @@ def _refuse_numbers(f: Following, node: Node) -> None:
     if node.op in ops.CONTENTS and not f.lists:
         raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
                          node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
+    if node.op in ops.CONTENTS:
+        return  # a list has an element for each row, of the shape that it is told
     held = _numbers_beside(f, node)
-    if held is not None and not any(f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))):
+    settled = node.op not in ops.SLICE_GRADIENTS and any(
+        f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
+    )
+    if held is not None and not settled:
         raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
                          f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
                          origin=f.graph.source, fix=f"{TRACE}; or --literals={held.name} where it stays, "
@@ -43,20 +48,29 @@ def _numbers_beside(f: Following, node: Node) -> Node | None:
     """A constant that says which rows a node takes, or how many."""
     record, count = ops.record(node.op), len(node.inputs)
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
-    if node.op in ops.STRIDED_SLICES:
-        told = set() if _picks(f, node) else {1, 2}
+    if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
+        told = _bounds_of_rows(f, node)
     for index in sorted(told - {record.axis_operand(count)}):
         found = node.inputs[index].node
-        if found.op in ops.CONSTANTS and constant(found).dtype.kind in "iu" and found.name not in f.literals:
+        if (
+            found.op in ops.CONSTANTS
+            and constant(found).dtype.kind in "iu"
+            and constant(found).any()  # 0 is 0 with any batch
+            and found not in f.changes
+            and found.name not in f.literals
+        ):
             return found
     return None
 
 
-def _picks(f: Following, node: Node) -> bool:
-    """Whether a slice takes the first row or the last."""
-    follow, begin = f.axes.get(node.inputs[0], set()), factors.integers(node.inputs[1])
-    for axis, target, place in factors.sliced_places(node, factors.rank(node.inputs[0])) or ():
-        alone = target is None or (node.out().shape or ())[target] == 1
+def _bounds_of_rows(f: Following, node: Node) -> set[int]:
+    """The operands of a slice, or of its gradient, that say which rows it takes, where it is not the first or the last alone."""
+    gradient, told = node.op in ops.SLICE_GRADIENTS, set()
+    whole, part = (node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())
+    follow, begin = f.axes.get(whole, set()), factors.integers(node.inputs[1])
+    for axis, target, place in factors.sliced_places(node, factors.rank(whole)) or ():
+        alone = target is None or (part.shape or ())[target] == 1
         if axis in follow and place is not None and not (alone and begin is not None and begin[place] in (0, -1)):
-            return False
-    return True
+            masks = {1: "begin_mask", 2: "end_mask"}
+            told |= {index for index, mask in masks.items() if not int(node.attr(mask, 0)) >> place & 1}
+    return told

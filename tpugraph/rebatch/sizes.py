@@ -57,7 +57,7 @@ class ScaledSizes(LocalSizes):
         shape = self._shapes[node][0] if gradient else node.inputs[0].shape
         for axis, target, place in factors.sliced_places(node, len(shape or ())) or ():
             for index, mask in ((1, "begin_mask"), (2, "end_mask")):
-                bounds = factors.integers(node.inputs[index - gradient])
+                bounds = factors.integers(node.inputs[index])
                 unmasked = place is not None and not int(node.attr(mask, 0)) >> place & 1
                 if (
                     (target if gradient else axis) == rows.axis
@@ -65,7 +65,7 @@ class ScaledSizes(LocalSizes):
                     and bounds is not None
                     and bounds[place or 0]
                 ):
-                    self._follow(node, node.inputs[index - gradient], place or 0)
+                    self._follow(node, node.inputs[index], place or 0)
 
     def _tell_elements(self, node: Node) -> None:
         before = dict(node.raw_attrs)
