@@ -60,7 +60,16 @@ def test_what_is_not_there_says_why_and_what_instead(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in BASES if path])
 def test_a_whole_package_comes_from_its_bases(path: str) -> None:
+    for base in BASES[path]:
+        if base == "tensorflow_gan":  # no extra of tpugraph has it
+            pytest.importorskip(base)
     assert len(dir(tree.namespace(path))) > 5
+
+
+def test_a_library_behind_a_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_gan", None)
+    with pytest.raises(ImportError, match=r"(?s)tensorflow_gan is not installed.*pip install 'tensorflow_gan'"):
+        tree.find("contrib.gan", "gan_model")
 
 
 @pytest.mark.parametrize(
@@ -401,3 +410,142 @@ def test_at_a_log_level_tensorflow_s_own_lines_stay_away(tmp_path: Path) -> None
     words = [sys.executable, "-m", "tpugraph.compat", str(program)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr == "WARNING:tensorflow:its own\n"
+
+
+# --------------------------------------------------------------------------- more of tf.contrib
+
+
+def test_arrays_have_the_methods_that_numpy_dropped() -> None:
+    space = in_program(
+        "import array\n"
+        "import numpy as np\n"
+        "one = np.arange(6, dtype=np.int16).reshape(2, 3)\n"
+        "text, scalar, listed = one.tostring(), np.float32(1).tostring(), array.array('b', [1, 2]).tostring()\n"
+        "span = one.ptp()\n"
+        "one.itemset((1, 2), 9)\n"
+        "one.itemset(0, 8)\n"
+        "back = np.fromstring(text, dtype=np.int16)\n"
+        "words = np.fromstring('1 2', sep=' ')\n"
+        "turned = one.newbyteorder()\n"
+    )
+    one = space["one"]
+    assert space["text"] == np.arange(6, dtype=np.int16).tobytes()
+    assert (space["scalar"], space["listed"]) == (np.float32(1).tobytes(), b"\1\2")
+    assert (space["span"], one[1, 2], one[0, 0]) == (5, 9, 8)
+    assert space["back"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert space["back"].flags.writeable
+    assert space["words"].tolist() == [1, 2]
+    assert space["turned"][0, 0] == 8 << 8
+
+
+def test_names_that_tensorflow_moved() -> None:
+    space = in_program(
+        "import tensorflow as tf\n"
+        "import tensorflow.compat.v2 as tf2\n"
+        "from tensorflow.python.training import evaluation\n"
+        "from tensorflow.python.feature_column import feature_column_lib\n"
+        "from tensorflow.python.ops import control_flow_ops, array_ops\n"
+        "from tensorflow_estimator.python.estimator.canned import head\n"
+        "from tensorflow.contrib.tensorboard.plugins import projector\n"
+        "columns = feature_column_lib.DenseFeatures, tf2.estimator.DNNClassifier, control_flow_ops.case, array_ops.stack\n"
+        "key = head._DEFAULT_SERVING_KEY\n"
+    )
+    assert space["tf2"].estimator.Estimator is tpugraph.Estimator
+    assert space["tf2"].__version__ == real.__version__
+    assert space["key"] == "serving_default"
+    with real.Graph().as_default():
+        assert tf.keras.layers.Dense(3).apply(tf.ones([2, 2])).shape.as_list() == [2, 3]
+    assert space["evaluation"]._evaluate_once
+    assert space["projector"].ProjectorConfig
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
+def test_the_loss_of_version_2_is_a_mean() -> None:
+    """Of four rows the loss of version 1 is four times as large."""
+    column = [tf.feature_column.numeric_column("x")]
+    losses = []
+    for estimators in (tf.compat.v2.estimator, tf.estimator):
+        made = estimators.LinearRegressor(feature_columns=column)
+        rows = lambda: real.data.Dataset.from_tensors(({"x": [[1.0], [2.0], [3.0], [4.0]]}, [[1.0]] * 4))  # noqa: E731
+        made.train(rows, steps=1)
+        losses.append(made.evaluate(rows)["loss"])
+    assert losses[1] == pytest.approx(4 * losses[0], rel=0.3)
+    assert losses[0] < 1
+
+
+def test_a_predictor_of_an_estimator(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        weight = tf.get_variable("w", [1], initializer=tf.constant_initializer(3.0))
+        answer = {"y": features["x"] * weight}
+        loss = None if labels is None else tf.reduce_mean(weight - weight)
+        train = None if labels is None else tf.assign_add(tf.train.get_global_step(), 1).op
+        exported = {"serving_default": tf.estimator.export.PredictOutput(answer)}
+        return tf.estimator.EstimatorSpec(mode, answer, loss, train, export_outputs=exported)
+
+    def receiver() -> Any:
+        one = {"x": tf.placeholder(tf.float32, [None])}
+        return tf.estimator.export.ServingInputReceiver(one, one)
+
+    made = tf.estimator.Estimator(model_fn, str(tmp_path))
+    made.train(lambda: real.data.Dataset.from_tensors(({"x": [1.0]}, [1.0])), steps=1)
+    predict = tf.contrib.predictor.from_estimator(made, receiver)
+    assert predict({"x": [2.0]})["y"].tolist() == [6.0]
+    with pytest.raises(ValueError, match="unexpected keys"):
+        predict({"z": [2.0]})
+    saved = made.export_saved_model(str(tmp_path / "saved"), receiver)
+    again = tf.contrib.predictor.from_saved_model(saved)
+    assert again({"x": [1.0, 2.0]})["y"].tolist() == [3.0, 6.0]
+    with pytest.raises(ValueError, match="Available signatures"):
+        tf.contrib.predictor.from_saved_model(saved, "nothing")
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
+def test_an_experiment_trains_and_evaluates(tmp_path: Path) -> None:
+    """``learn_runner.run(experiment_fn, run_config=...)`` of TensorFlow 1.13."""
+    learn = tf.contrib.learn
+    column = [tf.feature_column.numeric_column("x")]
+    rows = lambda: real.data.Dataset.from_tensors(({"x": [[1.0]]}, [[1.0]])).repeat(8)  # noqa: E731
+
+    def experiment_fn(run_config: Any, hparams: Any) -> Any:
+        return learn.Experiment(tf.estimator.LinearRegressor(column, config=run_config), rows, rows, train_steps=4)
+
+    config = learn.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=2)
+    result, _ = learn.learn_runner.run(experiment_fn, run_config=config, hparams=None)
+    assert result["global_step"] == 4
+    assert learn.ModeKeys.INFER == tf.estimator.ModeKeys.PREDICT
+    with pytest.raises(ValueError, match="output_dir or run_config"):
+        learn.learn_runner.run(experiment_fn)
+
+
+def test_words_and_rows_for_programs_of_learn(tmp_path: Path) -> None:
+    words = tf.contrib.learn.preprocessing.VocabularyProcessor(4)
+    found = np.array(list(words.fit_transform(["a cat sat", "a dog sat on a mat"])))
+    assert found.tolist() == [[1, 2, 3, 0], [1, 4, 3, 5]]
+    assert len(words.vocabulary_) == 7
+    assert next(words.transform(["a bird"])).tolist() == [1, 0, 0, 0]
+    (tmp_path / "rows.csv").write_text("2,2,no,yes\n1.5,2,0\n3,4,1\n")
+    rows = tf.contrib.learn.datasets.base.load_csv_with_header(str(tmp_path / "rows.csv"), np.int32, np.float32)
+    assert rows.data.tolist() == [[1.5, 2], [3, 4]]
+    assert rows.target.tolist() == [0, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
+def test_a_strategy_means_cores(tmp_path: Path) -> None:
+    """A program that asks for GPUs trains on as many cores, and the losses are those of one device."""
+    strategies = [tf.contrib.distribute.MirroredStrategy(num_gpus=2), tf.distribute.OneDeviceStrategy("/cpu:0"), None]
+
+    def rows() -> Any:
+        made = real.data.Dataset.from_tensor_slices(({"x": np.arange(8.0)[:, None]}, np.ones([8, 1])))
+        return made.batch(4, drop_remainder=True).repeat()
+
+    values = []
+    for number, strategy in enumerate(strategies):
+        config = tf.estimator.RunConfig(str(tmp_path / str(number)), train_distribute=strategy)
+        made = tf.estimator.LinearRegressor([tf.feature_column.numeric_column("x")], config=config)
+        made.train(rows, steps=4)
+        assert bool(made._requests.cores) == (strategy is not None)
+        values.append(made.get_variable_value("linear/linear_model/x/weights"))
+    np.testing.assert_allclose(values[0], values[2], rtol=1e-4)
+    np.testing.assert_allclose(values[1], values[2], rtol=1e-4)
+    with strategies[0].scope():
+        assert strategies[0].num_replicas_in_sync == 2

@@ -74,7 +74,9 @@ def test_rows_of_queues_are_in_no_shape_and_a_line_says_so(tmp_path: Path) -> No
 
     with lines() as said:
         tpugraph.Estimator(linear_fn, tmp_path, params={"rate": 0.05}, use_tpu=True).train(queued, steps=2)
-    assert any("note: no cores: the rows of the input's batches are in no shape, and queues fill it" in line for line in said)
+    assert any(
+        "note: no cores: the rows of the input's batches are in no shape, and queues fill it" in line for line in said
+    )
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
@@ -109,6 +111,33 @@ def test_the_functions_get_the_params_alone(tmp_path: Path) -> None:
     tpugraph.Estimator(model_fn, tmp_path, params=given).train(read(), steps=1)
     assert seen == [{"layers": [1, 2, 3]}]
     assert given == {"layers": [1, 2]}
+
+
+class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
+    """Gives an input function, and initialises its iterator with arrays, as programs do that keep arrays out of the graph."""
+
+    def __init__(self, rows: int) -> None:
+        self.features, self.targets = FEATURES[:rows], TARGETS[:rows]
+
+    def input_fn(self) -> Any:
+        x, y = tf1.placeholder(tf.float32, self.features.shape), tf1.placeholder(tf.float32, self.targets.shape)
+        made = tf1.data.make_initializable_iterator(tf1.data.Dataset.from_tensors(({"x": x}, y)).repeat(4))
+        self._start = lambda session: session.run(made.initializer, {x: self.features, y: self.targets})
+        return made.get_next()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._start(session)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_hook_feeds_the_input(tmp_path: Path, use_tpu: bool) -> None:
+    """Each evaluation has a graph of its own, since the hook feeds tensors of the graph that was traced last."""
+    estimator = tpugraph.Estimator(linear_fn, tmp_path, use_tpu=use_tpu)
+    with lines() as said:
+        for fed in (Fed(16), Fed(8), Fed(8)):
+            estimator.train(fed.input_fn, hooks=[fed], steps=1)
+            assert np.isfinite(estimator.evaluate(fed.input_fn, hooks=[fed])["loss"])
+    assert any("a hook feeds the input" in line for line in said) == use_tpu
 
 
 def test_the_data_ends_training(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from tpugraph.compat import older_libraries
-from tpugraph.compat.restored import restore_all
+from tpugraph.compat.restored import restore_all, restore_late
 from tpugraph.compat.symbols import BASES
 from tpugraph.compat.tree import (
     Inside,
@@ -67,6 +67,8 @@ def _hooked(
         for wanted in fromlist:
             _offer(found, wanted)
         return found
+    for late in (found.__name__, *(f"{found.__name__}.{wanted}" for wanted in fromlist)):
+        restore_late(late)
     return _import(found.__name__, fromlist=fromlist)  # which imports the modules among the names
 
 
@@ -106,7 +108,7 @@ def module_path(root: str, rest: str) -> str | None:
     if parts[0] == "contrib" and "python" in parts:
         inner = parts[parts.index("python") :]
         return ".".join(parts[:2] + (inner[inner.index("nets") :] if "nets" in inner else []))
-    return None if parts[0] in _OWN_FOLDERS or rest.startswith("compat.v2") else rest
+    return None if parts[0] in _OWN_FOLDERS else rest
 
 
 def _own(name: str) -> ModuleType:

@@ -1,12 +1,15 @@
 """Names that Python, NumPy and pandas have dropped since TensorFlow 1.15, put back where a program imports them.
 
-Programs of that time write ``np.int``, ``pd.np`` and ``collections.Mapping``. Only names that are absent are added, and nothing
-that is there is changed; a library that is not imported is not looked for.
+Programs of that time write ``np.int``, ``pd.np``, ``collections.Mapping`` and ``array.tostring()``. Only names that are absent are
+added, and nothing that is there is changed, but ``np.fromstring``, which reads bytes again; a library that is not imported is not
+looked for.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import ctypes
+import gc
 import inspect
 import math
 import time
@@ -32,6 +35,48 @@ def _of_numpy(module: ModuleType) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _fromstring(module: ModuleType) -> Callable[..., Any]:
+    text = module.fromstring
+
+    def fromstring(string: Any, dtype: Any = float, count: int = -1, sep: str = "", **named: Any) -> Any:
+        """The numbers in a text, or in bytes, which NumPy leaves to ``frombuffer``."""
+        if sep:
+            return text(string, dtype, count, sep, **named)
+        return module.frombuffer(string.encode("latin-1") if isinstance(string, str) else string, dtype, count).copy()
+
+    return fromstring
+
+
+def _itemset(self: Any, *words: Any) -> None:
+    """``array.itemset(*index, value)``; a whole number counts through the elements in order."""
+    *parts, value = words
+    index = parts[0] if len(parts) == 1 else tuple(parts)
+    if isinstance(index, tuple) and index:
+        self[index] = value
+    else:
+        self.flat[index or 0] = value
+
+
+def _methods(module: ModuleType) -> dict[type, dict[str, Any]]:
+    """Of a module the classes that had methods which are no more."""
+    if module.__name__ == "array":
+        return {module.array: {"tostring": module.array.tobytes, "fromstring": module.array.frombytes}}
+    of_arrays = {
+        "tostring": module.ndarray.tobytes,
+        "ptp": lambda self, *words, **named: module.ptp(self, *words, **named),
+        "newbyteorder": lambda self, *order: self.view(self.dtype.newbyteorder(*order)),
+        "itemset": _itemset,
+    }
+    return {module.ndarray: of_arrays, module.generic: {"tostring": module.generic.tobytes}}
+
+
+def _put_methods(kind: type, methods: dict[str, Any]) -> None:
+    """Add methods to a class that is written in C, whose namespace Python lets nobody write to in the ordinary way."""
+    (namespace,) = (part for part in gc.get_referents(kind.__dict__) if isinstance(part, dict))
+    namespace.update({name: method for name, method in methods.items() if not hasattr(kind, name)})
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))  # or Python goes on with what it looked up before
+
+
 def _of_pandas(module: ModuleType) -> dict[str, Any]:
     import numpy
 
@@ -43,6 +88,7 @@ _DROPPED: dict[str, Callable[[ModuleType], dict[str, Any]]] = {
     "fractions": lambda module: {"gcd": math.gcd},
     "inspect": lambda module: {"getargspec": _getargspec, "ArgSpec": ArgSpec},
     "time": lambda module: {"clock": time.perf_counter},
+    "array": lambda module: {},
     "numpy": _of_numpy,
     "pandas": _of_pandas,
 }
@@ -56,6 +102,11 @@ def put_back(module: ModuleType) -> None:
     for name, value in dropped(module).items():
         if name not in vars(module):
             setattr(module, name, value)
+    if module.__name__ in ("array", "numpy"):
+        for kind, methods in _methods(module).items():
+            _put_methods(kind, methods)
+    if module.__name__ == "numpy" and module.fromstring.__module__ != __name__:
+        module.fromstring = _fromstring(module)  # type: ignore[attr-defined]
 
 
 LIBRARIES = frozenset(_DROPPED)

@@ -24,7 +24,8 @@ Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is
 installed: a file, or a module as python -m runs it. What follows is the
 program's own; a program for TPUEstimator has its own --use_tpu as well.
 
-  --use_tpu     whether a plain tf.estimator.Estimator trains on cores; false
+  --use_tpu     whether a plain tf.estimator.Estimator trains on cores; without,
+                where its RunConfig has a distribution strategy
   --num_cores   on how many at most; 8
 
   python -m tpugraph.compat train.py --use_tpu=true --model_dir=out"""
@@ -39,13 +40,13 @@ class Order:
     Attributes:
         program: the path of the program, or the name of its module.
         arguments: the program's own.
-        cores: on how many cores a plain Estimator trains at most; 0 without.
+        cores: on how many cores a plain Estimator trains at most; 0 on none; None as its distribution strategy says.
         module: whether it is the name of a module.
     """
 
     program: str
     arguments: tuple[str, ...]
-    cores: int
+    cores: int | None
     module: bool = False
 
 
@@ -83,10 +84,12 @@ def order_of(words: Sequence[str]) -> Order:
     Raises:
         UsageError: a flag that is not known, a value that cannot be used, or no program.
     """
-    use_tpu, cores = False, 8
+    use_tpu: bool | None = None
+    cores = 8
     for place, word in enumerate(words):
         if not word.startswith("-"):
-            return Order(word, tuple(words[place + 1 :]), cores if use_tpu else 0, "-m" in words[:place])
+            told = None if use_tpu is None else cores * use_tpu
+            return Order(word, tuple(words[place + 1 :]), told, "-m" in words[:place])
         name, _, value = word.lstrip("-").partition("=")
         if name == "use_tpu" and value.lower() in ("", "true", "false"):
             use_tpu = value.lower() != "false"
@@ -141,7 +144,7 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _tensorflow_1(cores: int):  # type: ignore[no-untyped-def]
+def _tensorflow_1(cores: int | None):  # type: ignore[no-untyped-def]
     """The hook, with TensorFlow as TensorFlow 1 is when it starts."""
     import_tensorflow()
     import tensorflow as tf

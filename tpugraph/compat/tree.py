@@ -13,8 +13,8 @@ from tpugraph.compat.symbol_record import Symbol
 from tpugraph.compat.symbols import BASES, CONTRIB, INSIDE, PAGES
 from tpugraph.support.errors import UsageError
 
-_EXTRAS = ("tf_keras", "tf_slim")
-"""What only the extra ``compat`` installs."""
+_EXTRAS = {"tf_keras": "tpugraph[compat]", "tf_slim": "tpugraph[compat]", "tensorflow_gan": "tensorflow_gan"}
+"""What is not installed with tpugraph, and how it is."""
 
 
 class MissingSymbolError(UsageError, AttributeError):
@@ -141,7 +141,7 @@ def _module(name: str) -> Any:
         raise MissingModuleError(
             f"{error.name} is not installed, and what is asked for comes from it",
             origin=program_line(),
-            fix="python -m pip install 'tpugraph[compat]'",
+            fix=f"python -m pip install '{_EXTRAS[error.name]}'",
         ) from None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.estimator.compiling import compile_beside
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, by_batch
@@ -281,6 +282,8 @@ def _of_input(request: Request, fed: Fed) -> str:
     """Why the cores cannot take the input; "" where they can."""
     if not fed.is_dataset:
         return "input_fn returns tensors, whose end cannot be told; return the Dataset"
+    if any(op.type in ops.PLACEHOLDERS for op in fed.graph.get_operations()):
+        return "a hook feeds the input's placeholders, in the session that it is called with"
     if any(tf.nest.flatten(request.batch_axis)):
         return f"batch_axis is {request.batch_axis}; the rows must be the first dimension"
     return ""

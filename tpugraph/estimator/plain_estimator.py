@@ -10,9 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.estimator import inputs
 from tpugraph.estimator.arguments import instance
 from tpugraph.estimator.context import batches
+from tpugraph.estimator.core_strategy import cores_of
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from tpugraph.estimator.specs import ModeKeys
@@ -24,11 +26,15 @@ from tpugraph.ir.session_config import guarded
 tf1 = tf.compat.v1
 _LONGEST_LOOP = 100
 _SIZES: dict[str, int | None] = dict.fromkeys((ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT))
-_cores = 0
+_cores: int | None = None
 
 
-def use_cores(count: int) -> None:
-    """Trains Estimators that are not told otherwise on up to so many cores from now on; 0: on this machine."""
+def use_cores(count: int | None) -> None:
+    """Trains Estimators that are not told otherwise on up to so many cores from now on.
+
+    Args:
+        count: how many; 0: on this machine; None: on cores where the ``RunConfig`` has a distribution strategy.
+    """
     global _cores
     _cores = count
 
@@ -67,7 +73,8 @@ class Estimator(TPUEstimator):
         config: a :class:`RunConfig`.
         params: for the functions, which get a deep copy; nothing is added to them.
         warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings`.
-        use_tpu: whether to train on cores; None is False, or what ``python -m tpugraph.compat --use_tpu`` says.
+        use_tpu: whether to train on cores; None is what ``python -m tpugraph.compat --use_tpu`` says, else whether the config
+            has a distribution strategy.
 
     Raises:
         ArgumentError: an invalid value (a ``ValueError``).
@@ -86,7 +93,10 @@ class Estimator(TPUEstimator):
     ) -> None:
         found = PlainRunConfig() if config is None else instance("config", config, RunConfig, what="a RunConfig")
         check_model_fn(model_fn, params)
-        cores = (_cores or found.tpu_config.num_shards or 8) if use_tpu or (use_tpu is None and _cores) else 0
+        asked = cores_of(found)
+        if use_tpu is None:
+            use_tpu = bool(_cores) if _cores is not None else asked is not None
+        cores = (_cores or asked or found.tpu_config.num_shards or 8) if use_tpu else 0
         looped = found.replace(tpu_config=_looped(found)) if cores else found
         self._open(
             PlainRequests(model_fn, params, looped, bool(cores), True, _SIZES, cores=cores), model_dir, warm_start_from
@@ -123,6 +133,9 @@ class PlainRequests(Requests):
         """The batch size of the first batch; None where there is none, or it is no tensor."""
         with tf.Graph().as_default(), tensorflow_1_graphs():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
+            if any(op.type in ops.PLACEHOLDERS for op in tf1.get_default_graph().get_operations()):
+                say("note: no cores: a hook feeds the input's placeholders, in a session of this machine")
+                return None
             first = inputs.next_of(returned.take(1)) if inputs.is_dataset(returned) else returned
             if (known := inputs.rows_of(first)) is not None:
                 return known

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tpugraph.analysis.race_order import ORDERS, READS_FIRST
 from tpugraph.estimator.arguments import number, one_of, whole
 from tpugraph.estimator.cluster import EVALUATOR, Task, task, tpu_job_name
+from tpugraph.estimator.core_strategy import is_strategy
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
@@ -221,7 +222,8 @@ class RunConfig:
         keep_checkpoint_max: how many of the newest checkpoints are kept; 0 keeps all.
         keep_checkpoint_every_n_hours: one checkpoint per so many hours is kept besides.
         log_step_count_steps: steps between two lines of progress.
-        train_distribute, eval_distribute, experimental_distribute: refused unless None.
+        train_distribute, eval_distribute, experimental_distribute: a strategy; for an Estimator it means cores, whatever devices
+            it names.
         device_fn: a function of an op, to place it.
         protocol: ``grpc`` or None.
         experimental_max_worker_delay_secs: ignored.
@@ -415,11 +417,8 @@ def _check(values: dict[str, Any]) -> None:
     if values["device_fn"] is not None and not _takes_one(values["device_fn"]):
         raise ArgumentError(f"RunConfig device_fn must be a function of one op, but is {values['device_fn']!r}")
     for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-        if values[name] is not None:
-            raise ArgumentError(
-                f"RunConfig {name} is {values[name]!r}, but TPUEstimator distributes over its cores itself",
-                fix=f"leave {name} out; TPUConfig(num_shards=...) says how many cores",
-            )
+        if values[name] is not None and not is_strategy(values[name]):
+            raise ArgumentError(f"RunConfig {name} must be a distribution strategy, but is {values[name]!r}")
     if not isinstance(values["tpu_config"], TPUConfig):
         raise ArgumentTypeError(f"RunConfig tpu_config must be a TPUConfig, but is {values['tpu_config']!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -16,6 +17,7 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import feature_column, feature_column_v2, tpu_function
 
+from tpugraph import ops
 from tpugraph.analysis.step import EveryStep, InProcess
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
@@ -427,7 +429,10 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         if request.mode == ModeKeys.PREDICT:
             labels = None
     names = frozenset(op.name for op in graph.get_operations())
-    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset, names)
+    digest = fingerprint(graph.as_graph_def())
+    if any(op.type in ops.PLACEHOLDERS for op in graph.get_operations()):
+        digest += os.urandom(8)  # a hook feeds the tensors of this graph, so that no other one is the same
+    return Fed(graph, features, labels, at_global, digest, is_dataset, names)
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:

@@ -12,7 +12,7 @@ __all__ = ["BASES", "CONTRIB", "INSIDE", "PAGES"]
 
 PAGES: dict[str, Page] = {
     "": core.ROOT,
-    "compat": {"v1": Symbol("@"), "v2": Symbol("tensorflow.compat.v2")},
+    "compat": {"v1": Symbol("@"), "v2": Symbol("@compat.v2")},
     "distribute.cluster_resolver": core.CLUSTER_RESOLVER,
     "tpu.experimental": core.TPU_EXPERIMENTAL,
     "version": core.VERSIONS,
@@ -35,6 +35,10 @@ PAGES: dict[str, Page] = {
     "contrib.crf": contrib.CRF,
     "contrib.rnn": contrib.RNN,
     "contrib.seq2seq": contrib.SEQ2SEQ,
+    "contrib.predictor": contrib.PREDICTOR,
+    "contrib.distribute": contrib.DISTRIBUTE,
+    "contrib.tensorboard.plugins.projector": contrib.PROJECTOR,
+    **contrib.LEARN,
     **estimator_names.PAGES,
 }
 """Of each module of the tree, by its name below ``tf``, the symbols with a record of their own."""
@@ -57,6 +61,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "contrib.slim.nets": ("tf_slim.nets",),
     "contrib.losses": ("tf_slim.losses",),
     "contrib.metrics": ("tf_slim.metrics",),
+    "contrib.gan": ("tensorflow_gan",),
+    "compat.v2": ("tensorflow.compat.v2",),
     "contrib.lookup": ("tensorflow.python.ops.lookup_ops",),
     "distribute": ("tensorflow.compat.v1.distribute",),
     "distribute.cluster_resolver": ("tensorflow.compat.v1.distribute.cluster_resolver",),

@@ -13,7 +13,7 @@ _QUEUES = "it is built on queues that only a Python thread fills, which no TPU i
 TPU: Page = {
     **found_in("tpugraph", "TPUEstimator", "a replica of several cores is computed as one"),
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig CrossShardOptimizer"),
-    **found_in("tpugraph.compat.pieces.tpu_names", "export_estimator_savedmodel"),
+    **found_in("tpugraph.compat.pieces.handed_on", "export_estimator_savedmodel"),
     **found_in(_OPS, "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
                      "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple"),
     **found_in(f"{_V1}.tpu", "initialize_system shutdown_system core replicate shard batch_parallel rewrite "
@@ -142,6 +142,42 @@ SEQ2SEQ_INSIDE: Page = {
     **found_in(f"{_PIECES}.attention", "_BaseAttentionMechanism _bahdanau_score _luong_score"),
     **found_in(f"{_PIECES}.attention_wrapper", "_compute_attention"),
 }
+
+PREDICTOR: Page = found_in(f"{_PIECES}.predictors", "from_estimator from_saved_model")
+
+_CORES = "it means the cores, which share each batch that the input gives"
+DISTRIBUTE: Page = {
+    **found_in(f"{_PIECES}.strategies", "CollectiveAllReduceStrategy MirroredStrategy OneDeviceStrategy ParameterServerStrategy "
+               "TPUStrategy", _CORES),
+    **found_in(f"{_PIECES}.strategies", "DistributeConfig DistributionStrategy=CoreStrategy"),
+    **found_in("tensorflow.compat.v1.distribute", "get_replica_context get_strategy has_strategy in_cross_replica_context "
+               "get_loss_reduction"),
+    **gone("AllReduceCrossDeviceOps ReductionToOneDeviceCrossDeviceOps CrossDeviceOps MultiWorkerAllReduce Monitor Step "
+           "StandardInputStep StandardSingleLossStep", "the compiler chooses how cores combine their values",
+           "nothing: leave it out"),
+    **gone("run_standard_tensorflow_server", "there are no TensorFlow servers of workers", "tpugraph run --coordinator"),
+    **found_in("tensorflow.compat.v1.tpu", "initialize_tpu_system=initialize_system"),
+}  # fmt: skip
+
+PROJECTOR: Page = {
+    **found_in("tensorboard.plugins.projector", "ProjectorConfig EmbeddingInfo SpriteMetadata"),
+    **found_in(f"{_PIECES}.handed_on", "visualize_embeddings"),
+}
+
+_LEARN = f"{_PIECES}.contrib_learn"
+LEARN: dict[str, Page] = {
+    "contrib.learn": {
+        **found_in(_LEARN, "Experiment ModeKeys RunConfig"),
+        **gone("DNNClassifier DNNRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor DNNEstimator Estimator "
+               "LinearClassifier LinearRegressor LinearEstimator KMeansClustering SVM BaseEstimator Trainable Evaluable SKCompat "
+               "MetricSpec ModelFnOps PredictionKey InputFnOps make_export_strategy ExportStrategy "
+               "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn",
+               "it was deprecated with TensorFlow 1.4, and took other arguments", "tf.estimator, which has the same models"),
+    },
+    "contrib.learn.learn_runner": found_in(_LEARN, "run"),
+    "contrib.learn.preprocessing": found_in(_LEARN, "VocabularyProcessor"),
+    "contrib.learn.datasets.base": found_in(_LEARN, "Dataset Datasets load_csv_with_header load_csv_without_header"),
+}  # fmt: skip
 
 QUANTIZE: Page = gone(
     "create_training_graph create_eval_graph experimental_create_training_graph experimental_create_eval_graph",

@@ -9,19 +9,17 @@ _LEARN = "tf.estimator"
 CONTRIB = {
     **dict.fromkeys("bayesflow distributions linear_optimizer".split(), _PROBABILITY),
     **dict.fromkeys(
-        "learn legacy_seq2seq boosted_trees factorization tensor_forest timeseries kernel_methods".split(), _LEARN
+        "legacy_seq2seq boosted_trees factorization tensor_forest timeseries kernel_methods".split(), _LEARN
     ),
-    **dict.fromkeys("distribute all_reduce nccl".split(), "nothing: TPUEstimator's cores need no strategy"),
+    **dict.fromkeys("all_reduce nccl".split(), "nothing: TPUEstimator's cores need no strategy"),
     **dict.fromkeys("eager autograph".split(), "nothing: a program for Estimator makes graphs"),
     **dict.fromkeys("cloud bigtable hadoop ignite kafka kinesis libsvm".split(), "tf.data"),
     **dict.fromkeys("tensorrt lite fused_conv cudnn_rnn".split(), "nothing: it is for other devices than TPUs"),
     "cudnn_rnn": "tf.nn.rnn_cell.LSTMCell with tf.nn.dynamic_rnn",
     "image": "tf.image",
-    "predictor": "tf.saved_model.load",
     "memory_stats": "tpugraph compile, which says how much memory a step takes",
     "mixed_precision": "tf.contrib.tpu.bfloat16_scope",
     "model_pruning": "tensorflow_model_optimization",
-    "tensorboard": "the package tensorboard",
     "tfprof": "tf.profiler",
     "deprecated": "tf.summary",
     "stateless": "tf.random.stateless_uniform and the like",

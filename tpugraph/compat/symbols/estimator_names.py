@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.compat.symbol_record import Page, found_in, gone
+from tpugraph.compat.symbol_record import Page, Symbol, found_in, gone
 
 _NAMES = "tpugraph.compat.pieces.estimator_functions"
 _HEADS = "tpugraph.estimator.canned.heads"
@@ -58,7 +58,20 @@ EXPERIMENTAL: Page = {
     **found_in("tpugraph.estimator.canned.sdca", "LinearSDCA"),
 }  # fmt: skip
 
-INSIDE: Page = found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir")
+INSIDE: Page = {
+    **found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir"),
+    **found_in(
+        "tensorflow.python.saved_model.signature_constants", "_DEFAULT_SERVING_KEY=DEFAULT_SERVING_SIGNATURE_DEF_KEY"
+    ),
+}
+
+V2: Page = {
+    **ESTIMATOR,
+    **found_in("tpugraph.compat.pieces.estimators_v2", "BaselineClassifier BaselineRegressor DNNClassifier "
+               "DNNLinearCombinedClassifier DNNLinearCombinedRegressor DNNRegressor LinearClassifier LinearRegressor",
+               "optimizers are those of tf.train"),
+    "export": Symbol("@estimator.export"), "experimental": Symbol("@estimator.experimental"),
+}  # fmt: skip
 
 PAGES: dict[str, Page] = {
     "estimator": ESTIMATOR,
@@ -67,4 +80,5 @@ PAGES: dict[str, Page] = {
     "estimator.tpu": TPU,
     "estimator.tpu.experimental": found_in("tpugraph", "EmbeddingConfigSpec", "every core has each table whole"),
     "estimator.experimental": EXPERIMENTAL,
+    "compat.v2.estimator": V2,
 }

@@ -1,4 +1,4 @@
-"""What is left of ``tf.contrib.tpu`` besides its classes."""
+"""Functions of ``tf.contrib`` that hand on to another one: of ``tpu``, and of the plugins of ``tensorboard``."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def export_estimator_savedmodel(
     found: str = estimator.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text,
                                               checkpoint_path=checkpoint_path)  # fmt: skip
     return found
+
+
+def visualize_embeddings(summary_writer: Any, config: Any) -> None:
+    """Tell TensorBoard which tensors of a checkpoint are embeddings; the file lies where the writer writes."""
+    from tensorboard.plugins import projector
+
+    projector.visualize_embeddings(summary_writer.get_logdir(), config)
