@@ -241,6 +241,69 @@ def test_the_loss_of_a_head(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        ("binary", 2, "Labels must <= n_classes - 1"),
+        ("binary", -1, "Labels must >= 0"),
+        ("words", "maybe", "Labels must >= 0"),
+        ("classes", 3, "Labels must <= n_classes - 1"),
+        ("classes", -1, "Labels must >= 0"),
+        ("labels", [1, 2], r"values in \[0, 1\]"),
+        ("logistic", 1.5, r"Labels must be in range \[0, 1\]"),
+    ],
+)
+def test_a_label_out_of_range_ends_the_step(kind: str, wrong: Any, words: str) -> None:
+    """With the words of TensorFlow 1.15's heads."""
+    head, labels, logits = HEADS[kind]
+    with tf.Graph().as_default(), tf1.Session() as session:
+        given = tf1.placeholder_with_default(tf.constant([*labels[:-1], wrong]), tf.constant(labels).shape)
+        spec = head.create_estimator_spec({}, "eval", tf.constant(logits, tf.float32), given)
+        session.run([tf1.local_variables_initializer(), tf1.tables_initializer()])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            session.run(spec.loss)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "words"),
+    [
+        ("binary", [[0, 1]] * 4, "Mismatched label shape"),
+        ("classes", [[0, 1, 0]] * 4, "Mismatched label shape"),
+        ("labels", [1, 0, 1, 1], "Mismatched label shape"),
+        ("numbers", [1.0, 2.0], "Mismatched label shape"),
+        ("classes", [0.0, 1, 2, 0], "Labels dtype should be integer"),
+        ("words", [0, 1, 1, 0], "Labels dtype should be string"),
+    ],
+)
+def test_labels_of_another_shape_or_dtype_are_refused(kind: str, labels: Any, words: str) -> None:
+    with tf.Graph().as_default(), pytest.raises(ArgumentError, match=words):
+        HEADS[kind][0].create_estimator_spec({}, "eval", tf.constant(HEADS[kind][2], tf.float32), tf.constant(labels))
+
+
+def test_rows_that_no_shape_tells_are_counted_in_the_step() -> None:
+    with tf.Graph().as_default(), tf1.Session() as session:
+        given = tf1.placeholder_with_default([1.0, 2.0], [None])
+        logits = tf1.placeholder_with_default([[1.0], [2.0], [3.0]], [None, 1])
+        spec = RegressionHead().create_estimator_spec({}, "eval", logits, given)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="labels shape must be"):
+            session.run(spec.loss)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_canned_classifier_stops_at_a_label_out_of_range(tmp_path: Path, use_tpu: bool) -> None:
+    labels = np.zeros([32, 1], np.int64)
+    labels[29] = -1
+    plain_estimator.use_cores(8 if use_tpu else 0)
+    try:
+        model = DNNClassifier([4], [column.numeric_column("x", (2,))], tmp_path)
+    finally:
+        plain_estimator.use_cores(0)
+    with pytest.raises(tpugraph.RunError, match="Labels must >= 0"):
+        model.train(
+            lambda: tf.data.Dataset.from_tensors(({"x": np.ones([32, 2], np.float32)}, labels)).repeat(), steps=2
+        )
+
+
+@pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: MultiClassHead(2), "n_classes must be > 2"),

@@ -32,6 +32,11 @@ class Head:
 
     logits_dimension = 1
 
+    @property
+    def label_dimension(self) -> int:
+        """The last dimension of the labels."""
+        return self.logits_dimension
+
     def __init__(self, weight_column: Any, loss_reduction: str, name: str | None) -> None:
         one_of("loss_reduction", loss_reduction, _REDUCTIONS)
         self._weight_column = weight_column
@@ -94,7 +99,7 @@ class Head:
         self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """The reduced loss, and in EVAL the metrics, whose names end in the head's name."""
-        labels = self.labels_of(column_of(labels))
+        labels = self.labels_of(_matching(column_of(labels), logits, self.logits_dimension, self.label_dimension))
         weights = self.weights_of(features)
         rows = self.losses_of(labels, logits)
         loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
@@ -123,6 +128,42 @@ def column_of(values: Any) -> Any:
     return tf.expand_dims(values, -1) if values.shape.rank == 1 else values
 
 
+def _matching(labels: Any, logits: Any, logits_dimension: int, label_dimension: int) -> Any:
+    """Labels with as many rows as the logits and of the right last dimension, as far as shapes tell, else checked as they are read.
+
+    Raises:
+        ArgumentError: they cannot be (a ``ValueError``).
+    """
+    if logits.shape.rank is not None and not logits.shape[-1:].is_compatible_with([logits_dimension]):
+        raise ArgumentError(f"logits of shape {logits.shape} have not {logits_dimension} columns",
+                            fix="as many units in the last layer as the head's logits_dimension")  # fmt: skip
+    if not labels.shape.is_compatible_with(wanted := logits.shape[:-1].concatenate(label_dimension)):
+        raise ArgumentError(f"Mismatched label shape: the labels have {labels.shape}, and the head takes {wanted}",
+                            fix="a label for each row; one-hot labels of classes are given as their numbers (tf.argmax)")  # fmt: skip
+    if labels.shape.is_fully_defined() and logits.shape.is_fully_defined():
+        return labels
+    shape = tf.concat([tf.shape(logits)[:-1], [label_dimension]], 0)
+    with tf.control_dependencies(
+        [tf1.assert_equal(tf.shape(labels), shape, message=f"labels shape must be [..., {label_dimension}]")]
+    ):
+        return tf.identity(labels)
+
+
+def _in_range(labels: Any, classes: int, message: str | None = None) -> Any:
+    """Labels of ``classes`` classes, checked as they are read."""
+    with tf1.name_scope("assert_range"):
+        checks = [
+            tf1.assert_less_equal(
+                labels,
+                tf.cast(classes - 1, labels.dtype),
+                message=message or f"Labels must <= n_classes - 1 = {classes - 1}",
+            ),
+            tf1.assert_non_negative(labels, message=message or "Labels must >= 0"),
+        ]
+    with tf.control_dependencies(checks):
+        return tf.identity(labels)
+
+
 def _train_op(loss: Any, optimizer: Any, train_op_fn: Any, variables: Any, update_ops: Any) -> Any:
     if (optimizer is None) == (train_op_fn is None):
         raise ArgumentError("train_op_fn and optimizer cannot both be None, nor both be given", fix="give one of them")
@@ -146,6 +187,9 @@ class _ClassesHead(Head):
     def _ids(self, labels: Any) -> Any:
         if self._vocabulary is None:
             return labels
+        if labels.dtype != tf.string and isinstance(self._vocabulary[0], str):
+            raise ArgumentError(f"Labels dtype should be string if there is a vocabulary. Instead got {labels.dtype}.",
+                                fix="the labels as text, or no label_vocabulary")  # fmt: skip
         keys = tf.lookup.KeyValueTensorInitializer(self._vocabulary, tf.range(len(self._vocabulary), dtype=tf.int64))
         return tf.lookup.StaticHashTable(keys, -1).lookup(labels)
 
@@ -188,8 +232,17 @@ class MultiClassHead(_ClassesHead):
         super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
         self.logits_dimension = n_classes
 
+    @property
+    def label_dimension(self) -> int:
+        return 1
+
     def labels_of(self, labels: Any) -> Any:
-        return tf.cast(self._ids(labels), tf.int64)
+        ids = self._ids(labels)
+        if not ids.dtype.is_integer:
+            raise ArgumentError(
+                f"Labels dtype should be integer. Instead got {ids.dtype}.", fix="tf.cast(labels, tf.int64)"
+            )
+        return _in_range(tf.cast(ids, tf.int64), self.logits_dimension)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
         if self._loss_fn is not None:
@@ -228,7 +281,7 @@ class BinaryClassHead(_ClassesHead):
         self._thresholds = tuple(thresholds or ())
 
     def labels_of(self, labels: Any) -> Any:
-        return tf.cast(self._ids(labels), tf.float32)
+        return _in_range(tf.cast(self._ids(labels), tf.float32), 2)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
         if self._loss_fn is not None:
@@ -288,7 +341,7 @@ class MultiLabelHead(_ClassesHead):
         self.logits_dimension = n_classes
 
     def labels_of(self, labels: Any) -> Any:
-        return tf.cast(labels, tf.float32)
+        return _in_range(tf.cast(labels, tf.float32), 2, "labels must be an indicator Tensor with values in [0, 1]")
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
         if self._loss_fn is not None:
@@ -357,6 +410,9 @@ class LogisticRegressionHead(RegressionHead):
     def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
                  name: str | None = None) -> None:  # fmt: skip
         super().__init__(weight_column, 1, loss_reduction, tf.nn.sigmoid_cross_entropy_with_logits, tf.sigmoid, name)
+
+    def labels_of(self, labels: Any) -> Any:
+        return _in_range(super().labels_of(labels), 2, "Labels must be in range [0, 1]")
 
 
 class PoissonRegressionHead(RegressionHead):
