@@ -371,9 +371,9 @@ def test_a_module_takes_and_gives_what_its_manifest_says(written: Path) -> None:
 
 def test_some_damaged_bundles_are_refused_or_train(new_process: Programs, tmp_path: Path) -> None:
     """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
-    done = new_process("-m", "campaigns.bundle_mutants", "--count=25", "--seed=5000", cwd=tmp_path)
+    done = new_process("-m", "campaigns.checkpoints", "--bundles", "--count=25", cwd=tmp_path)
     assert done.code == 0, done.out + done.err
-    assert done.out.startswith("25 damaged bundles: ")
+    assert done.out.startswith("25 damaged: ")
 
 
 def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:

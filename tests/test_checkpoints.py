@@ -8,17 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from forked import Programs
 
 import tpugraph
-from campaigns.checkpoint_mutants import mutant, values_of, verdict
+from campaigns.checkpoints import checkpoint_verdict, damaged_checkpoints, values_of
 from campaigns.faulty_disk import FAULTS, Ended, FaultyDisk
 from estimators import estimator, input_fn, lines
 from tpugraph import cli
@@ -204,15 +206,11 @@ def test_a_checkpoint_without_a_manifest_is_read_by_tensorflow(made: Path, tmp_p
     assert "hecksum" in said[0]
 
 
-def test_mutants_are_refused_in_a_block_or_read_with_their_values(tmp_path: Path) -> None:
-    right = values_of(IRIS)
-    found = {}
-    for seed in range(150):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        found[seed] = verdict(mutant(folder, seed), right)
-    assert {seed: words for seed, words in found.items() if words not in ("refused", "whole")} == {}
-    assert list(found.values()).count("refused") > 100
+@hypothesis.settings(max_examples=60, database=None, deadline=None, derandomize=True)
+@hypothesis.given(files=damaged_checkpoints())
+def test_damaged_checkpoints_are_refused_in_a_block_or_read_with_their_values(files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        assert checkpoint_verdict(files, Path(place), values_of(IRIS)) in ("refused", "whole")
 
 
 # --------------------------------------------------------------------------- one writer
@@ -436,6 +434,6 @@ def test_run_saves_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_writers_that_are_killed_lose_nothing_that_they_told(new_process: Programs, tmp_path: Path) -> None:
     """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
-    done = new_process("-m", "campaigns.save_kills", "--count=12", "--seed=9000", cwd=tmp_path)
+    done = new_process("-m", "campaigns.kills", "writers", "--count=12", "--seed=9000", cwd=tmp_path)
     assert done.code == 0, done.out + done.err
     assert done.out.startswith("12 rounds: ")

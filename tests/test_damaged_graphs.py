@@ -92,4 +92,4 @@ def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(graphs, "serve", silent.serve)
     with Judge(seconds=0.0) as impatient:
         assert str(impatient.failure(b"", ("inspect",))).startswith("inspect: hang: no answer within 0 s")
-        assert impatient._process is None
+        assert impatient.server.process is None

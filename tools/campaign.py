@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import collections
 import itertools
-import multiprocessing
 import os
 import random
 import sys
@@ -28,6 +27,8 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from campaigns import Server
 
 ROOT = Path(__file__).parents[1]
 ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
@@ -43,6 +44,7 @@ def serve(connection: Connection, session: dict[str, Any]) -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the compiler beside this file, whatever is installed
     from programs import check, find  # loads TensorFlow: not in the process that waits
 
+    connection.send("ready")
     while True:
         program, cores = connection.recv()
         verdict = check(find(program), cores, session)
@@ -50,52 +52,25 @@ def serve(connection: Connection, session: dict[str, Any]) -> None:
 
 
 class Judge:
-    """A process that judges one program after the other."""
+    """Judges programs in a process of its own."""
 
     def __init__(self, seconds: float, session: dict[str, Any]) -> None:
-        self._seconds, self._session = seconds, session
-        self._process: Any = None
-        self._judged = 0
-
-    def verdict(self, program: str, cores: int) -> tuple[str, str]:
-        """Outcome and words for a program at a number of cores."""
-        if self._judged % _LIFETIME == 0:
-            self.close()
-        self._judged += 1
-        if self._process is None:
-            self._start()
-        self._connection.send((program, cores))
-        try:
-            if self._connection.poll(self._seconds):
-                return self._connection.recv()
-            words = f"no answer within {self._seconds:g} s"
-        except EOFError:
-            words = "the process died"
-        self.close()
-        return "crashed", words
+        self._seconds, self._judged = seconds, 0
+        self.server = Server(serve, session)
 
     def worst(self, program: str, cores: list[int]) -> tuple[str, str]:
-        """The first verdict that is not equal, and at how many cores."""
+        """The first outcome that is not equal with its words, and at how many cores."""
         for number in cores:
-            outcome, words = self.verdict(program, number)
+            self._judged += 1
+            if self._judged % _LIFETIME == 0:
+                self.server.stop()
+            try:
+                outcome, words = self.server.ask((program, number), self._seconds)
+            except (TimeoutError, EOFError) as error:
+                outcome, words = "crashed", str(error)
             if outcome != "equal":
                 return outcome, f"at {number} cores: {words}"
         return "equal", ""
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(target=serve, args=(other, self._session), daemon=True)
-        self._process.start()
-        other.close()
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._connection.close()
-            self._process = None
 
 
 def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -147,7 +122,7 @@ def main() -> int:
             print(f"  {judge.worst(least, cores)[1]} | {least}", flush=True)
         if "/" in seed and sum(totals.values()) - totals["invalid"] >= options.programs:
             break
-    judge.close()
+    judge.server.stop()
     print(", ".join(f"{totals[outcome]} {outcome}" for outcome in OUTCOMES), f"in {time.monotonic() - started:.0f} s")
     return int(failed)
 

@@ -18,7 +18,6 @@ import contextlib
 import gzip
 import io
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -28,9 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
-from hypothesis.errors import FlakyFailure
-
+from campaigns import Server, campaign
 from campaigns.graph_mutants import DATA, MUTATIONS, Mutant, mutants
 
 COMMANDS = {
@@ -42,10 +39,6 @@ COMMANDS = {
 MOST_MEMORY, MOST_KEPT = 1 << 20, 1 << 19  # KiB above the start: at any time, and what TensorFlow may keep afterwards
 PATIENCE = 6  # the clock's time for each second of the processor, on a machine at work
 RAW = "this should not happen"
-
-
-class Failure(AssertionError):
-    """What a command did that is neither a right result nor one block."""
 
 
 # --------------------------------------------------------------------------- the judge
@@ -94,7 +87,7 @@ def _kinds(found: Any) -> Iterator[str]:
 
 
 class Judge:
-    """A process that runs commands on files, one after the other; a context manager.
+    """Runs commands on files in a process of its own; a context manager.
 
     Args:
         seconds: how much time of the processor a command may take.
@@ -102,61 +95,36 @@ class Judge:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._process: Any = None
         self._folder = tempfile.TemporaryDirectory()
+        self.server = Server(serve, self._folder.name)
 
     def failure(self, data: bytes, commands: tuple[str, ...]) -> str | None:
         """What goes wrong with a file: command, kind and words; or None."""
         path = Path(self._folder.name) / "model.pb"
         path.write_bytes(data)
-        return next(
-            (f"{command}: {found}" for command in commands if (found := self._failure(command, str(path)))), None
-        )
+        return next((f"{command}: {found}" for command in commands if (found := self._failure(command, path))), None)
 
-    def _failure(self, command: str, path: str) -> str | None:
-        if self._process is None:
-            self._start()
+    def _failure(self, command: str, path: Path) -> str | None:
         try:
-            self._connection.send((command, path))
-            if not self._connection.poll(PATIENCE * self._seconds):
-                self.stop()
-                return f"hang: no answer within {PATIENCE * self._seconds:g} s"
-            answer = self._connection.recv()
-        except (EOFError, ConnectionError):
-            self.stop()
+            answer = self.server.ask((command, str(path)), PATIENCE * self._seconds)
+        except TimeoutError as error:
+            return f"hang: {error}"
+        except EOFError:
             return "died"
-        if answer["kept"] - self._at_start > MOST_KEPT:
-            self.stop()
-        return verdict(answer, self._seconds) or self._left_over(answer["code"])
-
-    def _left_over(self, code: int) -> str | None:
-        left = sorted(path.name for path in Path(self._folder.name).iterdir() if path.name != "model.pb")
+        if answer["kept"] - self.server.ready > MOST_KEPT:
+            self.server.stop()
+        left = sorted(other.name for other in path.parent.iterdir() if other != path)
         for name in left:
-            (Path(self._folder.name) / name).unlink()
-        return f"file: {left} after an error" if left and code not in (0, 1) else None
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(target=serve, args=(other, self._folder.name), daemon=True)
-        self._process.start()
-        other.close()
-        self._at_start = self._connection.recv()  # its imports are not counted
+            (path.parent / name).unlink()
+        found = verdict(answer, self._seconds)
+        return found or (f"file: {left} after an error" if left and answer["code"] not in (0, 1) else None)
 
     def __enter__(self) -> Judge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.server.stop()
         self._folder.cleanup()
-
-    def stop(self) -> None:
-        """End the process; the next file starts another."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._connection.close()
-            self._process = None
 
 
 def verdict(answer: dict[str, Any], seconds: float) -> str | None:
@@ -176,43 +144,6 @@ def verdict(answer: dict[str, Any], seconds: float) -> str | None:
 # --------------------------------------------------------------------------- the campaign
 
 
-def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[str]:
-    """Run mutants; prints each failure, shrunk, and returns how many mutants came to what."""
-    totals, failing = collections.Counter[str](), dict[str, Mutant]()
-    drawn = mutants(
-        tuple(options.mutator.split(",")), tuple(filter(None, options.commands.split(","))), options.converted
-    )
-    while totals.total() < options.mutants:
-
-        @hypothesis.seed(options.seed * 1000 + totals.total())
-        @hypothesis.settings(max_examples=options.mutants - totals.total(), database=None, deadline=None,
-                             suppress_health_check=list(hypothesis.HealthCheck), verbosity=hypothesis.Verbosity.quiet,
-                             phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink], report_multiple_bugs=False)  # fmt: skip
-        @hypothesis.given(drawn)
-        def gives_a_result_or_one_block(mutant: Mutant) -> None:
-            found = judge.failure(mutant.data, mutant.commands)
-            if not failing:  # what shrinks a failure is not counted
-                totals["fine" if found is None else found.split(":")[1].strip()] += 1
-                if totals.total() % 500 == 0:
-                    print(f"{totals.total():,} mutants", flush=True)
-            if found is not None:
-                failing[found] = mutant
-                raise Failure(found.split(":")[1])
-
-        with contextlib.suppress(Failure, FlakyFailure):
-            gives_a_result_or_one_block()
-        if failing:
-            found, mutant = list(failing.items())[-1]  # the last one is the smallest
-            print(f"{mutant!r}: {found}", flush=True)
-            if options.keep:
-                command, kind = (part.strip() for part in found.split(":")[:2])
-                name = f"{kind}-{command}-{mutant.base.rpartition('/')[2]}-{options.seed}-{totals.total()}.pb.gz"
-                Path(options.keep).mkdir(parents=True, exist_ok=True)
-                Path(options.keep, name).write_bytes(gzip.compress(mutant.data, mtime=0))
-        failing.clear()
-    return totals
-
-
 def main() -> int:
     """Runs the campaign; 0 where nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -225,23 +156,33 @@ def main() -> int:
     parser.add_argument("--converted", type=lambda text: text == "1", help="1 or 0: converted graphs alone, or none")
     parser.add_argument("--files", nargs="*", help="run these files (.gz or not) instead of mutants")
     options, started = parser.parse_args(), time.monotonic()
+    chosen = tuple(filter(None, options.commands.split(",")))
     with Judge(options.seconds) as judge:
-        if options.files is None:
-            totals = campaign(options, judge)
-        else:
-            totals, commands = (
-                collections.Counter[str](),
-                tuple(filter(None, options.commands.split(","))) or tuple(COMMANDS),
+
+        def keep(mutant: Mutant, number: int) -> None:
+            place = Path(
+                options.keep, f"{mutant.base.rpartition('/')[2]}-{mutant.commands[-1]}-{options.seed}-{number}.pb.gz"
             )
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(gzip.compress(mutant.data, mtime=0))
+
+        if options.files is None:
+            drawn = mutants(tuple(options.mutator.split(",")), chosen, options.converted)
+            totals = campaign(drawn, lambda mutant: judge.failure(mutant.data, mutant.commands) or "fine", {"fine"},
+                              options.mutants, options.seed, keep if options.keep else None)  # fmt: skip
+        else:
+            totals = collections.Counter[str]()
             for name in options.files:
                 data = Path(name).read_bytes()
-                found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, commands)
-                totals["fine" if found is None else found.split(":")[1].strip()] += 1
+                found = judge.failure(
+                    gzip.decompress(data) if name.endswith(".gz") else data, chosen or tuple(COMMANDS)
+                )
+                totals["fine" if found is None else "wrong"] += 1
                 print(f"{name}: {found or 'fine'}", flush=True)
     print(
         ", ".join(f"{count} {kind}" for kind, count in totals.most_common()), f"in {time.monotonic() - started:.0f} s"
     )
-    return int(totals.total() > totals["fine"])
+    return int(totals["wrong"] > 0)
 
 
 if __name__ == "__main__":
