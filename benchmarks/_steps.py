@@ -20,7 +20,7 @@ from tpugraph import roles
 from tpugraph.compiler import convert
 from tpugraph.compiler.another_batch import another_batch
 from tpugraph.ir import graphdef
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"

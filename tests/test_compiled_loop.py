@@ -13,8 +13,8 @@ from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.ir.function_library import functions_named
-from tpugraph.runtime.emulator import dense, staged
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
+from tpugraph.runtime.emulator import compile_loop
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 
@@ -167,11 +167,11 @@ def test_summaries_are_those_of_the_last_step() -> None:
 
 
 def test_short_loops_are_not_compiled() -> None:
-    assert lowered(IRIS.graph(), loop=dense.FEWEST_STEPS - 1) == (False, False)
+    assert lowered(IRIS.graph(), loop=compile_loop.FEWEST_STEPS - 1) == (False, False)
 
 
 def test_much_data_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(compile_loop, "MOST_BYTES", 10_000)
     assert lowered(trace(finite)) == (True, False)
     by_step = train(trace(finite), 30)
     monkeypatch.undo()

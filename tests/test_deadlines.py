@@ -15,7 +15,7 @@ from workers import free_ports
 
 from tpugraph import cli
 from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.pjrt.rendezvous import meet
+from tpugraph.runtime.pjrt.devices import meet
 from tpugraph.support.errors import RunError, UsageError
 
 IRIS = Path(__file__).parents[1] / "examples" / "iris" / "model.pb"

@@ -18,7 +18,7 @@ from closeness import assert_close
 from tpugraph.compat import v1
 from tpugraph.compat.import_hook import tensorflow_1
 from tpugraph.estimator.tpu_serving import inference_on_tpu
-from tpugraph.runtime.counterparts import SCOPE
+from tpugraph.runtime.tpu_op_fallback import SCOPE
 from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1

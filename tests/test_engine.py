@@ -16,7 +16,7 @@ from tpugraph.runtime import engines, session, stateful_session
 from tpugraph.runtime.cluster.spread_loop import SpreadLoop
 from tpugraph.runtime.cluster.tpu_master import TPUMaster
 from tpugraph.runtime.emulator import emulation
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop, Queues
+from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues
 from tpugraph.runtime.engine import Engine, TensorFlowEngine, Trained, TrainingLoop
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.support.errors import RunError

@@ -24,7 +24,7 @@ from tpugraph.compiler import convert
 from tpugraph.runtime.cluster import worker_collectives
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import Timeline
 

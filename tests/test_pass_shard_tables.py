@@ -20,7 +20,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.passes.shard_tables import ShardTables
 from tpugraph.runtime.emulator.emulation import lower
-from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
-from tpugraph.runtime.emulator import emulation, rows
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
+from tpugraph.runtime.emulator import constant_rows, emulation
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -70,7 +70,7 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int, monkeypatch: pyte
     losses = []
     for together in (True, False):
         if not together:  # the dataset is read, row by row
-            monkeypatch.setattr("tpugraph.runtime.emulator.channels.read_together", lambda *_: None)
+            monkeypatch.setattr("tpugraph.runtime.emulator.infeed_outfeed.read_together", lambda *_: None)
         with TPUSession(program) as session:
             if together:
                 assert isinstance(session.engine, EmulatedLoop)
@@ -93,7 +93,9 @@ def test_rows_of_which_none_is_left_end_at_once() -> None:
         assert session.notes == ["the data ended after 0 steps"]
 
 
-@pytest.mark.parametrize(("loop", "ahead"), [(5, rows.AHEAD), (500, 500), (10**6, rows.MOST_AHEAD // 6)])
+@pytest.mark.parametrize(
+    ("loop", "ahead"), [(5, constant_rows.AHEAD), (500, 500), (10**6, constant_rows.MOST_AHEAD // 6)]
+)
 def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> None:
     change, _ = INPUTS["shuffled"]
     program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=loop)

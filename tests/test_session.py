@@ -19,7 +19,7 @@ from tpugraph.compiler.tpu_check import check
 from tpugraph.ir import Graph, attrs
 from tpugraph.ir import graphdef as graphdef
 from tpugraph.runtime.cluster import tpu_master
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop, Queues
+from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, RunError
 

@@ -12,7 +12,7 @@ from tpugraph import analysis, testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import RunError
-from tpugraph.xla import cluster_parts, legalize, stateless_random, step_buffers, step_function
+from tpugraph.xla import cut_cluster, legalize, stateless_random
 from tpugraph.xla.bridge import DataSized
 
 IRIS = Path(__file__).parents[1] / "examples" / "iris" / "model.pb"
@@ -23,8 +23,8 @@ def converted() -> bytes:
     return graphdef.serialize(convert(IRIS, num_replicas=2, iterations_per_loop=3).graph_def)
 
 
-def cut(serialized: bytes) -> cluster_parts.Cluster:
-    return step_function.cut(graphdef.from_graph_def(tf1.GraphDef.FromString(serialized)))
+def cut(serialized: bytes) -> cut_cluster.Cluster:
+    return cut_cluster.cut(graphdef.from_graph_def(tf1.GraphDef.FromString(serialized)))
 
 
 def test_the_cluster_alone_is_left_with_arguments_for_what_it_reads(converted: bytes) -> None:
@@ -39,7 +39,7 @@ def test_the_cluster_alone_is_left_with_arguments_for_what_it_reads(converted: b
 
 def test_a_plain_graph_has_no_cluster_to_cut_out() -> None:
     with pytest.raises(RunError, match="the graph has 0 TPUReplicateMetadata, not one"):
-        step_function.cut(graphdef.load(IRIS))
+        cut_cluster.cut(graphdef.load(IRIS))
 
 
 def test_a_loop_that_counts_to_something_else_is_named(converted: bytes) -> None:
@@ -47,15 +47,15 @@ def test_a_loop_that_counts_to_something_else_is_named(converted: bytes) -> None
     condition = next(node for node in graph.of_type("LoopCond") if analysis.in_cluster(node))
     graph.retype(condition.inputs[0].node, "LessEqual")
     with pytest.raises(RunError, match=r"over its number of iterations \('.*' \(LessEqual\) is no Less\)"):
-        step_function.cut(graph)
+        cut_cluster.cut(graph)
 
 
 def test_a_batch_of_open_size_has_no_buffer() -> None:
     graph = testing.parse("take = InfeedDequeueTuple() {dtypes: (float32), shapes: ([?])} : float32[?]")
     number = graph["take"].out()
-    found = cluster_parts.Cluster(graph, 1, 2, number, "f", number, {})
+    found = cut_cluster.Cluster(graph, 1, 2, number, "f", number, {})
     with pytest.raises(RunError, match="its size is not known"):
-        step_buffers.take_infeed(found, cluster_parts.DeviceLoop("f", graph["take"], number))
+        cut_cluster.take_infeed(found, cut_cluster.DeviceLoop("f", graph["take"], number))
 
 
 def test_random_ops_draw_from_the_seed_of_the_call(converted: bytes) -> None:
@@ -86,7 +86,7 @@ SPARSE = """
 def test_a_sparse_step_becomes_a_dense_one_where_rows_of_zeros_change_nothing() -> None:
     graph = testing.parse(SPARSE)
     count = graph["numbers"].out()
-    found = cluster_parts.Cluster(graph, 1, 1, count, "", count, {})
+    found = cut_cluster.Cluster(graph, 1, 1, count, "", count, {})
     assert legalize.make_dense(found, dict.fromkeys(("table", "slot"), ("float32", (5, 2)))) == 1
     assert graph["step"].op == "ResourceApplyAdagrad"
     assert graph["step"].inputs[3].shape == (5, 2)

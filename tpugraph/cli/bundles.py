@@ -95,7 +95,7 @@ def _arrays(path: str, inputs: list[str]) -> list[Any]:
     """
     import numpy as np
 
-    from tpugraph.runtime.pjrt.bundle_archive import BROKEN
+    from tpugraph.runtime.pjrt.bundle import BROKEN
 
     if not Path(path).is_file():
         raise LoadError(f"there is no file --data={path}", fix="check the path; numpy.savez writes such a file")

@@ -12,10 +12,10 @@ import numpy as np
 
 from tpugraph.ir import Graph
 from tpugraph.runtime import checkpoint, input_forms
+from tpugraph.runtime.checkpoint import SessionCheckpoints
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.graph_session import GraphSession
-from tpugraph.runtime.session_checkpoints import SessionCheckpoints
 from tpugraph.runtime.variables import Variables
 from tpugraph.support.errors import CheckpointError
 

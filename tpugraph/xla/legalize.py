@@ -22,7 +22,7 @@ from tpugraph.rewrite.dense_steps import added_up
 from tpugraph.rewrite.dense_steps import make_dense as make_step_dense
 from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
 from tpugraph.xla.bridge import Refused
-from tpugraph.xla.cluster_parts import Cluster
+from tpugraph.xla.cut_cluster import Cluster
 
 _INT32, _FLOAT32 = attrs.dtype("int32"), attrs.dtype("float32")
 

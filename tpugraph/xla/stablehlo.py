@@ -18,7 +18,7 @@ from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.side_effects import side_effects
 from tpugraph.support.errors import ConversionError
 from tpugraph.support.garbage import without_garbage_collection
-from tpugraph.xla import step_function
+from tpugraph.xla import cut_cluster
 from tpugraph.xla.bridge import DataSized, Refused, export
 from tpugraph.xla.legalize import REDUCED, make_dense, make_quick, reduce_over_all
 from tpugraph.xla.module import Module, Value
@@ -50,7 +50,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     shapes_of = _variable_shapes(graph)
     replace_known_stacks(graph)
     begin_stacks(graph)
-    found = step_function.cut(graph, iterations=iterations)
+    found = cut_cluster.cut(graph, iterations=iterations)
     reduces = reduce_over_all(graph, found.num_replicas)
     sized = DataSized(graph)
     make_dense(found, shapes_of)

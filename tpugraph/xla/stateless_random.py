@@ -17,7 +17,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import carried, frames_around
 from tpugraph.support.errors import ConversionError
-from tpugraph.xla.cluster_parts import Cluster, core_number
+from tpugraph.xla.cut_cluster import Cluster, core_number
 
 _INT32 = attrs.dtype("int32")
 _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it

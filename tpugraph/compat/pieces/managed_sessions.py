@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import tensorflow as tf
 from tensorflow.python.training import session_manager
 
-from tpugraph.runtime.emulating_session import Session
+from tpugraph.runtime.tpu_op_fallback import Session
 
 session_manager.session = SimpleNamespace(Session=Session)  # all of the names below open their sessions by it
 

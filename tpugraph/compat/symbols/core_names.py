@@ -8,7 +8,7 @@ KERAS = "tf_keras.api._v1.keras"
 
 _VERSION = "tpugraph.compat.pieces.versions"
 
-SESSIONS: Page = found_in("tpugraph.runtime.emulating_session", "Session InteractiveSession")
+SESSIONS: Page = found_in("tpugraph.runtime.tpu_op_fallback", "Session InteractiveSession")
 TRAIN: Page = found_in(
     "tpugraph.compat.pieces.managed_sessions",
     "ChiefSessionCreator MonitoredSession MonitoredTrainingSession SessionManager SingularMonitoredSession Supervisor "

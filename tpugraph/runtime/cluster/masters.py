@@ -17,7 +17,7 @@ from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster import tpu_master, worker_collectives
 from tpugraph.runtime.cluster.watched_session import WatchedSession
 from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, configured, host_devices
-from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.support.errors import RunError
 
 T = TypeVar("T")

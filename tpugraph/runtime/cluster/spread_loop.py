@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.emulator import emulation
-from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
-from tpugraph.runtime.emulator.host_list import Hosts
-from tpugraph.runtime.emulator.hosts import MIRROR
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
+from tpugraph.runtime.emulator.hosts import MIRROR, Hosts
 
 
 class SpreadLoop(EmulatedLoop):

@@ -1,32 +1,36 @@
-"""The emulator: lowers a TPU graph to ordinary TensorFlow ops, so that N cores run on this machine.
+"""Lowers a TPU graph to ordinary TensorFlow ops, so that N cores run on this machine, and the engine that runs it.
 
 What is replicated exists once; what varies between cores exists once per core. CrossReplicaSum becomes a sum over the
-copies. Infeed and outfeed become direct dataflow where the loops on both sides have the same trip count, else queues.
-"""
+copies. Infeed and outfeed become direct dataflow where the loops on both sides have the same trip count, else queues."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tpugraph import analysis
 from tpugraph.analysis import shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, attrs
-from tpugraph.runtime.emulator.channels import connect
-from tpugraph.runtime.emulator.cluster_copies import (
+from tpugraph.runtime.emulator.compile_loop import compile_step
+from tpugraph.runtime.emulator.copies import (
+    Copies,
     copy_per_core,
     lower_boundary,
     lower_dynamic_sizes,
     lower_sums,
     refuse_collectives,
 )
-from tpugraph.runtime.emulator.copies import Copies
-from tpugraph.runtime.emulator.dense import compile_step
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
-from tpugraph.runtime.emulator.host_list import Hosts
-from tpugraph.runtime.emulator.hosts import spread
+from tpugraph.runtime.emulator.hosts import Hosts, spread
+from tpugraph.runtime.emulator.infeed_outfeed import connect
+from tpugraph.runtime.engine import TensorFlowEngine
+from tpugraph.runtime.three_parts import ThreeParts
+from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.shards import shards_of
 
@@ -129,3 +133,64 @@ def lower_system(graph: Graph) -> None:
         graph.retype(node, "NoOp", inputs=[], attrs={})
     for node in graph.of_type("InfeedEnqueueTuple", "OutfeedEnqueueTuple", "InfeedDequeueTuple", "OutfeedDequeueTuple"):
         raise RunError("an infeed or outfeed has no other side", node=node)
+
+
+def emulate(graph: Graph, *, queues: bool, timeline: Timeline) -> EmulatedLoop | ThreeParts:
+    """The engine that runs a TPU graph on emulated cores in this process; the graph is lowered in place.
+
+    Args:
+        graph: the TPU graph with its entry points.
+        queues: join host and device by queues, as three parts. It is so too where their loops differ in length.
+        timeline: takes note of what each loop spends its time on.
+
+    Raises:
+        RunError: the graph has what is not emulated.
+    """
+    times = OpTimes(graph, timeline) if timeline.recording else None
+    lowered = lower(graph, queues=queues)
+    return EmulatedLoop(lowered, times) if lowered.fused else Queues(lowered, timeline)
+
+
+class Queues(ThreeParts):
+    """Emulated cores behind queues in the place of infeed and outfeed.
+
+    Args:
+        lowered: the lowered graph.
+        timeline: takes note of how long each part takes.
+    """
+
+    def __init__(self, lowered: Lowered, timeline: Timeline) -> None:
+        super().__init__(timeline=timeline)
+        self.lowered = lowered
+
+
+class EmulatedLoop(TensorFlowEngine):
+    """Emulated cores by direct dataflow: infeed and outfeed are edges of the graph.
+
+    Args:
+        lowered: the lowered graph.
+        times: reads the measurements of loops; None where nobody wants to know.
+        notes: what is worth knowing, as sentences.
+    """
+
+    def __init__(self, lowered: Lowered, times: OpTimes | None = None, *, notes: Sequence[str] = ()) -> None:
+        super().__init__(notes)
+        self.lowered = lowered
+        self._times = times
+
+    def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
+        """Run a loop; measured op by op where someone wants to know, and for as long as that is cheap."""
+        self.host.set_steps(steps)
+        names = (*fetches, f"{device}:0")
+        if self._times is None or self._times.left <= 0:
+            return self.host.call(*names)[:-1]
+        return self._measured(names, self._times)[:-1]
+
+    def _measured(self, names: tuple[str, ...], times: OpTimes) -> list[Any]:
+        options, metadata = tf.compat.v1.RunOptions(), tf.compat.v1.RunMetadata()
+        options.trace_level = tf.compat.v1.RunOptions.SOFTWARE_TRACE
+        with self.host.translated():
+            found = self.host.session.run(names, options=options, run_metadata=metadata)
+        times.read(metadata)
+        self.costs = times.costs
+        return list(found)

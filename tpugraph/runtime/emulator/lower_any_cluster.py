@@ -1,7 +1,7 @@
-"""Lowers graphs with TPU ops that programs make by hand: any number of clusters, feeds in runs of their own, served calls.
+"""Lowers graphs with any TPU ops to ops that every TensorFlow runs: several clusters, feeds in runs of their own, served calls.
 
-:func:`~tpugraph.runtime.emulator.emulation.lower` knows the one form of a whole training or evaluation and makes the most of
-it; here every cluster stands for itself, and infeed and outfeed are queues by the number of the core.
+:func:`~tpugraph.runtime.emulator.emulation.lower` takes the one form of a whole training or evaluation, and makes one loop of
+it. Here each cluster is lowered by itself, and infeed and outfeed are queues by the number of the core.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tpugraph.control_flow import inlining
 from tpugraph.control_flow.lower_functional import replace_call
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.attrs import DType
-from tpugraph.runtime.emulator.channels import again, join_by_queue
-from tpugraph.runtime.emulator.cluster_copies import (
+from tpugraph.runtime.emulator.copies import (
+    Copies,
     copy_per_core,
     lower_boundary,
     lower_dynamic_sizes,
     lower_sums,
     refuse_collectives,
 )
-from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.device_mesh import topology_of
 from tpugraph.runtime.emulator.emulation import clear_places, lower_system
+from tpugraph.runtime.emulator.infeed_outfeed import again, join_by_queue
 from tpugraph.support.errors import RunError
 
 _GIVEN: dict[str, Callable[[Node], tuple[list[DType], Sequence[Tensor]]]] = {

@@ -1,24 +1,104 @@
-"""The cluster of a TPU graph cut out as one function of a core: (count, seed, staged infeed, variables) to results.
+"""Cuts the cluster out of a TPU graph as one function of a core: (count, seed, staged infeed, variables) to results.
 
-The device loop reads each batch of its infeed from a buffer that holds those of all its iterations, and writes what it
-sends over its outfeed to row i of another. What the host has to do with it is arguments and results.
-"""
+The device loop reads row i of a buffer with the batches of all its iterations in place of its infeed, and writes row i of another in
+place of its outfeed. Whatever else it exchanges with the host becomes arguments and results."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import in_cluster, shapes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.loops import counted, why_not_counted
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.support.errors import RunError
 from tpugraph.tables.shards import TABLE, table_of
-from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
-from tpugraph.xla.step_buffers import give_outfeed, take_infeed
 
 _INT32 = attrs.dtype("int32")
+_MARK = {CLUSTER_ATTR: CLUSTER}
+
+
+@dataclass
+class Cluster:
+    """The function of one core, as a graph that still has TF1 control flow.
+
+    Attributes:
+        graph: nothing but the cluster, its arguments as Placeholders.
+        num_replicas: the number of cores.
+        iterations: the most iterations of its loop, the rows of all buffers.
+        count: the argument that says how many iterations to run, int32 [].
+        infeed: the staged batches, each [iterations, ...] of one core.
+        variables: the handles by the variable's name.
+        host: other values that the host gives, by name.
+        outfeed: what is sent each step, each [iterations, ...] of one core.
+        outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
+        written: the names of the variables that it writes, in the order of ``variables``.
+        shards: of those variables that each core has one of, by their name, which is that of the first core's: the name that the
+            whole variable has in the plain graph.
+        frame: the frame of its loop.
+        number: the number of the iteration, inside the loop, int32 [].
+        streams: its random ops, and whether each core draws values of its own.
+    """
+
+    graph: Graph
+    num_replicas: int
+    iterations: int
+    count: Tensor
+    frame: str
+    number: Tensor
+    streams: dict[Node, bool]
+    infeed: list[Tensor] = field(default_factory=list)
+    variables: dict[str, Tensor] = field(default_factory=dict)
+    host: dict[str, Tensor] = field(default_factory=dict)
+    outfeed: list[Tensor] = field(default_factory=list)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    shards: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeviceLoop:
+    """The loop of the device: its frame, condition and the number of the iteration inside its body."""
+
+    frame: str
+    condition: Node
+    number: Tensor
+
+
+def argument(graph: Graph, name: str, like: Output) -> Tensor:
+    """An argument of the function, of this dtype and shape."""
+    attributes = {"dtype": like[0], "shape": like[1], **_MARK}
+    return graph.add("Placeholder", f"tpugraph/argument/{name}", attrs=attributes, outputs=[like]).out()
+
+
+def core_number(graph: Graph) -> Tensor:
+    """The number of the core that runs the function, int32 []."""
+    return add(graph, "XlaReplicaId", [], (_INT32, ()), {})
+
+
+def entered(graph: Graph, loop: DeviceLoop, tensor: Tensor, *, constant: bool = True) -> Tensor:
+    """A tensor of outside as the body of the loop sees it; one that is not constant enters the first iteration alone."""
+    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
+    return add(graph, "Enter", [tensor], (tensor.dtype, tensor.shape), attributes)
+
+
+def constant(graph: Graph, loop: DeviceLoop | None, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
+    """A constant, in the body of the loop where one is given."""
+    kind = attrs.dtype(value.dtype.name)
+    pivot = [] if loop is None else [add(graph, "Identity", [loop.number], (_INT32, ()), {"T": _INT32}).node]
+    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value), **_MARK},
+                     controls=pivot, outputs=[(kind, value.shape)]).out()  # fmt: skip
+
+
+def add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attributes: dict[str, Any]) -> Tensor:
+    """The output of a new node of the cluster."""
+    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs={**attributes, **_MARK}, outputs=[output]).out()
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
@@ -193,3 +273,75 @@ def _drop_host(found: Cluster) -> None:
     for node in keep:
         graph.set_controls(node, [c for c in node.controls if c in keep])
     graph.remove_all(node for node in graph if node not in keep)
+
+
+def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
+    """Let the loop read each batch of its infeed from row i of a buffer, which is an argument.
+
+    Raises:
+        RunError: the size of a batch is not known.
+    """
+    graph = found.graph
+    for take in graph.of_type("InfeedDequeueTuple"):
+        for port, (kind, shape) in enumerate(take.outputs or ()):
+            _check_static(take, kind, shape)
+            buffer = argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
+            found.infeed.append(buffer)
+            axis = constant(graph, loop, np.int32(0))
+            batch = add(graph, "GatherV2", [entered(graph, loop, buffer), loop.number, axis], (kind, shape),
+                         {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0})  # fmt: skip
+            graph.replace_uses(take.out(port), batch)
+        graph.replace_control_uses(take, [loop.number.node])
+        graph.remove(take)
+
+
+def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
+    """Let the loop write what it sends to row i of a buffer, which is a result.
+
+    Raises:
+        RunError: the size of what is sent is not known.
+    """
+    graph = found.graph
+    for give in graph.of_type("OutfeedEnqueueTuple"):
+        for tensor in give.inputs:
+            known = shapes.element_count(tensor.shape) is not None
+            shape = tensor.shape if known else _sent_shape(graph, give, tensor)
+            _check_static(give, tensor.dtype, shape)
+            found.outfeed.append(_stacked(found, loop, tensor, shape or ()))
+        graph.replace_control_uses(give, give.controls)
+        graph.remove(give)
+
+
+def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
+    """The shape that the host expects, where inference inside the cluster leaves it open."""
+    expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
+    index = list(give.inputs).index(tensor)
+    return expected[index] if index < len(expected) else None
+
+
+def _stacked(found: Cluster, loop: DeviceLoop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
+    """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
+    graph, kind = found.graph, tensor.dtype
+    whole: Output = (kind, (found.iterations, *shape))
+    size = constant(graph, None, np.asarray(whole[1], "int32"))
+    zero = constant(graph, None, np.zeros((), kind.name))
+    empty = add(graph, "Fill", [size, zero], whole, {"T": kind, "index_type": _INT32})
+    entry = entered(graph, loop, empty, constant=False)
+    merge = graph.add("Merge", "tpugraph/outfeed/Merge", [entry, entry], attrs={"T": kind, "N": 2, **_MARK},
+                      outputs=[whole, (_INT32, ())])  # fmt: skip
+    switch = graph.add("Switch", "tpugraph/outfeed/Switch", [merge.out(), loop.condition.out()],
+                       attrs={"T": kind, **_MARK}, outputs=[whole, whole])  # fmt: skip
+    front = constant(graph, loop, np.int32(0))
+    row = add(graph, "ExpandDims", [tensor, front], (kind, (1, *shape)), {"T": kind, "Tdim": _INT32})
+    zeros = [constant(graph, loop, np.int32(0)) for _ in shape]
+    start = add(graph, "Pack", [loop.number, *zeros], (_INT32, (1 + len(zeros),)),
+                 {"N": 1 + len(zeros), "T": _INT32, "axis": 0})  # fmt: skip
+    written = add(graph, "XlaDynamicUpdateSlice", [switch.out(1), row, start], whole,
+                   {"T": kind, "Tindices": _INT32})  # fmt: skip
+    graph.set_input(merge, 1, add(graph, "NextIteration", [written], whole, {"T": kind}))
+    return add(graph, "Exit", [switch.out(0)], whole, {"T": kind})
+
+
+def _check_static(node: Node, kind: DType, shape: Shape) -> None:
+    if not shapes.is_static(shape) or kind.size is None:
+        raise RunError(f"a tensor of the infeed or outfeed is {kind}{shape}: its size is not known", node=node)

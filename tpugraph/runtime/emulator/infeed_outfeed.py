@@ -1,8 +1,7 @@
-"""Infeed and outfeed of the emulator: direct dataflow in one loop where possible, else a queue per core.
+"""Infeed and outfeed of the emulator: edges of one loop where possible, else a queue per core.
 
 Two loops can be one when both run ``i < limit`` over the same limit variable. Then their frames are united: the host's
-part of an iteration runs in the device's iteration, and no value is copied through a queue.
-"""
+part of an iteration runs in the device's iteration, and no value is copied through a queue."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from tpugraph.control_flow.united_loops import LoopOfSteps, loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
-from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.emulator.reads import read_together
 from tpugraph.support.errors import RunError
 
