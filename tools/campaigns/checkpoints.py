@@ -37,7 +37,7 @@ from tpugraph.cli import command_line
 from tpugraph.runtime.checkpoint import write_durably
 from tpugraph.runtime.checkpoints.checkpoint_folder import newest
 from tpugraph.runtime.pjrt import bundle, module_trial
-from tpugraph.runtime.pjrt.bundle_archive import MANIFEST, MODULE, VARIABLES
+from tpugraph.runtime.pjrt.bundle import MANIFEST, MODULE, VARIABLES
 from tpugraph.support.errors import CheckpointError
 from tpugraph.xla import jax_client
 
