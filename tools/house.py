@@ -13,13 +13,9 @@ import ast
 import graphlib
 import sys
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 FLOORS = "tools/bazel/floors.bzl"
-_FOLDERS = {"tpugraph": "tpugraph", "passes": "tpugraph.passes"}
-"""The folders of the sources, and the package that each is imported as."""
-
 _ALONE = {"__main__.py": "cli", "export.py": "__init__.py"}
 """Modules directly below ``tpugraph`` that belong to a room."""
 
@@ -29,23 +25,25 @@ class House:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.floors = [
-            (floor, [room for room in rooms if room not in _ALONE]) for floor, rooms in _floors(root / FLOORS)
-        ]
+        table = next(
+            ast.literal_eval(node.value)
+            for node in ast.parse((root / FLOORS).read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FLOORS"
+        )
+        self.floors = [(floor, [room for room in rooms if room not in _ALONE]) for floor, rooms in table]
         self.paths = {
             _module(package, path.relative_to(root / folder)): path
-            for folder, package in _FOLDERS.items()
+            for folder, package in (("tpugraph", "tpugraph"), ("passes", "tpugraph.passes"))
             for path in sorted((root / folder).rglob("*.py"))
             if not (root / folder / path.relative_to(root / folder).parts[0]).is_symlink()
         }
         self._floor_of = {room: place for place, (_, rooms) in enumerate(self.floors) for room in rooms}
+        self._imports = {name: list(self._read_imports(name)) for name in self.paths}
 
     def room(self, name: str) -> str:
         """The room of a module: its first package below ``tpugraph``, or the file where it stands there alone."""
         path = self.paths[name]
-        if path.parent == self.root / "tpugraph":
-            return _ALONE.get(path.name, path.name)
-        return name.split(".")[1]
+        return _ALONE.get(path.name, path.name) if path.parent == self.root / "tpugraph" else name.split(".")[1]
 
     def modules(self, room: str) -> list[str]:
         """The modules of a room."""
@@ -55,26 +53,16 @@ class House:
         """The modules of the house that a module names in an import statement, wherever it stands, and the lines."""
         return self._imports[name]
 
-    @cached_property
-    def _imports(self) -> dict[str, list[tuple[str, int]]]:
-        """What each module imports; each is read once, whatever is asked of the house."""
-        return {name: list(self._read_imports(name)) for name in self.paths}
-
     def _read_imports(self, name: str) -> Iterator[tuple[str, int]]:
         path = self.paths[name]
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-            if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                base = node.module or ""
-                if node.level:
-                    above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-                    base = ".".join([*above, base] if base else above)
+            targets = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                above = package[: len(package) + 1 - node.level] if node.level else []
+                base = ".".join([*above, *([node.module] if node.module else [])])
                 members = [f"{base}.{alias.name}" for alias in node.names]
                 targets = [member if member in self.paths else base for member in members]
-            else:
-                continue
             for target in dict.fromkeys(targets):
                 if target.partition(".")[0] == "tpugraph":
                     yield target, node.lineno
@@ -83,10 +71,8 @@ class House:
         """For each room the rooms that its modules import."""
         found: dict[str, set[str]] = {self.room(name): set() for name in self.paths}
         for name in self.paths:
-            for target, _ in self.imports(name):
-                if target in self.paths and self.room(target) != self.room(name):
-                    found[self.room(name)].add(self.room(target))
-        return found
+            found[self.room(name)] |= {self.room(to) for to, _ in self.imports(name) if to in self.paths}
+        return {room: others - {room} for room, others in found.items()}
 
     def heights(self) -> dict[str, int]:
         """How many rooms stand below each room, one on the other: the floor on which it is by its imports, from 1."""
@@ -97,18 +83,14 @@ class House:
 
     def faults(self) -> list[str]:
         """Everything that breaks the order of the house, one sentence each."""
+        rooms = {name: self.room(name) for name in self.paths}
         homeless = [
-            f"{name}: the room {self.room(name)!r} is on no floor"
-            for name in self.paths
-            if self.room(name) not in self._floor_of
+            f"{name}: the room {room!r} is on no floor" for name, room in rooms.items() if room not in self._floor_of
         ]
         if homeless:
             return homeless
         found = [
-            fault
-            for name in self.paths
-            for target, line in self.imports(name)
-            for fault in self._fault(name, target, line)
+            fault for name in self.paths for to, line in self.imports(name) for fault in self._fault(name, to, line)
         ]
         try:
             graphlib.TopologicalSorter({name: [to for to, _ in self.imports(name)] for name in self.paths}).prepare()
@@ -131,18 +113,9 @@ class House:
 
     def summary(self) -> str:
         """How large the house is, in one sentence."""
-        arrows, heights = self.arrows(), self.heights()
+        arrows, floors = self.arrows(), max(self.heights().values())
         count = sum(map(len, arrows.values()))
-        floors = max(heights.values())
         return f"{len(self.paths)} modules in {len(arrows)} rooms on {floors} floors, with {count} arrows between rooms"
-
-
-def _floors(path: Path) -> list[tuple[str, list[str]]]:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["FLOORS"]:
-            table: list[tuple[str, list[str]]] = ast.literal_eval(node.value)
-            return table
-    raise ValueError(f"{path} has no table FLOORS")
 
 
 def _module(package: str, path: Path) -> str:
@@ -150,22 +123,12 @@ def _module(package: str, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the floors, highest first, or what breaks their order; the exit code."""
+if __name__ == "__main__":
     house = House(Path(__file__).absolute().parents[1])
-    if "--check" in arguments:
-        faults = house.faults()
-        print(*faults, sep="\n", end="\n" if faults else "")
-        return 1 if faults else 0
-    arrows = house.arrows()
+    if "--check" in sys.argv:
+        sys.exit("\n".join(house.faults()))
     for floor, rooms in reversed(house.floors):
         for room in rooms:
-            print(
-                f"{floor:<12} {room:<14} {len(house.modules(room)):>3} modules, imports {' '.join(sorted(arrows[room])) or '-'}"
-            )
+            below = " ".join(sorted(house.arrows()[room])) or "-"
+            print(f"{floor:<12} {room:<14} {len(house.modules(room)):>3} modules, imports {below}")
     print(house.summary())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

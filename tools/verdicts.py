@@ -1,11 +1,8 @@
-"""Compiles graphs with the real TPU compiler and writes what it said, and what `tpugraph check` says, as a table in Markdown.
+"""Compiles graphs with the real TPU compiler, and prints what it and `tpugraph check` say as a table in Markdown.
 
     python tools/verdicts.py tests/data/corpus tests/data/oracle > docs/verdicts.md
-    python tools/verdicts.py --check_only tests/data/corpus tests/data/oracle
 
-A folder stands for the graphs in it: ``*_tpu.pb`` as they are, ``NAME/model.pb`` (or ``model.pb.gz``) converted for 8
-replicas. The graphs of tests/data/corpus are read from that folder, since some name their data by a relative path.
-With --check_only nothing is compiled: the column of check is printed, a graph a line, which needs no libtpu.
+A folder stands for the graphs in it: ``*_tpu.pb`` as they are, ``NAME/model.pb`` (or ``model.pb.gz``) converted for 8 replicas.
 """
 
 from __future__ import annotations
@@ -24,20 +21,14 @@ from tpugraph.support.errors import TpuGraphError
 from tpugraph.xla import stablehlo, topologies
 
 TOPOLOGIES = ("v3:2x2", "v5e:2x4")
-COLUMNS = (
-    "graph",
-    "check",
-    "lowered in s",
-    *(f"{t}: {c}" for t in TOPOLOGIES for c in ("compiled in s", "MiB per core", "us per step")),
-)
 
 
 def graphs(folder: Path) -> Iterator[tuple[str, Path]]:
     """The graphs of a folder by name."""
-    for path in sorted(folder.glob("*_tpu.pb")):
-        yield path.name, path
-    for path in sorted([*folder.glob("*/model.pb"), *folder.glob("*/model.pb.gz")]):
-        yield path.parent.name, path
+    yield from ((path.name, path) for path in sorted(folder.glob("*_tpu.pb")))
+    yield from (
+        (path.parent.name, path) for path in sorted([*folder.glob("*/model.pb"), *folder.glob("*/model.pb.gz")])
+    )
 
 
 def load(path: Path) -> Graph:
@@ -51,28 +42,32 @@ def load(path: Path) -> Graph:
 def checked(path: Path) -> str:
     """The cell of check: ``yes``, or which op types stop how many of the device's nodes."""
     report = check(load(path))
-    if report.compiles:
-        return "yes"
     stopping = dict.fromkeys(finding.op for finding in report.stopping)
-    return f"no, {report.percent:.1f} % of {report.device_nodes} nodes: {', '.join(stopping)}"
+    return (
+        "yes"
+        if report.compiles
+        else f"no, {report.percent:.1f} % of {report.device_nodes} nodes: {', '.join(stopping)}"
+    )
 
 
-def verdict(graph: Graph) -> list[str]:
+def verdict(graph: Graph) -> Iterator[str]:
     """The cells of the compiler."""
-    if not graph.of_type("TPUReplicateMetadata"):
-        graph = graphdef.from_graph_def(convert(graph).graph_def, source=graph.source)
-    if "tpugraph/train" not in graph:
-        adopt_tpu_estimator.add_entry_points(graph)
-    module = stablehlo.lower(graph)
-    cells = [f"{sum(module.seconds.values()):.1f}"]
+    try:
+        if not graph.of_type("TPUReplicateMetadata"):
+            graph = graphdef.from_graph_def(convert(graph).graph_def, source=graph.source)
+        if "tpugraph/train" not in graph:
+            adopt_tpu_estimator.add_entry_points(graph)
+        module = stablehlo.lower(graph)
+    except TpuGraphError as error:
+        yield from (f"no: {_why(error)}", *[""] * 6)
+        return
+    yield f"{sum(module.seconds.values()):.1f}"
     for topology in TOPOLOGIES:
         try:
             found = topologies.compile_for(module, topology)
+            yield from (f"{found.seconds:.1f}", f"{found.peak / 2**20:,.1f}", f"{found.step_seconds * 1e6:,.1f}")
         except TpuGraphError as error:
-            cells += [_why(error), "", ""]
-            continue
-        cells += [f"{found.seconds:.1f}", f"{found.peak / 2**20:,.1f}", f"{found.step_seconds * 1e6:,.1f}"]
-    return cells
+            yield from (_why(error), "", "")
 
 
 def _why(error: TpuGraphError) -> str:
@@ -80,26 +75,9 @@ def _why(error: TpuGraphError) -> str:
     return text.replace("|", "\\|").replace("\n", " ")[:400]
 
 
-def _row(cells: list[str]) -> None:
-    print("| " + " | ".join(cells) + " |", flush=True)
-
-
-def main(arguments: list[str]) -> None:
-    """Print the table, or the column of check."""
-    found = [pair for folder in arguments if folder != "--check_only" for pair in graphs(Path(folder))]
-    if "--check_only" in arguments:
-        for name, path in found:
-            _row([name, checked(path)])
-        return
-    _row(list(COLUMNS))
-    _row(["---" for _ in COLUMNS])
-    for name, path in found:
-        try:
-            cells = verdict(load(path))
-        except TpuGraphError as error:
-            cells = [f"no: {_why(error)}", *[""] * 6]
-        _row([name, checked(path), *cells])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    columns = [f"{t}: {c}" for t in TOPOLOGIES for c in ("compiled in s", "MiB per core", "us per step")]
+    for row in (["graph", "check", "lowered in s", *columns], ["---"] * 9):
+        print("|", " | ".join(row), "|")
+    for name, path in (pair for folder in sys.argv[1:] for pair in graphs(Path(folder))):
+        print("|", " | ".join([name, checked(path), *verdict(load(path))]), "|", flush=True)
