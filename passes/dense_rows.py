@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from tpugraph import analysis, ops
 from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph, Node
-from tpugraph.rewrite.dense_steps import DENSE
-from tpugraph.rewrite.row_norms import add_up_before_squares
-from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
+from tpugraph.rewrite.row_updates import DENSE, add_up_before_squares, make_rows_dense, rows_of
 from tpugraph.tables.row_tables import row_tables
 from tpugraph.tpu.pipeline import Pass
 

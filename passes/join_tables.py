@@ -8,7 +8,7 @@ from tpugraph.analysis import shapes
 from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph
 from tpugraph.lookups.table_pieces import JoinedLookups, pieced_lookups
-from tpugraph.rewrite.shape_folding import fold
+from tpugraph.rewrite.folding import fold
 from tpugraph.tpu.pipeline import Pass
 
 

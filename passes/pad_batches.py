@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tpugraph import ops
-from tpugraph.analysis import batched_input, carried_shapes, shapes
+from tpugraph.analysis import batched_input, loop_shapes, shapes
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node
-from tpugraph.rewrite.shape_folding import fold, fold_numbers
+from tpugraph.rewrite.folding import fold, fold_numbers
 from tpugraph.spmd.analysis import refuse_uneven
 from tpugraph.tpu.padding import add, grow_sparse, pad, zero_made_of_text
 from tpugraph.tpu.pipeline import Pass
@@ -65,7 +65,7 @@ class PadBatches(Pass):
 
 def _infer(graph: Graph) -> None:
     shapes.infer(graph)
-    while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
+    while shapes.tell_lookups(graph) + loop_shapes.tell(graph):
         shapes.infer(graph)
 
 

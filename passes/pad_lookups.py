@@ -13,8 +13,8 @@ from tpugraph.analysis.step import PaddedLookups
 from tpugraph.ir import Graph, Node
 from tpugraph.lookups.padded_lists import PaddedLists
 from tpugraph.lookups.sparse_columns import bounds_of, sparse_lists
-from tpugraph.rewrite.shape_folding import fold
-from tpugraph.rewrite.unread import remove_unread
+from tpugraph.rewrite.folding import fold
+from tpugraph.rewrite.step_nodes import remove_unread
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass
 

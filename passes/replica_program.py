@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes, in_cluster
-from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.placements import REPLICATE, PerCore, Placement, Shard
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import PaddedBatches, Partitioned
+from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.analysis import batch_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import race_order
+from tpugraph.analysis import races
+from tpugraph.analysis.races import Writes
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import OrderedRaces
-from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.tpu.pipeline import Pass
 from tpugraph.tpu.reference_reads import ReferenceReads
@@ -28,12 +28,12 @@ class ResourceVariables(Pass):
     requires = ("roles_known",)
     ensures = ("resource_variables",)
     gives = (OrderedRaces,)
-    step_order: str = race_order.READS_FIRST
+    step_order: str = races.READS_FIRST
 
     def run(self, graph: Graph) -> None:
         if graph.roles.mode == "train":
             roots = [graph[name] for name in graph.roles.roots]
-            graph.keep(race_order.settle(graph, roots, self.step_order, in_branches_alone=True))
+            graph.keep(races.settle(graph, roots, self.step_order, in_branches_alone=True))
         if variables := graph.of_type(*ops.REF_VARIABLES):
             _convert(graph, variables)
         for node in graph.of_type(*ops.REF_CONTROL_FLOW):

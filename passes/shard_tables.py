@@ -9,8 +9,7 @@ from tpugraph.analysis.step import Partitioned
 from tpugraph.ir import Graph
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.tables.row_tables import NotByRows, RowTable, row_tables
-from tpugraph.tables.sharding import Sharding, check_updates
-from tpugraph.tables.shards import ShardedTable, ShardedTables
+from tpugraph.tables.sharding import ShardedTable, ShardedTables, Sharding, check_updates
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import carried_shapes, shapes
+from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
-from tpugraph.rebatch.refusing import TRACE
-from tpugraph.rewrite.settled_checks import remove_settled
-from tpugraph.rewrite.shape_folding import fold
-from tpugraph.rewrite.unread import ends_of, remove_unread
+from tpugraph.rebatch.rebatching import TRACE
+from tpugraph.rewrite.folding import fold, remove_settled
+from tpugraph.rewrite.step_nodes import ends_of, remove_unread
 from tpugraph.support.errors import GraphError
 from tpugraph.tpu.pipeline import Pass
 
@@ -37,7 +36,7 @@ class StaticShapes(Pass):
             if not closed:
                 raise
             raise GraphError(error.fault, node=error.node, origin=graph.source, fix=f"{TRACE} ({closed[0]})") from error
-        while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
+        while shapes.tell_lookups(graph) + loop_shapes.tell(graph):
             shapes.infer(graph)
         ends = ends_of(graph)
         fold(graph)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tpugraph import testing
-from tpugraph.analysis import batched_input, known_sizes, questions, signatures, state
-from tpugraph.analysis.constant_values import constant, fixed
-from tpugraph.analysis.rules import Rules
+from tpugraph.analysis import batched_input, dataflow, signatures, state, values
+from tpugraph.analysis.dataflow import Rules
+from tpugraph.analysis.races import Writes
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
-from tpugraph.analysis.write_order import Writes
+from tpugraph.analysis.values import constant, fixed
 from tpugraph.ir import Tensor
 from tpugraph.ir.node import Use
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -78,14 +78,14 @@ def test_a_rule_for_no_op_type_is_that_for_all_others() -> None:
 def test_a_question_that_comes_back_to_itself_has_no_answer_there() -> None:
     graph = testing.parse("a = Test(b)\nb = Test(a)\nc = Test()")
 
-    def depth(tensor: Tensor) -> questions.Answer:
+    def depth(tensor: Tensor) -> dataflow.Answer:
         found = 0
         for operand in tensor.node.inputs:
             found = 1 + ((yield depth, operand) or 0)
         return found
 
-    assert questions.ask(depth, graph["c"].out()) == 0
-    assert questions.ask(depth, graph["a"].out()) == 2
+    assert dataflow.ask(depth, graph["c"].out()) == 0
+    assert dataflow.ask(depth, graph["a"].out()) == 2
 
 
 # ------------------------------------------------------------------ state
@@ -158,6 +158,6 @@ def test_a_size_that_a_shape_does_not_tell_leaves_the_others_known() -> None:
     axes = Const() {dtype: int32, value: [0]} : int32[1]
     both = Pack(count, y) {N: 2, T: int32, axis: 0} : int32[2]
     """)
-    assert known_sizes.known_vector(graph["both"].out()) == [6, None]
-    assert known_sizes.known_vector(graph["x"].out()) is None
-    assert known_sizes.known_scalar(graph["count"].out()) == 6
+    assert values.known_vector(graph["both"].out()) == [6, None]
+    assert values.known_vector(graph["x"].out()) is None
+    assert values.known_scalar(graph["count"].out()) == 6

@@ -7,7 +7,7 @@ import pytest
 from tpugraph import testing
 from tpugraph.analysis import shapes
 from tpugraph.ir import Tensor
-from tpugraph.lookups.entry_rules import Entries, Refused, follow
+from tpugraph.lookups.entries import Entries, Refused, follow
 
 CLIPPED = """
 table = VariableV2() {container: "", dtype: float32, shape: [4,2], shared_name: ""}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from closeness import assert_close
 from models import trace
 from tpugraph import ops
-from tpugraph.analysis import carried_shapes, shapes
+from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.analysis.trip_counts import bound_stacks, most_iterations
 from tpugraph.control_flow.functionalize_while import raise_control_flow
@@ -274,7 +274,7 @@ def test_shapes_that_a_gradient_pops_are_known_where_those_in_the_loop_are() -> 
     assert replace_known_stacks(graph) == 0
     graph.set_attr(graph["x"], "shape", (2, 3))
     shapes.infer(graph)
-    while carried_shapes.tell(graph):
+    while loop_shapes.tell(graph):
         shapes.infer(graph)
     assert replace_known_stacks(graph) == 2
     assert len(graph.of_type("StackV2")) == stacks - 2

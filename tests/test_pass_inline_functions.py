@@ -22,7 +22,7 @@ from models import (
     variable,
 )
 from tpugraph import ops, testing
-from tpugraph.analysis import carried_shapes, shapes
+from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, function_library
 from tpugraph.passes.inline_functions import InlineFunctions
@@ -398,7 +398,7 @@ def test_shapes_in_loops_are_known() -> None:
     graph = built(build)
     testing.run_pass(InlineFunctions(), graph, roles=lambda graph: by_hand(graph, loss="result_0"))
     shapes.infer(graph)
-    while carried_shapes.tell(graph):
+    while loop_shapes.tell(graph):
         shapes.infer(graph)
     taken = graph.of_type("TensorListPopBack")
     assert {(2, 3)} <= {node.output(1)[1] for node in taken} <= {(2, 3), (3, 3)}

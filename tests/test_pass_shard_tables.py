@@ -24,7 +24,7 @@ from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError
-from tpugraph.tables.shards import ShardedTables
+from tpugraph.tables.sharding import ShardedTables
 from tpugraph.testing import tensor_comparison
 from tpugraph.tpu.program import Program
 from tpugraph.xla import stablehlo

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models import corpus, finish, linear, squared_error, tf1, trace, variable
 from tpugraph import analysis, roles
-from tpugraph.analysis import race_order, races
+from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.testing import verification
@@ -58,7 +58,7 @@ def test_a_step_by_hand_races_with_its_counter_and_no_longer_once_reads_come_fir
     raced = races.find(graph, roots_of(graph))
     counter = next(name for name in ("Assign_2", "AssignVariableOp_2") if name in graph)
     assert {(race.write.name, race.variable.name) for race in raced} == {(counter, "global_step")}
-    assert {race.first for race in race_order.settle(graph, roots_of(graph), "reads_first").races} == {"read"}
+    assert {race.first for race in races.settle(graph, roots_of(graph), "reads_first").races} == {"read"}
     assert {race.read for race in raced} <= set(graph[counter].controls)
     assert found_in(graph) == set()
 
@@ -74,7 +74,7 @@ def test_verify_compares_with_the_reads_first_and_says_so(tmp_path: Path) -> Non
 def test_what_it_would_compare_with_otherwise() -> None:
     """The premise: assigned in place, the counter that was taken before shows the value after, in one of many runs at least."""
     plain, ordered = (trace(lambda: by_hand(late=True)) for _ in range(2))
-    race_order.settle(ordered, roots_of(ordered), "reads_first")
+    races.settle(ordered, roots_of(ordered), "reads_first")
     expected = PlainRun(ordered).train(4, {})[0]
     assert any(PlainRun(plain).train(4, {})[0] != pytest.approx(expected, rel=1e-3) for _ in range(20))
 
@@ -110,7 +110,7 @@ def test_a_read_beside_a_write_in_a_branch_comes_first() -> None:
     graph = trace(build)
     raced = [race for race in races.find(graph, roots_of(graph)) if race.variable.name == "best"]
     assert {race.write.op for race in raced} == {"AssignAdd"}
-    assert {race.first for race in race_order.settle(graph, roots_of(graph), "reads_first").races} == {"read"}
+    assert {race.first for race in races.settle(graph, roots_of(graph), "reads_first").races} == {"read"}
     assert {race.read for race in raced} <= set(raced[0].write.controls)
     assert not [race for race in found_in(graph) if race[2] == "best"]
 
@@ -132,7 +132,7 @@ def test_a_read_in_a_loop_is_waited_for_where_the_loop_is_left_and_a_write_in_on
     graph = trace(build)
     raced = races.find(graph, roots_of(graph))
     assert {race.variable.name for race in raced} == {"scale", "turns"}
-    settled = race_order.settle(graph, roots_of(graph), "reads_first").races
+    settled = races.settle(graph, roots_of(graph), "reads_first").races
     assert {race.variable for race in settled if not race.first} == {"turns"}
     waited_for = graph["shrink"].controls
     assert waited_for

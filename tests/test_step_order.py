@@ -14,7 +14,7 @@ from closeness import assert_close
 from estimators import lines
 from models import batches, linear, rows_of, squared_error, tf1, trace, variable
 from tpugraph import RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, cli, convert, testing
-from tpugraph.analysis import race_order
+from tpugraph.analysis import races
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph, graphdef
@@ -128,7 +128,7 @@ def test_of_two_that_wait_for_each_other_one_write_comes_first_and_a_note_says_s
     assert kept is not None
     by_first = {(race.variable, race.first) for race in kept.races}
     assert by_first == {("first", "write"), ("second", "read")}
-    said = race_order.sentences(kept)
+    said = races.sentences(kept)
     assert "reads come first (writes cannot come first here: in a loop, or each of two waits for the other)" in said[0]
     assert "writes come first (--step_order=reads_first takes the other order)" in said[1]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import shapes, signatures
-from tpugraph.analysis.known_sizes import crossed, scalar, vector
-from tpugraph.analysis.questions import Answer, Question, Rule, ask
+from tpugraph.analysis.dataflow import Answer, Question, Rule, ask
+from tpugraph.analysis.values import crossed, scalar, vector
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.walks import source_of

@@ -9,9 +9,9 @@ last stays with its reason, so that every fact can be explained.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tpugraph.ir import Node, Tensor
 
@@ -103,3 +103,81 @@ class Solver(Generic[Fact, Said]):
             if before is not fact and before != fact and tensor not in self._fixed:
                 self.facts[tensor] = fact  # type: ignore[assignment]
                 self.wake([use.node for use in node.uses(port)])
+
+
+# --------------------------------------------------------------------------- rules
+# Rules by op type: a registry that each analysis over op types has one of.
+
+_Rule = TypeVar("_Rule", bound=Callable[..., object])
+
+
+class Rules(dict[str, _Rule]):
+    """The rules of an analysis by op type; one registered for no op type is that for all others."""
+
+    def rule(self, names: str) -> Callable[[_Rule], _Rule]:
+        """Register a function for op types, whose names are separated by spaces; each has one rule.
+
+        Raises:
+            ValueError: an op type has a rule already.
+        """
+
+        def register(function: _Rule) -> _Rule:
+            kinds = names.split() or [""]
+            if ruled := self.keys() & kinds:
+                raise ValueError(f"{', '.join(sorted(ruled))} has a rule already")
+            self.update(dict.fromkeys(kinds, function))
+            return function
+
+        return register
+
+    def of(self, op: str) -> _Rule:
+        """The rule of an op type."""
+        return self.get(op) or self[""]
+
+
+# --------------------------------------------------------------------------- questions
+# Questions about a tensor whose answers follow from those about what it is made of, asked without recursion.
+#
+# A rule is a generator: it yields the question that it needs answered and is sent the answer; what it returns is its own.
+# Each question is answered once, so that the way to an answer is never longer than the graph is large.
+
+Rule = Callable[[Tensor], "Answer"]
+Question = tuple[Rule, Tensor]
+Answer = Generator[Question, Any, Any]
+
+
+def ask(rule: Rule, tensor: Tensor, known: dict[Question, Any] | None = None) -> Any:
+    """The answer that a rule gives for a tensor.
+
+    Args:
+        rule: the rule.
+        tensor: the tensor.
+        known: answers to begin with and to add to; they hold for as long as the graph is not edited.
+
+    Returns:
+        The answer. A question that comes back to itself, as in a loop, is answered with None there.
+    """
+    known = {} if known is None else known
+    first = (rule, tensor)
+    asked: dict[Question, None] = {}
+    stack: list[tuple[Question, Answer]] = []
+    following: Question | None = first
+    answer = None
+    while True:
+        if following is not None:
+            if following in known or following in asked:
+                answer = known.get(following)
+            else:
+                asked[following] = None
+                stack.append((following, following[0](following[1])))
+                answer = None
+        if not stack:
+            return known[first]
+        question, work = stack[-1]
+        try:
+            following = work.send(answer)
+        except StopIteration as end:
+            stack.pop()
+            del asked[question]
+            answer = known[question] = end.value
+            following = None

@@ -1,12 +1,149 @@
-"""Shapes within TF1 loops, which TensorFlow's own inference does not follow: to it, what a loop carries has any shape."""
+"""Shapes of what loops carry, in values, arrays and TensorLists, where TensorFlow's own inference leaves them open."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.ir import Graph, graphdef
+from tpugraph.analysis.values import fixed
+from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.loops import carried
+from tpugraph.ir.walks import reached, source_of
+
+_HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
+"""Ops whose output is the list that they are given; a Merge has several."""
+
+_TAKES_OUT = {op: held.takes for op, held in ops.LIST_CONTENTS.items() if held.takes is not None}
+"""Ops that take elements out of a list, and the output that has them."""
+
+_OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIST_CONTENTS}
+"""What ops do to arrays and stacks, which are resources."""
+
+
+def tell(graph: Graph) -> int:
+    """Say in ``_output_shapes`` what follows from the shapes that are known.
+
+    A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
+    taken out of a list or an array has the shape of what is put in, where that is one.
+
+    Returns:
+        How many nodes were told something new; the shapes of the graph are then to be inferred again.
+    """
+    told = {**_values(graph), **_elements(graph), **_of_arrays(graph)}
+    for tensor, shape in told.items():
+        known = [held for _, held in tensor.node.outputs or ()]
+        known[tensor.port] = shape
+        graph.set_attr(tensor.node, "_output_shapes", known)
+    return len(told)
+
+
+def _values(graph: Graph) -> dict[Tensor, Shape]:
+    """Those of what loops carry: an iteration may tell its end of its beginning alone, so that both are known only together."""
+    loops = filter(None, map(carried, graph.of_type(*ops.MERGE)))
+    loose = [loop for loop in loops if not shapes.is_static(loop.merge.out().shape)]
+    if all(loop.initial.shape is None for loop in loose):
+        return {}
+    known = within_loops(graph)
+    told = {loop.merge.out(): known[loop.merge.name][0] for loop in loose}
+    return {tensor: shape for tensor, shape in told.items() if shape is not None and shape != tensor.shape}
+
+
+def _elements(graph: Graph) -> dict[Tensor, Shape]:
+    found: dict[Tensor, Shape] = {}
+    for node in graph.of_type(*_TAKES_OUT):
+        taken = node.out(_TAKES_OUT[node.op])
+        shape = None if shapes.is_static(taken.shape) else _element(node.inputs[0])
+        if shape is not None and ops.LIST_CONTENTS[node.op].stacked:
+            number = int(node.attr("num_elements", -1))
+            shape = (taken.shape[0] if taken.shape else number if number >= 0 else None, *shape)
+        if shape is not None and shape != taken.shape:
+            found[taken] = shape
+    return found
+
+
+def _element(source: Tensor) -> Shape:
+    """The one shape of all that is put into a list on any way to ``source``, or None."""
+    found: set[Shape] = set()
+    seen: set[Node] = set()
+    stack = [source.node]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        held = ops.LIST_CONTENTS.get(node.op)
+        if held is not None and held.shape is not None:
+            size = node.inputs[held.shape].node
+            if size.op in ops.CONSTANTS and size.attr("value").ndim and (size.attr("value") >= 0).all():
+                found.add(tuple(int(d) for d in size.attr("value")))
+        elif held is not None and held.puts is not None and held.stacked:
+            whole = node.inputs[held.puts].shape
+            found.add(whole[1:] if whole else None)
+        elif held is not None:
+            if held.puts is not None:
+                found.add(node.inputs[held.puts].shape)
+            stack.append(node.inputs[0].node)
+        elif node.op in ops.MERGE:
+            stack += [tensor.node for tensor in node.inputs]
+        elif node.op in _HANDS_ON:
+            stack.append(node.inputs[0].node)
+        else:
+            return None
+    element = next(iter(found)) if len(found) == 1 else None
+    return element if shapes.is_static(element) else None
+
+
+def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
+    """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
+    found: dict[Tensor, Shape] = {}
+    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
+    for node in graph.of_type(*takes):
+        taken = node.out(_OF_ARRAYS[node.op].takes or 0)
+        array = source_of(node.inputs[0], _HANDS_ON).node
+        while array.op in ops.CONTAINER_GRADIENTS:  # it holds gradients of what the other one holds
+            array = source_of(array.inputs[0], _HANDS_ON).node
+        if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
+            continue
+        given = {shape for user in _users(array) for shape in _put(user)}
+        shape = next(iter(given)) if len(given) == 1 else None
+        held = _OF_ARRAYS[node.op]
+        if shape is not None and (held.stacked or (held.joined and shape)):
+            whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
+            count = fixed(array.inputs[0]) if whole else None
+            first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
+            places = taken.node.inputs[1].shape if held.stacked and not held.joined else None
+            first = places[0] if first is None and places else first
+            shape = (first, *shape[held.joined :])
+        if shape is not None and shape != taken.shape:
+            found[taken] = shape
+    return found
+
+
+def _users(array: Node) -> list[Node]:
+    def read(node: Node) -> list[Node]:  # the second output of an array orders what is done to it
+        return [use.node for use in node.uses(0 if node is array else None)]
+
+    handles = reached((array,), lambda node: [user for user in read(node) if user.op in _HANDS_ON])
+    return [user for node in handles for user in read(node)]
+
+
+def _put(user: Node) -> Iterator[Shape]:
+    held = _OF_ARRAYS.get(user.op)
+    if held is not None and held.puts is not None:
+        shape = user.inputs[held.puts].shape
+        if shape and held.stacked:
+            yield shape[1:]
+        elif shape and held.lengths is not None:
+            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [])
+            yield (lengths.pop() if len(lengths) == 1 else None, *shape[1:])
+        else:
+            yield shape
+
+
+# --------------------------------------------------------------------------- loop shapes
+# Shapes within TF1 loops, which TensorFlow's own inference does not follow: to it, what a loop carries has any shape.
 
 
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:

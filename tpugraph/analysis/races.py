@@ -9,15 +9,19 @@ taken before shows the new value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from tpugraph import ops
-from tpugraph.analysis.state import union
-from tpugraph.analysis.write_order import Writes
-from tpugraph.ir import Graph, Node
+from tpugraph import analysis, ops
+from tpugraph.analysis.state import union, written_variables
+from tpugraph.analysis.step import OrderedRace, OrderedRaces
+from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.conditionals import NONE, sides
 from tpugraph.ir.node import Wait
+from tpugraph.ir.walks import reached
+from tpugraph.support.wording import first_of
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,270 @@ def _reads(variable: Node) -> list[Node]:
                 seen.add(node)
                 stack.append(node)
     return list(found)
+
+
+# --------------------------------------------------------------------------- write order
+# Which writes of variables come before a node, whatever else the executor runs at the same time.
+
+
+class Writes:
+    """Which writes each node follows, as bit sets over all writes of the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._frame_of, self._sides = analysis.frames(graph), sides(graph)
+        following = graph.descendants(graph.of_type(*ops.WRITES))
+        loops = any(node.op in ops.NEXT_ITERATION for node in following)
+        order = analysis.loop_order(graph, following) if loops else graph.topological_order(following)
+        self.nodes = [node for node in order if node.op in ops.WRITES]
+        self.targets = {node: written_variables(node) for node in self.nodes}
+        self._bit = {node: 1 << i for i, node in enumerate(self.nodes)}
+        self.of_variable: dict[Node, int] = {}
+        for node in self.nodes:
+            for variable in self.targets[node]:
+                self.of_variable[variable] = self.of_variable.get(variable, 0) | self._bit[node]
+        self._before: dict[Node, int] = {}
+        rounds: dict[str, int] = {}  # of a loop: what one round of it writes, which all that leaves the loop follows
+        upto: dict[Node, int] = {}  # what comes before a node, and itself
+        groups: dict[int, int] = {}  # what comes before all that wait for the same nodes
+        for node in order:
+            frame = self._frame_of[node]
+            seen = rounds.get(frame, 0) if node.op in ops.EXIT else 0
+            for producer, _ in node.inputs:
+                seen |= upto.get(producer, 0)
+            group = id(node.controls)
+            if group not in groups:
+                groups[group] = 0
+                for control in node.controls:
+                    groups[group] |= upto.get(control, 0)
+            seen |= groups[group]
+            if seen:
+                self._before[node] = seen
+            upto[node] = seen | self._bit.get(node, 0)
+            if node.op in ops.NEXT_ITERATION:
+                rounds[frame] = rounds.get(frame, 0) | seen
+
+    def bit(self, node: Node) -> int:
+        """The set that holds this write alone; 0 where the node is no write."""
+        return self._bit.get(node, 0)
+
+    def before(self, node: Node, variable: Node) -> int:
+        """The writes of ``variable`` that ``node`` follows."""
+        return self._before.get(node, 0) & self.of_variable.get(variable, 0)
+
+    def before_read(self, use: Use, variable: Node) -> int:
+        """The writes of ``variable`` that a read follows; a Merge takes what one branch read, after its own writes."""
+        if use.node.op not in ops.MERGE:
+            return self.before(use.node, variable)
+        source = use.node.inputs[use.index].node
+        return (self._before.get(source, 0) | self._bit.get(source, 0)) & self.of_variable.get(variable, 0)
+
+    def waits(self, use: Use, variable: Node) -> list[Node]:
+        """What a read of ``variable`` for ``use`` waits for, so that it follows the same writes and always runs.
+
+        These are the writes, but a write in a branch may not run, and no edge leads into a loop or out of one. There it is
+        where the branches join, or the end or the start of the loop, by which the reader follows the write.
+        """
+        reader = use.node.inputs[use.index].node if use.node.op in ops.MERGE else use.node
+        wanted = self.before_read(use, variable)
+        writes = self.listed(wanted)
+        if all(self._beside(node, reader) for node in writes):
+            return writes
+        found: dict[Node, None] = {}
+        stack, seen = [reader] if reader is not use.node else list(reader.producers()), {use.node}
+        while stack:
+            node = stack.pop()
+            if node in seen or not (self._before.get(node, 0) | self.bit(node)) & wanted:
+                continue
+            seen.add(node)
+            if self.bit(node) & wanted or node.op in ops.MERGE | ops.EXIT | ops.ENTER:
+                found[node] = None
+            else:
+                stack.extend(node.producers())
+        return list(found)
+
+    def _beside(self, write: Node, reader: Node) -> bool:
+        """Whether the write always runs where the reader does, and in the same loop."""
+        same = self._frame_of.get(write) == self._frame_of.get(reader)
+        return same and self._sides.get(write, NONE) <= self._sides.get(reader, NONE)
+
+    def follow(self, node: Node, waits: Iterable[Node]) -> None:
+        """Take note of a new node that waits for others."""
+        for other in waits:
+            self._before[node] = self._before.get(node, 0) | self._before.get(other, 0) | self.bit(other)
+
+    def listed(self, bits: int) -> list[Node]:
+        """The writes in a bit set."""
+        found = []
+        while bits:  # a step has thousands of writes, and few of them are asked for
+            lowest = bits & -bits
+            found.append(self.nodes[lowest.bit_length() - 1])
+            bits ^= lowest
+        return found
+
+
+# --------------------------------------------------------------------------- race order
+# The order that reads and writes get which the plain graph leaves in none: reads first, or writes first where asked for.
+
+READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")
+"""What ``--step_order`` may be."""
+
+
+def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone: bool = False) -> OrderedRaces:
+    """Give the races of a step an order, with edges between the nodes of each.
+
+    With ``writes_first`` a read stays before the write where the other order would close a cycle (two optimizers beside each
+    other that read what the other one writes) or where the read is in a loop.
+
+    Args:
+        graph: a plain graph.
+        roots: what a step runs: the train ops and the loss.
+        order: ``reads_first`` or ``writes_first``.
+        in_branches_alone: make writes wait for reads in branches alone. That is enough where variables become resource variables
+            next, which puts every other read first by itself, with fewer edges.
+
+    Returns:
+        Each race with what comes first in it.
+    """
+    found = find(graph, roots)
+    rest = found
+    if order == WRITES_FIRST:
+        rest = put_writes_first(graph, roots, found)
+    waits = _reads_first(graph, roots, rest)
+    held = analysis.conditional(graph) if waits and in_branches_alone else dict.fromkeys(race.read for race in waits)
+    _wait(graph, ((race.write, ends) for race, ends in waits.items() if race.read in held))
+    first_of = {**dict.fromkeys(found, "write"), **dict.fromkeys(rest, ""), **dict.fromkeys(waits, "read")}
+    named = (OrderedRace(r.read.name, r.write.name, r.variable.name, first_of[r]) for r in found)
+    return OrderedRaces(order, tuple(named))
+
+
+def put_writes_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
+    """Let each read wait for the writes that race with it; returns the races that are left.
+
+    A write in a branch or a loop is waited for where its branches join or its loop is left; a read in a loop is let alone.
+    What was taken of a ref variable before the write is taken anew.
+    """
+    found = list(races)
+    pairs = [(race, race.write, race.read) for race in found if _can_be_late(race)]
+    waits = _ends_before(graph, roots, pairs, {race.read for race in found})
+    _wait(graph, ((race.read, ends) for race, ends in waits.items()))
+    ends_of: dict[tuple[Node, Node], list[Node]] = {}
+    for race, ends in waits.items():
+        ends_of.setdefault((race.read, race.variable), []).extend(ends)
+    for (read, variable), ends in ends_of.items():
+        _take_anew(graph, read, variable, ends)
+    return [race for race in found if race not in waits]
+
+
+def sentences(found: OrderedRaces) -> list[str]:
+    """What is said of races: a sentence for those where reads come first, where writes do, and where neither does."""
+    other = WRITES_FIRST if found.order == READS_FIRST else READS_FIRST
+    kept = f"--step_order={other} takes the other order"
+    turned = (
+        "writes cannot come first here: in a loop, or each of two waits for the other" if other == READS_FIRST else kept
+    )
+    said = []
+    for first, words in (
+        ("read", f"reads come first ({turned})"),
+        ("write", f"writes come first ({kept})"),
+        ("", "they stay in no order, in a branch or a loop, and chance decides"),
+    ):
+        these = [race for race in found.races if race.first == first]
+        if these:
+            said.append(f"{_chance(these)}: {words}")
+    return said
+
+
+def as_data(found: OrderedRaces) -> dict[str, Any]:
+    """The order that was asked for, and each race with what comes first in it; for reports."""
+    pairs = [
+        {"read": race.read, "write": race.write, "variable": race.variable, "first": race.first or None}
+        for race in found.races
+    ]
+    return {"order": found.order, "races": pairs, "said": sentences(found)}
+
+
+def _chance(these: list[OrderedRace]) -> str:
+    variables = list(dict.fromkeys(race.variable for race in these))
+    return (
+        f"the plain graph leaves to chance whether '{these[0].read}' reads {first_of(variables)} before or after"
+        f" '{these[0].write}' writes it"
+    )
+
+
+def _reads_first(graph: Graph, roots: Iterable[Node], races: Sequence[Race]) -> dict[Race, list[Node]]:
+    """What the write of each race would wait for, of those that can."""
+    late = dict.fromkeys(graph.of_type(*ops.WRITES))
+    return _ends_before(graph, roots, [(race, race.read, race.write) for race in races], late)
+
+
+def _wait(graph: Graph, waits: Iterable[tuple[Node, Sequence[Node]]]) -> None:
+    for node, ends in waits:
+        graph.add_controls(node, [end for end in ends if end not in node.controls])
+
+
+def _ends_before(
+    graph: Graph, roots: Iterable[Node], pairs: list[tuple[Race, Node, Node]], late: Container[Node]
+) -> dict[Race, list[Node]]:
+    """What the second node of each pair would wait for to follow the first one, of those that can."""
+    if not pairs:
+        return {}
+    step = graph.ancestors(roots)
+    order = {node: i for i, node in enumerate(graph.topological_order(step, last=late))}
+    frames, side_of = analysis.frames(graph), sides(graph)
+
+    def beside(second: Node, node: Node) -> bool:
+        return not frames[node] and side_of.get(node, NONE) <= side_of.get(second, NONE)
+
+    waits = {}
+    for race, first, second in pairs:
+        ends = _ends(first, step, partial(beside, second))
+        # Edges that agree with one order of the whole graph can never close a cycle.
+        if not frames[second] and ends and all(order[end] < order[second] for end in ends):
+            waits[race] = ends
+    return waits
+
+
+def _can_be_late(race: Race) -> bool:
+    """Whether a read can take what is written before it: a resource variable's, or a reference by nodes that can be copied."""
+    if race.variable.op not in ops.REF_VARIABLES:
+        return True
+    chains = [chain for chain in (_handed_on_by(t, race.variable) for t in race.read.inputs) if chain is not None]
+    return bool(chains) and all(_is_plain(node) for chain in chains for node in chain)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node that shares memory stands in no loop's edge, joins no branches, and hands on no reference."""
+    return not node.op.startswith("Ref") and node.op not in ops.MERGE | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
+
+
+def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:
+    """The nodes by which a tensor shares a ref variable's memory, the last one first; None where it does not."""
+    found: dict[Node, None] = {}
+    node = tensor.node
+    while node is not variable:
+        if node.op not in ops.SHARES_MEMORY or node in found:
+            return None
+        found[node] = None
+        node = node.inputs[0].node
+    return list(found)
+
+
+def _take_anew(graph: Graph, read: Node, variable: Node, waits: Sequence[Node]) -> None:
+    """Let a read take a ref variable's value behind other nodes, where it had it from a snapshot that may be older."""
+    for index, tensor in enumerate(read.inputs):
+        chain = _handed_on_by(tensor, variable) if variable.op in ops.REF_VARIABLES else None
+        if not chain:
+            continue
+        copies = graph.clone_subgraph(chain, lambda name: f"{name}/late")
+        graph.add_controls(copies[chain[-1]], waits)  # it takes the reference's value when it runs
+        graph.set_input(read, index, copies[tensor.node].out(tensor.port))
+        for node in chain:
+            if node.consumers():
+                break
+            graph.remove(node)
+
+
+def _ends(first: Node, step: Container[Node], beside: Callable[[Node], bool]) -> list[Node]:
+    """The first nodes beside the second (in no loop, and in no branch that it is not in) that are done after the first."""
+    found = reached((first,), lambda node: () if beside(node) else (n for n in node.consumers() if n in step))
+    return [node for node in found if beside(node)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.questions import Answer, Rule, ask
+from tpugraph.analysis.dataflow import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.loops import carried, frames_around
 from tpugraph.ir.pattern import anything, handed_on, match, op

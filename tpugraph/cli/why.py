@@ -17,7 +17,7 @@ from tpugraph.spmd.explain import Explanation, Reason
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
 from tpugraph.support.wording import counted
-from tpugraph.tables.shards import ShardedTables
+from tpugraph.tables.sharding import ShardedTables
 
 _MOST = 12
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import roles
-from tpugraph.analysis import race_order, shapes
+from tpugraph.analysis import races, shapes
 from tpugraph.analysis.batched_input import rows_read
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.another_batch import another_batch
@@ -47,7 +47,7 @@ def convert(
     varying_updates: str = "mean",
     batch_norm: str = "global",
     random: str = "per_core",
-    step_order: str = race_order.READS_FIRST,
+    step_order: str = races.READS_FIRST,
     batch_constants: tuple[str, ...] = (),
     literals: tuple[str, ...] = (),
     max_ids: int = 0,

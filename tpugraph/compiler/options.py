@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpugraph.analysis import race_order
+from tpugraph.analysis import races
 from tpugraph.passes import PIPELINES
 from tpugraph.support.errors import ArgumentTypeError, UsageError
 from tpugraph.support.suggestions import GONE, did_you_mean
@@ -57,7 +57,7 @@ class ConvertOptions:
     varying_updates: str = "mean"
     batch_norm: str = "global"
     random: str = "per_core"
-    step_order: str = race_order.READS_FIRST
+    step_order: str = races.READS_FIRST
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     max_ids: int = 0
@@ -91,13 +91,13 @@ class ConvertOptions:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
         if self.batch_norm not in ("global", "per_core"):
             raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
-        if self.step_order not in race_order.ORDERS:
+        if self.step_order not in races.ORDERS:
             raise UsageError(
                 f"'{self.step_order}' is no order of a step", fix="--step_order=reads_first or writes_first"
             )
         if self.mode not in PIPELINES:
             raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
-        if self.mode != "train" and self.step_order != race_order.READS_FIRST:
+        if self.mode != "train" and self.step_order != races.READS_FIRST:
             raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
                              fix="leave it out: it is for steps of training")  # fmt: skip
         for name, mode in (

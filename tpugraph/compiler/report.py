@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import cluster_nodes, race_order, shapes
+from tpugraph.analysis import cluster_nodes, races, shapes
 from tpugraph.analysis.bounds import most_bytes
 from tpugraph.analysis.step import (
     ClosedShapes,
@@ -25,7 +25,7 @@ from tpugraph.analysis.step import (
 from tpugraph.compiler.options import ConvertOptions
 from tpugraph.ir import Graph, Node
 from tpugraph.support.wording import counted
-from tpugraph.tables.shards import ShardedTables, table_of
+from tpugraph.tables.sharding import ShardedTables, table_of
 from tpugraph.tpu.pipeline import Pipeline
 
 _COMBINE = (None, "partition", "shard-tables", "replica-program")
@@ -138,8 +138,8 @@ def _tables(graph: Graph) -> dict[str, Any]:
 
 
 def _step_order(graph: Graph) -> dict[str, Any]:
-    """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.race_order.as_data`."""
-    return race_order.as_data(graph.kept(OrderedRaces) or OrderedRaces())
+    """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.races.as_data`."""
+    return races.as_data(graph.kept(OrderedRaces) or OrderedRaces())
 
 
 def _notes_of(graph: Graph, odd: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.race_order import ORDERS, READS_FIRST
+from tpugraph.analysis.races import ORDERS, READS_FIRST
 from tpugraph.estimator.arguments import number, one_of, whole
 from tpugraph.estimator.cluster import EVALUATOR, Task, task, tpu_job_name
 from tpugraph.estimator.core_strategy import is_strategy

@@ -15,10 +15,9 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
-from tpugraph.lookups.entry_lists import Lists
-from tpugraph.lookups.entry_rules import Role, is_for_update
+from tpugraph.lookups.entries import Lists, Role, is_for_update
 from tpugraph.lookups.lookup_nodes import LookupNodes
-from tpugraph.rewrite.unread import ends_of, remove_unread
+from tpugraph.rewrite.step_nodes import ends_of, remove_unread
 from tpugraph.support.errors import RunError
 
 _INT32 = attrs.dtype("int32")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.bounds import bounded_shape
-from tpugraph.analysis.known_sizes import known_vector
+from tpugraph.analysis.values import known_vector
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.lookups.entry_lists import Lists
-from tpugraph.lookups.entry_rules import Entries
+from tpugraph.lookups.entries import Entries, Lists
 from tpugraph.lookups.padded_lists import Bound
 from tpugraph.support.errors import ShapeError
 

@@ -15,11 +15,10 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.lookups.entry_lists import Lists
-from tpugraph.lookups.entry_rules import Entries
+from tpugraph.lookups.entries import Entries, Lists
 from tpugraph.lookups.lookup_nodes import LookupNodes
 from tpugraph.rewrite.row_updates import rows_of
-from tpugraph.rewrite.unread import remove_unread
+from tpugraph.rewrite.step_nodes import remove_unread
 
 
 @dataclass(frozen=True)

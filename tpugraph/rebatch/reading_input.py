@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.values import constant
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, made_of_values
 from tpugraph.analysis.placements import SUM, Entries, Shard
+from tpugraph.analysis.values import constant, made_of_values
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import Following

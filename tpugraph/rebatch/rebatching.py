@@ -6,18 +6,23 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import carried_shapes, shapes
-from tpugraph.analysis.constant_values import constant
-from tpugraph.ir import Graph, Node, attrs, graphdef
-from tpugraph.rebatch.changes import formula_of
-from tpugraph.rebatch.following import Following, step_nodes
+from tpugraph.analysis import loop_shapes, shapes
+from tpugraph.analysis.placements import Entries, Shard
+from tpugraph.analysis.values import constant
+from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
+from tpugraph.ir.attrs import Shape
+from tpugraph.rebatch.following import PROBE, Following, formula_of, step_nodes
 from tpugraph.rebatch.reading_input import Take, resize, takes_of
 from tpugraph.rebatch.readings import read
-from tpugraph.rebatch.refusing import TRACE, refuse_unread
-from tpugraph.rebatch.sizes import missing_sizes
+from tpugraph.rewrite.local_sizes import LocalSizes
+from tpugraph.spmd import factors
 from tpugraph.spmd.analysis import commonest
+from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import GraphError, ShapeError, UsageError
 from tpugraph.support.suggestions import near_nodes
 
@@ -131,7 +136,7 @@ def _with_shapes(graph: Graph) -> Graph:
     made = graphdef.copy(graph)
     made.roles = graph.roles
     shapes.infer(made)
-    while shapes.tell_lookups(made) + carried_shapes.tell(made):
+    while shapes.tell_lookups(made) + loop_shapes.tell(made):
         shapes.infer(made)
     return made
 
@@ -279,3 +284,156 @@ def _computes(node: Node) -> bool:
     if node.op in ops.IDENTITIES | ops.CASTS | ops.ENTER:
         return any(_computes(use.node) for use in node.uses())
     return node.op in ops.ELEMENTWISE or node.op in ops.WRITES
+
+
+# --------------------------------------------------------------------------- sizes
+# The sizes that nodes with rows are told, and the constants that hold them.
+
+
+class ScaledSizes(LocalSizes):
+    """Lets the size operands of one layer follow; it is :class:`LocalSizes` with more rows in place of a core's own."""
+
+    def __init__(self, following: Following, placing: Placing) -> None:
+        super().__init__(placing, None)  # type: ignore[arg-type]  # no node is made
+        self.following = following
+
+    def own(self, size: int) -> int:
+        """The size at the other batch: scaled in the dimensions that follow."""
+        return size * PROBE
+
+    def follow(self) -> None:
+        """Let the constants follow that hold the sizes of what has rows."""
+        for node in self.placing.order:
+            if node.outputs:
+                self._resize(node)
+                self._tell_elements(node)
+
+    def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
+        operand = node.inputs[index]
+        if self.placing.read(operand) == Entries("shape"):
+            return
+        told = factors.integers(operand) or []
+        groups = [p for p, size in enumerate(told) if size == -1 and p < made.axis and shape and shape[p] == 1]
+        if node.op in ops.RESHAPES and groups and operand.node not in self.following.changes:
+            raise ShapeError(f"'{node.name}' ({node.op}) puts rows into groups {told}: whether there are more groups or larger "
+                             "ones with another batch is not known", node=node, origin=self.graph.source, fix=TRACE)  # fmt: skip
+        self._follow(node, operand, made.axis)
+
+    def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
+        old = factors.integers(node.inputs[index]) or []
+        for place, (size, new) in enumerate(zip(old, np.ravel(value).tolist(), strict=False)):
+            if size != new:
+                self._follow(node, node.inputs[index], place)
+
+    def _resize_strided(self, node: Node, rows: Shard, *, gradient: bool) -> None:
+        shape = self._shapes[node][0] if gradient else node.inputs[0].shape
+        for axis, target, place in factors.sliced_places(node, len(shape or ())) or ():
+            for index, mask in ((1, "begin_mask"), (2, "end_mask")):
+                bounds = factors.integers(node.inputs[index])
+                unmasked = place is not None and not int(node.attr(mask, 0)) >> place & 1
+                if (
+                    (target if gradient else axis) == rows.axis
+                    and unmasked
+                    and bounds is not None
+                    and bounds[place or 0]
+                ):
+                    self._follow(node, node.inputs[index], place or 0)
+
+    def _tell_elements(self, node: Node) -> None:
+        before = dict(node.raw_attrs)
+        super()._tell_elements(node)
+        self.following.opened |= {
+            (node.name, name): value for name, value in node.raw_attrs.items() if before.get(name) is not value
+        }
+
+    def _follow(self, node: Node, operand: Tensor, place: int) -> None:
+        if not self.following.follow_size(
+            operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"
+        ):
+            value = factors.integers(operand)
+            raise ShapeError(f"'{node.name}' ({node.op}) is told its rows by '{operand.node.name}', where no constant is found that "
+                             f"holds them{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
+                             fix=TRACE)  # fmt: skip
+
+
+def missing_sizes(following: Following) -> None:
+    """Let the constants follow that hold the sizes of what has rows.
+
+    Raises:
+        ShapeError: one is not found.
+    """
+    for layer in following.layers:
+        sizes = ScaledSizes(following, layer)
+        for tensor, placement in layer.seeds.items():  # seeds count as made by their nodes
+            layer.flow.facts.setdefault(tensor, placement)
+        sizes.follow()
+
+
+# --------------------------------------------------------------------------- refusing
+# What is refused: nodes that take rows of the batch in a way that no reading tells.
+
+TRACE = "trace the graph with the batch that you want"
+"""What helps where nothing else does."""
+
+
+def refuse_unread(f: Following) -> None:
+    """Refuse the first node that takes rows in a way that no reading tells."""
+    wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
+    for node in f.order:
+        if node in gathers:
+            _refuse_numbers(f, node)
+        if node in wanted:
+            tensor, axis = wanted[node]
+            size = (tensor.shape or ())[axis]
+            raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
+                             "another batch is not known", node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
+
+
+def _refuse_numbers(f: Following, node: Node) -> None:
+    """Refuse what takes rows as a constant says which may be another with another batch."""
+    if node.op in ops.CONTENTS and not f.lists:
+        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
+                         node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
+    if node.op in ops.CONTENTS:
+        return  # a list has an element for each row, of the shape that it is told
+    held = _numbers_beside(f, node)
+    settled = node.op not in ops.SLICE_GRADIENTS and any(
+        f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
+    )
+    if held is not None and not settled:
+        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
+                         f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
+                         origin=f.graph.source, fix=f"{TRACE}; or --literals={held.name} where it stays, "
+                         f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
+
+
+def _numbers_beside(f: Following, node: Node) -> Node | None:
+    """A constant that says which rows a node takes, or how many."""
+    record, count = ops.record(node.op), len(node.inputs)
+    told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
+    if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
+        told = _bounds_of_rows(f, node)
+    for index in sorted(told - {record.axis_operand(count)}):
+        found = node.inputs[index].node
+        if (
+            found.op in ops.CONSTANTS
+            and constant(found).dtype.kind in "iu"
+            and constant(found).any()  # 0 is 0 with any batch
+            and found not in f.changes
+            and found.name not in f.literals
+        ):
+            return found
+    return None
+
+
+def _bounds_of_rows(f: Following, node: Node) -> set[int]:
+    """The operands of a slice, or of its gradient, that say which rows it takes, where it is not the first or the last alone."""
+    gradient, told = node.op in ops.SLICE_GRADIENTS, set()
+    whole, part = (node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())
+    follow, begin = f.axes.get(whole, set()), factors.integers(node.inputs[1])
+    for axis, target, place in factors.sliced_places(node, factors.rank(whole)) or ():
+        alone = target is None or (part.shape or ())[target] == 1
+        if axis in follow and place is not None and not (alone and begin is not None and begin[place] in (0, -1)):
+            masks = {1: "begin_mask", 2: "end_mask"}
+            told |= {index for index, mask in masks.items() if not int(node.attr(mask, 0)) >> place & 1}
+    return told

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
+from tpugraph.analysis.values import constant
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.rewrite.local_sizes import is_open

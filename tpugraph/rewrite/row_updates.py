@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import signatures
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, signatures
 from tpugraph.analysis.shapes import byte_size, is_static
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.walks import variable_of
-from tpugraph.rewrite.dense_steps import added_up, make_dense
-from tpugraph.rewrite.unread import remove_unread
+from tpugraph.analysis.values import fixed, known_scalar
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import source_of, variable_of
+from tpugraph.rewrite.step_nodes import remove_unread
 
 
 @dataclass(frozen=True)
@@ -174,3 +176,198 @@ def only_counts(node: Node, total: Node) -> bool:
             return False
         node = uses[0].node
     return True
+
+
+# --------------------------------------------------------------------------- dense steps
+# Updates of rows of a variable as updates of the whole variable, which leave the other rows as they are.
+
+_INT32 = attrs.dtype("int32")
+
+DENSE = {op: dense for op, dense in ops.DENSE_WRITES.items() if ops.WRITES[op].additive}
+"""Dense writes that leave rows of zeros as they are."""
+
+
+def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tuple[int, ...], *, source: Node,
+             controls: Sequence[Node] = ()) -> Tensor:  # fmt: skip
+    """Rows added up by their number, in a tensor of the variable's shape.
+
+    Args:
+        graph: the graph.
+        name: the scope of the nodes that are made.
+        rows: the rows, [n, ...].
+        numbers: which row of the variable each is, int32 or int64 [n].
+        shape: the shape of the variable.
+        source: the node for which they are made.
+        controls: what the number of rows waits for, so that it is in the loop or branch of the update.
+    """
+    make = Builder(graph, name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
+    count = make.constant(np.asarray(shape[0], "int32"), name="rows", controls=controls)
+    return make.add("UnsortedSegmentSum", [rows, numbers, count], shape, name="dense")
+
+
+def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: tuple[int, ...]) -> None:
+    """Let an update of rows be the dense one of the whole variable.
+
+    Args:
+        graph: the graph.
+        step: the update.
+        value: the gradient in the variable's shape.
+        numbers: which rows of the variable have a gradient; an optimizer that moves rows of zeros moves no other ones.
+        shape: the shape of the variables.
+    """
+    fact, dense = ops.WRITES[step.op], ops.DENSE_WRITES[step.op]
+    inputs = [value if i == fact.value else t for i, t in enumerate(step.inputs) if i != fact.rows]
+    if fact.kind == "scatter":
+        graph.retype(step, dense, inputs=inputs, attrs={"dtype": value.dtype})
+        return
+    kept = {name: step.attr(name) for name in ops.attr_names(dense) if step.has_attr(name)}
+    if not fact.additive:
+        _keep_untouched(graph, step, _touched(graph, step, numbers, shape), value.dtype, shape)
+    graph.retype(step, dense, inputs=inputs, attrs=kept)
+
+
+def _touched(graph: Graph, step: Node, numbers: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Which rows of the variable have a gradient, bool with a dimension for each of the variable's."""
+    make, count = _maker(graph, step), numbers.shape
+    small = numbers if numbers.dtype == _INT32 else make.cast(numbers, _INT32)
+    ones = make.add("OnesLike", [small], count)
+    total = added_up(graph, f"{step.name}/touched", ones, numbers, shape[:1], source=step, controls=[numbers.node])
+    zero = make.constant(np.int32(0), _INT32, controls=[numbers.node])
+    found = make.add("Greater", [total, zero], shape[:1])
+    wide = (shape[0], *[1] * (len(shape) - 1))
+    target = make.constant([-1, *wide[1:]], _INT32, controls=[numbers.node])
+    return make.add("Reshape", [found, target], wide)
+
+
+def _keep_untouched(graph: Graph, step: Node, touched: Tensor, kind: DType, shape: tuple[int, ...]) -> None:
+    """Give the rows without a gradient, of the variable and of the optimizer's own, what they held before the step."""
+    make, waiting, assigned = _maker(graph, step), step.control_uses(), []
+    for index in ops.WRITES[step.op].variables:
+        handle = step.inputs[index]
+        before = make.add("ReadVariableOp", [handle], shape, dtype=kind, controls=step.controls)
+        graph.add_control(step, before.node)
+        after = make.add("ReadVariableOp", [handle], shape, dtype=kind, controls=[step])
+        chosen = make.add("SelectV2", [touched, after, before], shape)
+        assigned.append(make.node("AssignVariableOp", [handle, chosen]))
+    graph.swap_controls(waiting, lambda control: (*assigned, step) if control is step else (control,))
+
+
+def _maker(graph: Graph, step: Node) -> Builder:
+    return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
+
+
+# --------------------------------------------------------------------------- row norms
+# Squares of rows of a gradient that belong to distinct ids: of the whole batch the rows of an id are added up before.
+#
+# The gradient of a sparse lookup has one row for each distinct id of the batch, the sum over all places that name it. A core
+# has rows of its own ids, and another core may have one of the same id: the squares of both are not the square of their sum.
+
+
+@dataclass(frozen=True)
+class DistinctRows:
+    """Rows that belong to distinct ids.
+
+    Attributes:
+        values: the rows, [n, ...].
+        numbers: the ids, [n].
+        shape: that of the table.
+    """
+
+    values: Tensor
+    numbers: Tensor
+    shape: tuple[int, ...]
+
+
+def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> int:
+    """Let norms of the rows of distinct ids be those of their sums over all cores; returns how many norms were changed.
+
+    Args:
+        graph: the graph.
+        nodes: where norms are looked for, those on the device.
+    """
+    changed = 0
+    for node in list(nodes):
+        squared = _squared(node)
+        if squared is None:
+            continue
+        found = [(part, distinct_rows(part)) for part in _parts(squared)]
+        if any(rows is not None for _, rows in found):
+            _replace(graph, node, found)
+            changed += 1
+    return changed
+
+
+def distinct_rows(values: Tensor) -> DistinctRows | None:
+    """The ids that rows belong to, where each id has one row on a core; None where they are other rows."""
+    node = values.node
+    if node.op in ops.SEGMENT_GRADS and not values.port:
+        count = known_scalar(node.inputs[3])
+        return None if count is None else _of_table(values, node.out(1), count)
+    if node.op not in ops.ROWS_OPERAND:
+        return None
+    unique = source_of(node.inputs[1], ops.IDENTITIES | ops.CASTS | ops.RESHAPES)
+    if unique.node.op not in ops.UNIQUE or unique.port != 1:
+        return None
+    numbers = unique.node.out(0)
+    tables = [
+        variable_of(use.node.inputs[0]) for use in unique.node.uses(0) if use.node.op in ops.LOOKUPS and use.index == 1
+    ]
+    count = next((table.attr("shape")[0] for table in tables if table is not None and table.attr("shape")), None)
+    return None if count is None else _of_table(values, numbers, count)
+
+
+_SQUARES = ops.computing(np.square)
+_MULTIPLICATIONS = ops.computing(np.multiply)
+
+
+def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | None:
+    width = (values.shape or (None, None))[1:]
+    return None if None in width else DistinctRows(values, numbers, (count, *width))  # type: ignore[arg-type]
+
+
+def _squared(node: Node) -> Tensor | None:
+    """What a node adds up the squares of, over all dimensions; None where it does something else."""
+    if node.op in ops.SQUARED_SUMS:
+        return node.inputs[0]
+    if node.op not in ops.SUMS or not _all_dimensions(node):
+        return None
+    square = node.inputs[0].node
+    if square.op in _SQUARES or (square.op in _MULTIPLICATIONS and square.inputs[0] == square.inputs[1]):
+        return square.inputs[0]
+    return None
+
+
+def _all_dimensions(node: Node) -> bool:
+    """Whether a sum is over all dimensions of its operand."""
+    shape, axes = node.inputs[0].shape, fixed(node.inputs[1])
+    return (
+        shape is not None
+        and axes is not None
+        and {axis % max(len(shape), 1) for axis in axes} == set(range(len(shape)))
+    )
+
+
+def _parts(squared: Tensor) -> tuple[Tensor, ...]:
+    """The lists of rows that stand one behind another in a gradient; that of one lookup alone."""
+    source = source_of(squared, ops.IDENTITIES)
+    node = source.node
+    if node.op not in ops.CONCATS:
+        return (source,)
+    return tuple(node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs)))
+
+
+def _replace(graph: Graph, node: Node, found: list[tuple[Tensor, DistinctRows | None]]) -> None:
+    """Half the squares, as L2Loss gives them, of each part; the rows of distinct ids in the shape of their table."""
+    make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
+    halves = []
+    for index, (part, rows) in enumerate(found):
+        whole = part if rows is None else added_up(graph, f"{node.name}/{index}", rows.values, rows.numbers, rows.shape,
+                                                   source=node, controls=[rows.numbers.node])  # fmt: skip
+        halves.append(make.add("L2Loss", [whole], (), name="half"))
+    total = make.add("AddN", halves, (), name="halves") if len(halves) > 1 else halves[0]
+    if node.op not in ops.SQUARED_SUMS:
+        total = make.reshape(make.add("AddV2", [total, total], (), name="squares"), [1 for _ in node.out().shape or ()])
+    graph.note(total.node, "the rows of an id are added up over all cores before they are squared")
+    graph.replace_uses(node.out(), total)
+    graph.replace_control_uses(node, [total.node])
+    graph.remove(node)

@@ -24,7 +24,7 @@ from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.support.errors import CheckpointError, GraphError, LoadError, RunError
-from tpugraph.tables.shards import ROWS, table_of
+from tpugraph.tables.sharding import ROWS, table_of
 
 _INPUT = "tpugraph/input/"
 _AGAIN = "convert the plain graph again"

@@ -12,8 +12,7 @@ from tpugraph.ir.file_names import missing_file_error
 from tpugraph.lookups.padded_lists import too_many_ids
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError
-from tpugraph.tables.own_numbers import FIRST, LAST
-from tpugraph.tables.shards import ROWS, TABLE
+from tpugraph.tables.sharding import FIRST, LAST, ROWS, TABLE
 
 _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 """A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
-from tpugraph.analysis.questions import Answer, ask
+from tpugraph.analysis.dataflow import Answer, ask
+from tpugraph.analysis.values import constant
 from tpugraph.ir import Node, Tensor
 
 _SAME = (

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis.dataflow import Solver
+from tpugraph.analysis.dataflow import Rules, Solver
 from tpugraph.analysis.placements import REPLICATE, Entries, Held, Partial, Placement, Replicate, Shard
-from tpugraph.analysis.rules import Rules
 from tpugraph.ir import Graph, Node, Tensor
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.rewrite.row_updates import distinct_by, only_counts, total_of
-from tpugraph.tables.own_numbers import OwnNumbers
 from tpugraph.tables.row_tables import NotByRows, RowTable
-from tpugraph.tables.shards import ROWS, TABLE, Layout, padded
 
 _HANDLE = attrs.dtype("resource")
 
@@ -184,3 +182,170 @@ class Sharding:
         for core, shard in enumerate(shards):
             held[shard.name] = replace(whole, name=shard.name, key=whole.key, slice=self.layout.slice(core, shape))
         self._graph.roles = replace(roles, variables=held)
+
+
+# --------------------------------------------------------------------------- shards
+# Shards: the variables that hold the rows of one table together, one on each core.
+
+TABLE = "_tpugraph_table"
+"""Attribute of a shard: the name of the whole variable in the plain graph."""
+
+ROWS = "_tpugraph_rows"
+"""Attribute of a shard: how many rows of the whole variable it holds. What it has room for beyond these is nobody's."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a table are dealt out: each core has as many, one after the other, and the last core what is left.
+
+    Attributes:
+        rows: how many rows the table has.
+        cores: how many cores there are.
+    """
+
+    rows: int
+    cores: int
+
+    @property
+    def piece(self) -> int:
+        """The rows of each core but the last."""
+        return -(-self.rows // self.cores)
+
+    @property
+    def room(self) -> int:
+        """The rows that a shard has room for: one more than it holds, for what updates do to rows of other cores."""
+        return self.piece + 1
+
+    def start(self, core: int) -> int:
+        """The first row of a core."""
+        return core * self.piece
+
+    def count(self, core: int) -> int:
+        """How many rows a core has."""
+        return min(self.piece, self.rows - self.start(core))
+
+    def slice(self, core: int, shape: Sequence[int]) -> str:
+        """What checkpoints call the part of a core: the whole shape, then the first row and the number of rows."""
+        return f"{' '.join(map(str, shape))} {self.start(core)},{self.count(core)}{':-' * (len(shape) - 1)}"
+
+
+@dataclass(frozen=True)
+class ShardedTable:
+    """A table whose rows were dealt out to the cores.
+
+    Attributes:
+        variables: the table, and the optimizer's variables that were dealt out with it.
+        rows: of the table.
+        rows_per_core: of each core but the last, which has what is left.
+        bytes_per_core: of all these variables on a core.
+        bytes: what they would take on each core otherwise.
+        sums: the nodes that sum over the cores what lookups find.
+        local: the nodes whose values are of the core's own rows, and of all rows in the plain graph.
+    """
+
+    variables: tuple[str, ...]
+    rows: int
+    rows_per_core: int
+    bytes_per_core: int
+    bytes: int
+    sums: tuple[str, ...]
+    local: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShardedTables:
+    """Large tables have been dealt out to the cores.
+
+    Attributes:
+        least_bytes: how large a table is at least.
+        tables: by the name of the table.
+        whole: why the others of this size are whole on each core, by name.
+    """
+
+    least_bytes: int = 0
+    tables: Mapping[str, ShardedTable] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
+
+
+def table_of(variable: Node) -> str:
+    """The name of a variable in the plain graph: of a shard that of its table, else its own."""
+    name: str = variable.attr(TABLE, variable.name)
+    return name
+
+
+def shards_of(graph: Graph) -> dict[str, list[Node]]:
+    """The shards of each table, core by core, by the name that the table has in the plain graph."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.of_type(*ops.RESOURCE_VARIABLES):
+        if node.has_attr(TABLE):
+            found.setdefault(node.attr(TABLE), []).append(node)
+    return found
+
+
+def padded(make: Builder, rows: Tensor, count: int, room: Sequence[int], *, name: str) -> Tensor:
+    """So many rows with zeros behind them, in the shape of a shard, which is the room that it has."""
+    padding = make.constant(
+        [[0, room[0] - count], *[[0, 0]] * (len(room) - 1)], attrs.dtype("int32"), name=f"{name}/padding"
+    )
+    return make.add("Pad", [rows, padding], tuple(room), name=name)
+
+
+# --------------------------------------------------------------------------- own numbers
+# Numbers of rows as the core counts them that holds the rows.
+
+FIRST, LAST = -(2**31), 2**31 - 1
+"""The numbers that cores exchange."""
+
+
+class OwnNumbers:
+    """Makes numbers of a table's rows those of the core's own.
+
+    Args:
+        graph: the graph.
+        collectives: knows the number of the core.
+        layout: how the rows are dealt out.
+    """
+
+    def __init__(self, graph: Graph, collectives: Collectives, layout: Layout) -> None:
+        self._graph = graph
+        self._collectives = collectives
+        self._layout = layout
+        self._made: dict[Tensor, tuple[Tensor, Tensor]] = {}
+
+    def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers within the core's shard, and which of them are its own (bool), both in the shape of the numbers.
+
+        A row of another core gets the number of the room behind the shard's rows. What is the number of no row at all stays
+        as it is: where the whole table would refuse it, so does the shard.
+        """
+        if numbers not in self._made:
+            self._made[numbers] = self._make(numbers)
+        return self._made[numbers]
+
+    def exchanged(self, numbers: Tensor) -> Tensor:
+        """Numbers as cores exchange them, in 32 bits: what is beyond these, and the number of no row, becomes the last of them."""
+        if numbers.dtype != attrs.dtype("int64"):
+            return numbers
+        kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
+        least = make.add("Maximum", [numbers, make.constant(FIRST, kind, name="least")], shape, name="from_least")
+        return make.add("Minimum", [least, make.constant(LAST, kind, name="most")], shape, name="to_most")
+
+    def _builder(self, numbers: Tensor) -> Builder:
+        return Builder(self._graph, f"{numbers.node.name}/own", marks={CLUSTER_ATTR: CLUSTER}, source=numbers.node)
+
+    def _make(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
+        valid = _within(make, numbers, make.constant(self._layout.rows, kind, name="rows"))
+        piece = make.constant(self._layout.piece, kind, name="piece")
+        core = self._collectives.cast(self._collectives.own_id(numbers), kind)
+        local = make.add("Sub", [numbers, make.add("Mul", [core, piece], (), name="start")], shape, name="local")
+        own = make.add("LogicalAnd", [valid, _within(make, local, piece)], shape, name="own")
+        foreign = make.add("SelectV2", [valid, piece, numbers], shape, name="foreign")
+        return make.add("SelectV2", [own, local, foreign], shape, name="numbers"), own
+
+
+def _within(make: Builder, numbers: Tensor, end: Tensor) -> Tensor:
+    """Which numbers are at least zero and below an end."""
+    zero = make.constant(0, numbers.dtype, name="first")
+    least = make.add("GreaterEqual", [numbers, zero], numbers.shape)
+    return make.add("LogicalAnd", [least, make.add("Less", [numbers, end], numbers.shape)], numbers.shape)

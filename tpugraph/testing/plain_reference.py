@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import race_order
+from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions, convert, find_roles
 from tpugraph.compiler.another_batch import another_batch
 from tpugraph.ir import Graph, graphdef
@@ -149,7 +149,7 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
             notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
     found = find_roles(graph, options)
     roots = [graph[name] for name in found.roots]
-    notes += race_order.sentences(race_order.settle(graph, roots, options.step_order))
+    notes += races.sentences(races.settle(graph, roots, options.step_order))
     if any(graph[finding.name].op in ops.DEQUEUES for finding in found.inputs):
         notes.append("the input is a queue: with several threads its order can differ from run to run")
     return PlainRun(graph, train_op=options.train_op, loss=options.loss)

@@ -15,7 +15,7 @@ from tpugraph.ir import Graph, Tensor
 from tpugraph.passes.partition import Partition
 from tpugraph.spmd.analysis import analyse
 from tpugraph.spmd.placing import Placing
-from tpugraph.tables.shards import ShardedTables
+from tpugraph.tables.sharding import ShardedTables
 from tpugraph.testing.comparison import relative
 from tpugraph.tpu.program import Program
 

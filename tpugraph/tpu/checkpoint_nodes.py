@@ -11,7 +11,7 @@ from tpugraph.analysis import HOST_DEVICE
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.roles.findings import Variable
-from tpugraph.tables.shards import ROWS, padded, table_of
+from tpugraph.tables.sharding import ROWS, padded, table_of
 
 _STRING, _INT32 = attrs.dtype("string"), attrs.dtype("int32")
 ITERATOR_KEY = "tpugraph/input/{}"

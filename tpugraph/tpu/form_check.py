@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis import by_core
-from tpugraph.analysis.constant_values import constant_at
+from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.support.errors import LoadError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tpugraph import ops
-from tpugraph.analysis.write_order import Writes
+from tpugraph.analysis.races import Writes
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.walks import variable_of
 

@@ -18,7 +18,7 @@ from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.loops import counted, why_not_counted
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.support.errors import RunError
-from tpugraph.tables.shards import TABLE, table_of
+from tpugraph.tables.sharding import TABLE, table_of
 
 _INT32 = attrs.dtype("int32")
 _MARK = {CLUSTER_ATTR: CLUSTER}

@@ -14,13 +14,12 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.analysis.constant_values import constant_at
+from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import source_of
-from tpugraph.rewrite.dense_steps import added_up
-from tpugraph.rewrite.dense_steps import make_dense as make_step_dense
-from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
+from tpugraph.rewrite.row_updates import added_up, make_rows_dense, rows_of
+from tpugraph.rewrite.row_updates import make_dense as make_step_dense
 from tpugraph.xla.bridge import Refused
 from tpugraph.xla.cut_cluster import Cluster
 

@@ -32,7 +32,7 @@ from tpugraph.runtime.engine import TensorFlowEngine
 from tpugraph.runtime.three_parts import ThreeParts
 from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
-from tpugraph.tables.shards import shards_of
+from tpugraph.tables.sharding import shards_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tpugraph.runtime.pjrt.devices import Devices, joined
 from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
-from tpugraph.tables.shards import shards_of
+from tpugraph.tables.sharding import shards_of
 from tpugraph.xla import stablehlo
 from tpugraph.xla.module import HELD, Value
 
