@@ -147,26 +147,15 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
     if latest is not None:
         return str(latest)
-    _check_ready(host, scaffold)
-    return _save_first(traced, host, model_dir)
-
-
-def _check_ready(host: HostSession, scaffold: Any) -> None:
-    if scaffold.ready_op is None:
-        return
-    missing = [name.decode() for name in host.run(scaffold.ready_op)]
+    missing = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
     if missing:
         raise CheckpointError(
             f"nothing gives the variables {', '.join(missing[:5])} a first value",
             fix="let the scaffold's init_op or init_fn initialise them",
         )
-
-
-def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
-    step = int(host.run(tf1.train.get_global_step(traced.graph)))
-    prefix = Path(model_dir, f"{PREFIX}-{step}")
-    save_plain(traced, host, prefix)
-    return str(prefix)
+    step = host.run(tf1.train.get_global_step(traced.graph))
+    saver, path = PlainSaver(traced), os.path.join(model_dir, PREFIX)
+    return saver.save(host, path, global_step=step, write_meta_graph=False)
 
 
 class EveryHours:
@@ -200,24 +189,18 @@ class PlainSaver:
         return self._traced.scaffold.saver.saver_def
 
     def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
-        prefix = f"{path}-{int(global_step)}"
-        self._spare = self._spare or EveryHours(self.saver_def.keep_checkpoint_every_n_hours)
+        prefix, made = f"{path}-{int(global_step)}", self.saver_def
+        self._spare = self._spare or EveryHours(made.keep_checkpoint_every_n_hours)
+
+        def write(path: str) -> None:
+            session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
+
         if prefix != self.last:
-            save_plain(self._traced, session, Path(prefix), self._spare)
+            checkpoint.write_durably(Path(prefix), write, keep=self._traced.keep, spare=self._spare)
         if write_meta_graph:
             write_meta(prefix, meta_of(self._traced))
         self.last = prefix
         return prefix
-
-
-def save_plain(traced: Traced, session: Any, prefix: Path, spare: EveryHours | None = None) -> None:
-    """Writes a checkpoint from a session on the model's graph; if it fails, earlier ones are left whole."""
-    made = traced.scaffold.saver.saver_def
-
-    def write(path: str) -> None:
-        session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
-
-    checkpoint.write_durably(prefix, write, keep=traced.keep, spare=spare)
 
 
 def meta_of(traced: Traced) -> bytes:

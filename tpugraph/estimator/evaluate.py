@@ -69,15 +69,19 @@ def evaluate_on_cores(
     """
     traced, session = model.traced, model.session
     metrics = metric_names(traced.spec.eval_metric_ops)
-    around = LoopHooks(hooks, traced, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
+    around = LoopHooks(hooks, model, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
     with traced.graph.as_default():
-        _begin(model, around, checkpoint, hooked=bool(hooks))
+        eval_step()
+        around.begin()
+        model.start(checkpoint)
+        if hooks:
+            count_steps(model.host, 0)
+        around.after_create_session()
         loops, result, tried = session.evaluating(steps, loop=steps), None, 0
         while not around.stop_requested and (result is None or steps is None or result.steps < steps):
-            if hooks:
-                around.before_loop(model.host)
-                if result is None and around.wants_batches(model.host, "evaluation"):
-                    return None
+            around.before_loop()
+            if result is None and around.wants_batches("evaluation"):
+                return None
             tried += steps or session.iterations_per_loop
             with explained(traced, tried):
                 part = next(loops, None)
@@ -86,34 +90,19 @@ def evaluate_on_cores(
             result = part
             model.call_host(result.collected)
             if hooks:
-                _after_loop(model, around, result, {value: result[name] for name, (value, _) in metrics.items()})
-        if hooks:
-            around.end(model.host)
+                count_steps(model.host, result.steps)
+            known = {value: result[name] for name, (value, _) in metrics.items()}
+            around.after_loop({traced.loss: np.float32(result.last_loss), **known})
+        around.end()
     if result is None:
         raise RunError("a hook stopped the evaluation before its first batch", origin=traced.source)
     if steps is not None and result.steps < steps:
         say(f"the data ended after {result.steps:,} of {steps:,} batches")
     found = {**regrouped(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
-    done = f"{counted(result.examples, 'example')} in {_batches(result.steps)} on {_cores(session.num_replicas)}"
+    done = (
+        f"{counted(result.examples, 'example')} in {_batches(result.steps)} on {counted(session.num_replicas, 'core')}"
+    )
     return _report(folder, traced, found, done, checkpoint)
-
-
-def _begin(model: CoresModel, around: LoopHooks, checkpoint: str | None, *, hooked: bool) -> None:
-    eval_step()
-    around.begin()
-    model.start(checkpoint)
-    if hooked:
-        count_steps(model.host, 0)
-        around.after_create_session(model.host)
-
-
-def _after_loop(model: CoresModel, around: LoopHooks, result: Any, known: dict[str, Any]) -> None:
-    count_steps(model.host, result.steps)
-    around.after_loop(model.host, {model.traced.loss: np.float32(result.last_loss), **known})
-
-
-def _cores(count: int) -> str:
-    return f"{count} core{'s' if count > 1 else ''}"
 
 
 def evaluate(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
@@ -45,21 +45,16 @@ class ServingInputReceiver(_Receiver):
     __slots__ = ()
     _named_features = True
 
-    def __new__(
-        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
-    ) -> ServingInputReceiver:
+    def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
         others = {} if receiver_tensors_alternatives is None else receiver_tensors_alternatives
         if not isinstance(others, Mapping):
             raise ArgumentTypeError(f"receiver_tensors_alternatives must be a dict, but is {others!r}")
         given = {"feature": features} if tf.is_tensor(features) and cls._named_features else features
         received, *more = (_named(fed) for fed in (receiver_tensors, *others.values()))
-        everything = [
-            *((None, t) for t in tf.nest.flatten(given)),
-            *(pair for fed in (received, *more) for pair in fed.items()),
-        ]
-        for key, value in everything:
+        fed_tensors = [pair for fed in (received, *more) for pair in fed.items()]
+        for key, value in [*(("features", t) for t in tf.nest.flatten(given)), *fed_tensors]:
             if not tf.is_tensor(value):
-                raise ArgumentTypeError(f"ServingInputReceiver: {key or 'features'} must be a tensor, but is {value!r}")
+                raise ArgumentTypeError(f"ServingInputReceiver: {key} must be a tensor, but is {value!r}")
         return super().__new__(cls, given, received, dict(zip(others, more, strict=True)))
 
 
@@ -69,14 +64,10 @@ class TensorServingInputReceiver(ServingInputReceiver):
     __slots__ = ()
     _named_features = False
 
-    def __new__(
-        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
-    ) -> TensorServingInputReceiver:
+    def __new__(cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None) -> Self:
         if not tf.is_tensor(features):
             raise ArgumentTypeError(f"TensorServingInputReceiver: features must be a tensor, but is {features!r}")
-        made = super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
-        assert isinstance(made, TensorServingInputReceiver)
-        return made
+        return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
 
 
 class _Supervised(NamedTuple):
@@ -108,10 +99,8 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     __slots__ = ()
     _named_features = False
 
-    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
-        made = super().__new__(cls, features, receiver_tensors)
-        assert isinstance(made, UnsupervisedInputReceiver)
-        return made
+    def __new__(cls, features: Any, receiver_tensors: Any) -> Self:
+        return super().__new__(cls, features, receiver_tensors)
 
 
 def _named(fed: Any) -> dict[str, Any]:

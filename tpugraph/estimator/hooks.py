@@ -144,14 +144,16 @@ class LoopHooks:
     settled before the first loop. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
 
     Args:
+        model: has ``traced`` and ``host``, the HostSession, which is used if there are hooks.
         fetches: those of the run that hooks see; the train op and the loss when None.
     """
 
-    def __init__(self, hooks: Sequence[Any], traced: Traced, fetches: Any = None) -> None:
+    def __init__(self, hooks: Sequence[Any], model: Any, fetches: Any = None) -> None:
         self._hooks = list(hooks)
-        self._traced = traced
-        self._fetches = [traced.spec.train_op, traced.spec.loss] if fetches is None else fetches
-        self._loss = traced.spec.loss
+        self._model = model
+        self._traced: Traced = model.traced
+        self._loss = self._traced.spec.loss
+        self._fetches = [self._traced.spec.train_op, self._loss] if fetches is None else fetches
         self._asked: list[tuple[Any, Any, Any]] = []
         self._coordinator = tf1.train.Coordinator()
         self.stop_requested = False
@@ -160,15 +162,15 @@ class LoopHooks:
         for hook in self._hooks:
             hook.begin()
 
-    def after_create_session(self, session: HostSession) -> None:
+    def after_create_session(self) -> None:
         for hook in self._hooks:
-            hook.after_create_session(session, self._coordinator)
+            hook.after_create_session(self._model.host, self._coordinator)
 
-    def before_loop(self, session: HostSession) -> None:
+    def before_loop(self) -> None:
         original = tf1.train.SessionRunArgs(fetches=self._fetches)
         self._asked = []
         for hook in self._hooks:
-            context = tf1.train.SessionRunContext(original, session)
+            context = tf1.train.SessionRunContext(original, self._model.host)
             wanted = hook.before_run(context)
             self.stop_requested |= context.stop_requested
             if wanted is not None and wanted.feed_dict:
@@ -178,28 +180,25 @@ class LoopHooks:
                 )
             self._asked.append((hook, context, wanted))
 
-    def of_input(self, session: HostSession) -> list[Any]:
-        """The fetches that depend on the input, without the loss."""
-        found: dict[str, Any] = {}
-        for _, _, wanted in self._asked:
-            for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
-                element = None if fetch is None else self._traced.graph.as_graph_element(fetch)
-                if isinstance(element, tf.Tensor) and element is not self._loss and session.takes_input(element):
-                    found[element.name] = element
-        return list(found.values())
-
-    def wants_batches(self, session: HostSession, what: str) -> bool:
-        """Whether a hook fetches what depends on the batch, which evaluation and prediction do not export; notes it."""
+    def of_input(self) -> dict[str, tuple[Any, Any]]:
+        """The fetches that depend on the input, without the loss: name to tensor or op, and the hook."""
+        found: dict[str, tuple[Any, Any]] = {}
         for hook, _, wanted in self._asked:
             for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
                 element = None if fetch is None else self._traced.graph.as_graph_element(fetch)
-                if element is not None and element is not self._loss and session.takes_input(element):
-                    say(f"note: the {what} runs on this machine, without cores: the hook {type(hook).__name__} asks for "
-                        f"'{element.name}' of each batch")  # fmt: skip
-                    return True
+                if element is not None and element is not self._loss and self._model.host.takes_input(element):
+                    found[element.name] = element, hook
+        return found
+
+    def wants_batches(self, what: str) -> bool:
+        """Whether a hook fetches what depends on the batch, which evaluation and prediction do not export; notes it."""
+        for name, (_, hook) in self.of_input().items():
+            say(f"note: the {what} runs on this machine, without cores: the hook {type(hook).__name__} asks for "
+                f"'{name}' of each batch")  # fmt: skip
+            return True
         return False
 
-    def after_loop(self, session: HostSession, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
+    def after_loop(self, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
         """Hands the hooks what they fetched.
 
         Args:
@@ -209,15 +208,15 @@ class LoopHooks:
         for hook, context, wanted in self._asked:
             if isinstance(hook, StepLosses):
                 hook.add(losses)
-            results = None if wanted is None else self._results(session, wanted.fetches, known)
+            results = None if wanted is None else self._results(wanted.fetches, known)
             hook.after_run(context, tf1.train.SessionRunValues(results, None, None))
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
 
-    def end(self, session: HostSession) -> None:
+    def end(self) -> None:
         for hook in self._hooks:
-            hook.end(session)
+            hook.end(self._model.host)
 
-    def _results(self, session: HostSession, fetches: Any, known: Mapping[str, Any]) -> Any:
+    def _results(self, fetches: Any, known: Mapping[str, Any]) -> Any:
         ended = self._traced.spec.train_op
         train = None if ended is None else self._traced.graph.get_operation_by_name(self._traced.train_op)
         flat = tf.nest.flatten(fetches)
@@ -227,7 +226,7 @@ class LoopHooks:
         ran = [i for i, e in enumerate(elements) if e is not None and e is not train and names[i] not in known]
         if ran:
             fed = {n: v for n, v in known.items() if self._traced.graph.get_tensor_by_name(n).shape == np.shape(v)}
-            found = session.run([flat[i] for i in ran], fed)
+            found = self._model.host.run([flat[i] for i in ran], fed)
             for index, value in zip(ran, found, strict=True):
                 done[index] = value
         return tf.nest.pack_sequence_as(fetches, done)

@@ -69,9 +69,14 @@ def predict_on_cores(
     the predictions where a hook asks for what the cores do not export.
     """
     traced, session = model.traced, model.session
-    around = LoopHooks(hooks, traced, traced.spec.predictions)
-    _begin(around, model, checkpoint, hooks)
-    if hooks and around.wants_batches(model.host, "prediction"):
+    around = LoopHooks(hooks, model, traced.spec.predictions)
+    with traced.graph.as_default():
+        around.begin()
+        model.start(checkpoint)
+        around.after_create_session()
+        around.before_loop()
+        on_host = around.wants_batches("prediction")
+    if on_host:
         yield from otherwise()
         return
     turn, tried = model.turn, 0
@@ -86,13 +91,11 @@ def predict_on_cores(
         found = _keyed(part[1], traced.spec.predictions)
         yield from _examples(found) if single else [found]
         check_turn(turn, model.turn)
-        if hooks:
-            with traced.graph.as_default():
-                around.after_loop(model.host, {})
-                around.before_loop(model.host)
-    if hooks:
         with traced.graph.as_default():
-            around.end(model.host)
+            around.after_loop({})
+            around.before_loop()
+    with traced.graph.as_default():
+        around.end()
 
 
 def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
@@ -100,15 +103,6 @@ def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
     if not isinstance(predictions, dict):
         return found[SINGLE]
     return {key: found[name] for key in predictions if (name := prediction_name(key)) in found}
-
-
-def _begin(around: LoopHooks, model: CoresModel, checkpoint: str | None, hooks: Sequence[Any]) -> None:
-    with model.traced.graph.as_default():
-        around.begin()
-        model.start(checkpoint)
-        if hooks:
-            around.after_create_session(model.host)
-            around.before_loop(model.host)
 
 
 def check_turn(mine: int, now: int) -> None:

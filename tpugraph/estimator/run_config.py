@@ -179,28 +179,6 @@ def _input_mode(value: Any) -> int:
 
 
 _SAVE_SECONDS = 600
-REPLACEABLE = (
-    "model_dir",
-    "tf_random_seed",
-    "save_summary_steps",
-    "save_checkpoints_steps",
-    "save_checkpoints_secs",
-    "session_config",
-    "keep_checkpoint_max",
-    "keep_checkpoint_every_n_hours",
-    "log_step_count_steps",
-    "train_distribute",
-    "device_fn",
-    "protocol",
-    "eval_distribute",
-    "experimental_distribute",
-    "experimental_max_worker_delay_secs",
-    "session_creation_timeout_secs",
-    "tpu_config",
-    "async_save",
-)
-"""What :meth:`RunConfig.replace` may change."""
-
 _UNSET: Any = type("unset", (), {"__repr__": lambda self: "<not given>"})()
 
 
@@ -261,26 +239,17 @@ class RunConfig:
         session_creation_timeout_secs: float = 7200,
         async_save: bool = False,
     ) -> None:
-        self._values: dict[str, Any] = {
-            "model_dir": None if model_dir is None else os.fspath(model_dir),
-            "tf_random_seed": tf_random_seed,
-            "save_summary_steps": save_summary_steps,
-            **_saving(save_checkpoints_steps, save_checkpoints_secs),
-            "session_config": session_config,
-            "keep_checkpoint_max": keep_checkpoint_max,
-            "keep_checkpoint_every_n_hours": keep_checkpoint_every_n_hours,
-            "log_step_count_steps": log_step_count_steps,
-            "train_distribute": train_distribute,
-            "device_fn": device_fn,
-            "protocol": protocol,
-            "eval_distribute": eval_distribute,
-            "experimental_distribute": experimental_distribute,
-            "experimental_max_worker_delay_secs": experimental_max_worker_delay_secs,
-            "session_creation_timeout_secs": session_creation_timeout_secs,
-            "async_save": bool(async_save),
-            "tpu_config": TPUConfig() if tpu_config is None else tpu_config,
-        }
-        _check(self._values)
+        values: dict[str, Any] = dict(locals())  # the arguments
+        for name in ("self", "evaluation_master", "master", "cluster"):
+            del values[name]
+        values.update(
+            _saving(save_checkpoints_steps, save_checkpoints_secs),
+            model_dir=None if model_dir is None else os.fspath(model_dir),
+            async_save=bool(async_save),
+            tpu_config=TPUConfig() if tpu_config is None else tpu_config,
+        )
+        _check(values)
+        self._values = values
         self._cluster = cluster
         self._task = task()
         self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config, self._task)
@@ -288,8 +257,8 @@ class RunConfig:
     def replace(self, **kwargs: Any) -> RunConfig:
         """A copy with some values changed."""
         for name in kwargs:
-            if name not in REPLACEABLE:
-                raise ArgumentError(f"RunConfig has no '{name}' to replace", fix=f"one of {', '.join(REPLACEABLE)}")
+            if name not in self._values:
+                raise ArgumentError(f"RunConfig has no '{name}' to replace", fix=f"one of {', '.join(self._values)}")
         if kwargs.get("save_checkpoints_steps") is not None and "save_checkpoints_secs" not in kwargs:
             kwargs["save_checkpoints_secs"] = None
         if kwargs.get("save_checkpoints_secs") is not None and "save_checkpoints_steps" not in kwargs:

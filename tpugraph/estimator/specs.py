@@ -224,65 +224,39 @@ def _scaffold(scaffold_fn: Any) -> Any:
     return scaffold
 
 
+_REQUIRED = {  # the modes that need a field, and the fix
+    "predictions": ((ModeKeys.PREDICT,), "predictions={...}"),
+    "loss": ((ModeKeys.TRAIN, ModeKeys.EVAL), "loss=..."),
+    "train_op": ((ModeKeys.TRAIN,), "train_op=optimizer.minimize()"),
+}
+
+
 def _checked(given: _EstimatorSpec | _TPUEstimatorSpec) -> dict[str, Any]:
-    mode = given.mode
-    _check_mode(mode)
-    return {
-        "predictions": _predictions(mode, given.predictions),
-        "loss": _loss(mode, given.loss),
-        "train_op": _train_op(mode, given.train_op),
-        "export_outputs": _export_outputs(given.export_outputs),
-        "training_hooks": hooks_of("training_hooks", given.training_hooks),
-        "evaluation_hooks": hooks_of("evaluation_hooks", given.evaluation_hooks),
-        "prediction_hooks": hooks_of("prediction_hooks", given.prediction_hooks),
-    }
-
-
-def _check_mode(mode: Any) -> None:
-    one_of("mode", mode, ALL_MODES, why="see ModeKeys")
-
-
-def _predictions(mode: str, predictions: Any) -> Any:
-    if predictions is None:
-        if mode == ModeKeys.PREDICT:
-            raise ArgumentError("the spec has no predictions, which mode PREDICT needs", fix="predictions={...}")
-        return None
-    values = predictions.items() if isinstance(predictions, Mapping) else [("predictions", predictions)]
-    for key, value in values:
-        if not tf.is_tensor(value):
+    one_of("mode", given.mode, ALL_MODES, why="see ModeKeys")
+    for name, (modes, fix) in _REQUIRED.items():
+        if getattr(given, name) is None and given.mode in modes:
+            raise ArgumentError(f"the spec has no {name}, which mode {given.mode} needs", fix=fix)
+    predictions, train_op, outputs = given.predictions, given.train_op, given.export_outputs
+    for key, value in (predictions if isinstance(predictions, Mapping) else {"predictions": predictions}).items():
+        if predictions is not None and not tf.is_tensor(value):
             raise ArgumentTypeError(f"predictions: '{key}' must be a tensor, but is {value!r}")
-    return predictions
+    if not (train_op is None or isinstance(train_op, tf.Operation) or tf.is_tensor(train_op)):
+        raise ArgumentTypeError(f"train_op must be an op or a tensor, but is {train_op!r}")
+    if outputs is not None:
+        outputs = dict(instance("export_outputs", outputs, Mapping, what="a dict"))
+    hooks = ("training_hooks", "evaluation_hooks", "prediction_hooks")
+    checked = {name: hooks_of(name, getattr(given, name)) for name in hooks}
+    return {**checked, "loss": None if given.loss is None else _scalar(given.loss), "export_outputs": outputs}
 
 
-def _loss(mode: str, loss: Any) -> Any:
-    if loss is None:
-        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-            raise ArgumentError(f"the spec has no loss, which mode {mode} needs", fix="loss=...")
-        return None
+def _scalar(loss: Any) -> Any:
     if not tf.is_tensor(loss):
         raise ArgumentTypeError(f"loss must be a tensor, but is {loss!r}")
-    elements = loss.shape.num_elements()
-    if elements not in (None, 1):
+    if loss.shape.num_elements() not in (None, 1):
         raise ArgumentError(
             f"loss must be a scalar, but '{loss.name}' has the shape {loss.shape}", fix="tf.reduce_mean(loss)"
         )
     return loss if loss.shape.rank == 0 else tf.reshape(loss, [])
-
-
-def _train_op(mode: str, train_op: Any) -> Any:
-    if train_op is None:
-        if mode == ModeKeys.TRAIN:
-            raise ArgumentError("the spec has no train_op, which mode TRAIN needs", fix="train_op=optimizer.minimize()")
-        return None
-    if not isinstance(train_op, tf.Operation) and not tf.is_tensor(train_op):
-        raise ArgumentTypeError(f"train_op must be an op or a tensor, but is {train_op!r}")
-    return train_op
-
-
-def _export_outputs(outputs: Any) -> Any:
-    if outputs is None:
-        return None
-    return dict(instance("export_outputs", outputs, Mapping, what="a dict"))
 
 
 def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:

@@ -116,11 +116,9 @@ class Requests:
             ArgumentError: a batch size is missing, or does not divide by the cores (a ``ValueError``).
         """
         plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
-        mode_of_input = (
-            self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
-        )
+        read = self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
         whole = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, mode_of_input,
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, read,
                        self.batch_axis, embeddings=self.embeddings)  # fmt: skip
 
     @property
@@ -150,131 +148,7 @@ class Requests:
         return len(workers) if workers else reach(master, None).hosts if master else 1
 
 
-class Learnt:
-    """Base of estimators: the checkpoints of ``model_dir``."""
-
-    @property
-    def model_dir(self) -> str:
-        """The folder of checkpoints and event files."""
-        raise NotImplementedError
-
-    def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest whole checkpoint, or None.
-
-        Raises:
-            CheckpointError: there are checkpoints, and all are damaged.
-        """
-        found = newest(Path(self.model_dir), passed_over)
-        return None if found is None else str(found)
-
-    def get_variable_names(self) -> list[str]:
-        """The names of the variables in the newest checkpoint.
-
-        Raises:
-            ArgumentError: nothing is trained yet (a ``ValueError``).
-        """
-        return [name for name, _ in tf.train.list_variables(self._newest())]
-
-    def get_variable_value(self, name: str) -> Any:
-        """The value of a variable in the newest checkpoint, as a NumPy array.
-
-        Raises:
-            ArgumentError: nothing is trained yet, or there is no such variable (a ``ValueError``).
-        """
-        newest = self._newest()
-        if name not in dict(tf.train.list_variables(newest)):
-            raise ArgumentError(f"there is no variable '{name}' in '{newest}'",
-                                fix=f"one of {', '.join(self.get_variable_names()[:5])}, ...")  # fmt: skip
-        return tf.train.load_variable(newest, name)
-
-    def _newest(self) -> str:
-        found = self.latest_checkpoint()
-        if found is None:
-            raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
-        return found
-
-    @property
-    def saved_step(self) -> int:
-        """The global step of the newest checkpoint; 0 where there is none."""
-        found = self.latest_checkpoint()
-        if found is None:
-            return 0
-        try:
-            return int(tf.train.load_variable(found, tf.compat.v1.GraphKeys.GLOBAL_STEP))
-        except tf.errors.OpError as error:
-            raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
-
-
-class EstimatorState(Learnt):
-    """Base of estimators: the configuration, and the sessions that are kept between calls."""
-
-    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
-        requests.check()
-        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
-        self._requests = replace(requests, config=self._config)
-        self._warm_start = settings_of(warm_start_from)
-        self._cores: Cores | None = None
-        self._models = Models(self._config)
-        self._exports = Exports()
-
-    @property
-    def model_dir(self) -> str:
-        return str(self._config.model_dir)
-
-    @property
-    def config(self) -> RunConfig:
-        """The run configuration, with the model_dir in use."""
-        return self._config
-
-    @property
-    def params(self) -> Any:
-        """A deep copy of the params."""
-        return copy.deepcopy(self._requests.params)
-
-    @property
-    def model_fn(self) -> Callable[..., Any]:
-        """The model function."""
-        return self._requests.model_fn
-
-    def eval_dir(self, name: str | None = None) -> str:
-        """The folder of the event files of an evaluation."""
-        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
-
-    def close(self) -> None:
-        """Closes the sessions that are kept for the next call, which opens new ones."""
-        if self._cores is not None:
-            self._cores.close()
-            self._cores = None
-        self._models.close()
-
-    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
-        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
-        fed = trace_input(request)
-        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
-
-    def _model_on_cores(self, request: Request) -> Cores:
-        """The converted model; the one at hand if the input is the same."""
-        fed = trace_input(request)
-        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
-            return self._cores
-        if self._cores is not None:
-            self._cores.close()
-        self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
-        return self._cores
-
-
-def _folder(model_dir: Any, configured: str | None) -> str:
-    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
-    if given is not None and configured is not None and given != configured:
-        raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
-    found = given or configured
-    if found is None:
-        found = tempfile.mkdtemp(prefix="tpugraph-")
-        say(f"model_dir is the temporary folder {found}")
-    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]
-
-
-class TPUEstimator(EstimatorState):
+class TPUEstimator:
     """Trains a model function on the cores of a TPU, or on emulated ones.
 
     Args:
@@ -329,7 +203,91 @@ class TPUEstimator(EstimatorState):
         self._open(requests, model_dir, warm_start_from)
         self._exports = exports
 
-    # ------------------------------------------------------------------ training
+    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
+        requests.check()
+        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
+        self._requests = replace(requests, config=self._config)
+        self._warm_start = settings_of(warm_start_from)
+        self._cores: Cores | None = None
+        self._models = Models(self._config)
+        self._exports = Exports()
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and event files."""
+        return str(self._config.model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """The run configuration, with the model_dir in use."""
+        return self._config
+
+    @property
+    def params(self) -> Any:
+        """A deep copy of the params."""
+        return copy.deepcopy(self._requests.params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The model function."""
+        return self._requests.model_fn
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """The folder of the event files of an evaluation."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    def close(self) -> None:
+        """Closes the sessions that are kept for the next call, which opens new ones."""
+        if self._cores is not None:
+            self._cores.close()
+            self._cores = None
+        self._models.close()
+
+    def latest_checkpoint(self) -> str | None:
+        """The prefix of the newest whole checkpoint, or None.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all are damaged.
+        """
+        found = newest(Path(self.model_dir), passed_over)
+        return None if found is None else str(found)
+
+    def get_variable_names(self) -> list[str]:
+        """The names of the variables in the newest checkpoint.
+
+        Raises:
+            ArgumentError: nothing is trained yet (a ``ValueError``).
+        """
+        return [name for name, _ in tf.train.list_variables(self._newest())]
+
+    def get_variable_value(self, name: str) -> Any:
+        """The value of a variable in the newest checkpoint, as a NumPy array.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or there is no such variable (a ``ValueError``).
+        """
+        newest = self._newest()
+        if name not in dict(tf.train.list_variables(newest)):
+            raise ArgumentError(f"there is no variable '{name}' in '{newest}'",
+                                fix=f"one of {', '.join(self.get_variable_names()[:5])}, ...")  # fmt: skip
+        return tf.train.load_variable(newest, name)
+
+    def _newest(self) -> str:
+        found = self.latest_checkpoint()
+        if found is None:
+            raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
+        return found
+
+    @property
+    def saved_step(self) -> int:
+        """The global step of the newest checkpoint; 0 where there is none."""
+        found = self.latest_checkpoint()
+        if found is None:
+            return 0
+        try:
+            return int(tf.train.load_variable(found, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+        except tf.errors.OpError as error:
+            raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
 
     def train(
         self,
@@ -391,7 +349,20 @@ class TPUEstimator(EstimatorState):
         every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
         Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
 
-    # ------------------------------------------------------------------ evaluation, prediction, export
+    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
+        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
+        fed = trace_input(request)
+        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
+
+    def _model_on_cores(self, request: Request) -> Cores:
+        """The converted model; the one at hand if the input is the same."""
+        fed = trace_input(request)
+        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
+            return self._cores
+        if self._cores is not None:
+            self._cores.close()
+        self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
+        return self._cores
 
     def evaluate(
         self,
@@ -520,3 +491,14 @@ class TPUEstimator(EstimatorState):
         """The older name of :meth:`export_saved_model`; default attributes are always stripped."""
         del strip_default_attrs
         return self.export_saved_model(*arguments, **named)
+
+
+def _folder(model_dir: Any, configured: str | None) -> str:
+    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
+    if given is not None and configured is not None and given != configured:
+        raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
+    found = given or configured
+    if found is None:
+        found = tempfile.mkdtemp(prefix="tpugraph-")
+        say(f"model_dir is the temporary folder {found}")
+    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]

@@ -201,7 +201,7 @@ class Training:
         self._cores = cores
         self._model_dir = model_dir
         self._config = config
-        self._hooks = LoopHooks(hooks, cores.traced)
+        self._hooks = LoopHooks(hooks, cores)
         self._listeners = listeners
         self._warm = warm
         self._length = LoopLength(config.tpu_config.iterations_per_loop)
@@ -251,12 +251,12 @@ class Training:
             every = self._config.tpu_config.experimental_host_call_every_n_steps
             self._call = HostCall(self._cores.traced.host_call, every, self._config.session_config)
         try:
-            self._hooks.after_create_session(host)
+            self._hooks.after_create_session()
             step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
             checkpoints.save(step, last=True)
             checkpoints.end(step)
             meter.end(step)
-            self._hooks.end(host)
+            self._hooks.end()
         finally:
             meter.close()
             events.close()
@@ -281,7 +281,7 @@ class Training:
         with ThreadPoolExecutor(1, thread_name_prefix="tpugraph-train") as worker:
             while (last is None or step < last) and not self._stopped(checkpoints):
                 count = self._length.next(None if last is None else last - step)
-                self._hooks.before_loop(self._cores.host)
+                self._hooks.before_loop()
                 if self._hooks.stop_requested:
                     break
                 if step == start:
@@ -290,7 +290,7 @@ class Training:
                 step += len(losses)
                 if losses:
                     known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
-                    self._hooks.after_loop(self._cores.host, known, losses)  # hooks see a loss that is no number
+                    self._hooks.after_loop(known, losses)  # hooks see a loss that is no number
                     self._after(step, losses, events)
                     meter.update(step, losses[-1])
                     if not self._interrupt.requested:
@@ -303,7 +303,8 @@ class Training:
     def _route(self, checkpoints: Checkpoints) -> None:
         """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
         routed = {tensor.name for tensor in self._cores.routes.values()}
-        missing = [t for t in self._hooks.of_input(self._cores.host) if t.name not in routed]
+        found = [element for element, _ in self._hooks.of_input().values()]
+        missing = [t for t in found if isinstance(t, tf.Tensor) and t.name not in routed]
         if missing:
             self._cores.route(missing)
             self._start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
@@ -78,54 +78,20 @@ def watched(params: Any) -> Any:
     return _WatchedParams(params) if type(params) is dict else params
 
 
-class _WatchedParams(dict[str, Any]):
-    """Who iterates over all params reads the batch size too."""
+def _noting(name: str) -> Callable[..., Any]:
+    def method(self: _WatchedParams, *arguments: Any) -> Any:
+        self.asked_rows |= name not in ("__getitem__", "get") or arguments[0] == "batch_size"
+        return getattr(dict, name)(self, *arguments)
 
+    return method
+
+
+class _WatchedParams(dict[str, Any]):
     asked_rows = False
 
-    def __getitem__(self, key: str) -> Any:
-        self.asked_rows |= key == "batch_size"
-        return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        self.asked_rows |= key == "batch_size"
-        return super().get(key, default)
-
-    def __iter__(self) -> Iterator[str]:
-        self.asked_rows = True
-        return super().__iter__()
-
-    def keys(self) -> Any:
-        self.asked_rows = True
-        return super().keys()
-
-    def values(self) -> Any:
-        self.asked_rows = True
-        return super().values()
-
-    def items(self) -> Any:
-        self.asked_rows = True
-        return super().items()
-
-    def copy(self) -> Any:
-        self.asked_rows = True
-        return super().copy()
-
-    def pop(self, *arguments: Any) -> Any:
-        self.asked_rows = True
-        return super().pop(*arguments)
-
-    def setdefault(self, *arguments: Any) -> Any:
-        self.asked_rows = True
-        return super().setdefault(*arguments)
-
-    def __or__(self, other: Any) -> Any:
-        self.asked_rows = True
-        return super().__or__(other)
-
-    def __ror__(self, other: Any) -> Any:
-        self.asked_rows = True
-        return super().__ror__(other)
+for _name in "__getitem__ get __iter__ keys values items copy pop setdefault __or__ __ror__".split():
+    setattr(_WatchedParams, _name, _noting(_name))  # who takes all params reads the batch size too
 
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
