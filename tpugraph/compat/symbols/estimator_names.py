@@ -55,7 +55,8 @@ EXPERIMENTAL: Page = {
     **found_in("tpugraph.estimator.exporting", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
     **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
-    **found_in("tpugraph.estimator.canned.sdca", "LinearSDCA"),
+    **gone("LinearSDCA", "it keeps a dual variable of each example in a hash table of one host, which nothing can put on a TPU",
+           "the optimizer Ftrl, with l1 and l2"),
 }  # fmt: skip
 
 INSIDE: Page = {

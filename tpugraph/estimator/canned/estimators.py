@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator import layers
-from tpugraph.estimator.canned.heads import Head, Reduction, RegressionHead, classification_head, column_of
-from tpugraph.estimator.canned.sdca import LinearSDCA
+from tpugraph.estimator.canned.heads import BinaryClassHead, Head, MultiClassHead, Reduction, RegressionHead
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError
@@ -111,56 +111,60 @@ def _linear_rate(columns: Collection[Any], most: float) -> float:
     return min(most, 1.0 / math.sqrt(max(len(columns), 1)))
 
 
-def _linear(features: Any, units: int, columns: Collection[Any], combiner: str, partitioner: Any,
-            variables: dict[Any, Any] | None = None) -> Any:  # fmt: skip
-    with tf1.variable_scope("linear", partitioner=partitioner):
-        return linear_logit_fn_builder(units, columns, combiner, variables)(features)
+# scope, optimizer, its default learning rate, and the logits of features and mode
+_Part = tuple[str, Any, float, Callable[[Any, str], Any]]
 
 
-def _train_op(loss: Any, pairs: Sequence[tuple[Any, str]]) -> Any:
-    """Each optimizer trains the variables of its scope; the step counts once."""
-    step = tf1.train.get_global_step()
-    ops = [optimizer.minimize(loss, var_list=tf1.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES, scope))
-           for optimizer, scope in pairs]  # fmt: skip
-    ops += tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
-    with tf.control_dependencies(ops):
-        return step.assign_add(1).op
+def _model_fn(head: Head, *parts: _Part) -> Callable[..., EstimatorSpec]:
+    """The model function that sums the logits of its parts; each optimizer trains the variables of its scope."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        logits, trained = [], []
+        for scope, optimizer, rate, logit_fn in parts:
+            logits.append(logit_fn(features, mode))
+            trained.append((optimizer_of(optimizer, rate), scope))
+
+        def train_op(loss: Any) -> Any:
+            scopes = tf1.GraphKeys.TRAINABLE_VARIABLES
+            ops = [made.minimize(loss, var_list=tf1.get_collection(scopes, scope)) for made, scope in trained]
+            with tf.control_dependencies(ops + tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)):
+                return tf1.train.get_global_step().assign_add(1).op
+
+        total = logits[0] if len(logits) == 1 else tf.add_n(logits)
+        return head.create_estimator_spec(features, mode, total, labels, train_op_fn=train_op)
+
+    return model_fn
+
+
+def _linear(head: Head, columns: Any, optimizer: Any, most: float, combiner: str, partitioner: Any) -> _Part:
+    def logits(features: Any, mode: str) -> Any:
+        with tf1.variable_scope("linear", partitioner=partitioner):
+            return linear_logit_fn_builder(head.logits_dimension, columns, combiner)(features)
+
+    return "linear", optimizer, _linear_rate(columns, most), logits
+
+
+def _deep(head: Head, optimizer: Any, *layers_of: Any) -> _Part:
+    deep = dnn_logit_fn_builder(head.logits_dimension, *layers_of)
+
+    def logits(features: Any, mode: str) -> Any:
+        with tf1.variable_scope("dnn"):
+            return deep(features, mode)
+
+    return "dnn", optimizer, 0.05, logits
 
 
 class LinearEstimator(Estimator):
     """A linear model of feature columns; arguments as ``tf.estimator.LinearEstimator``.
 
-    ``optimizer`` is a name, an optimizer, or a function that makes one; or a :class:`LinearSDCA`, which trains on this machine.
+    ``optimizer`` is a name, an optimizer, or a function that makes one.
     """
 
-    def __init__(
-        self,
-        head: Head,
-        feature_columns: Collection[Any],
-        model_dir: Any = None,
-        optimizer: Any = "Ftrl",
-        config: Any = None,
-        partitioner: Any = None,
-        sparse_combiner: str = "sum",
-        warm_start_from: Any = None,
-    ) -> None:
-        columns = tuple(feature_columns)
-
-        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-            variables: dict[Any, Any] = {}
-            logits = _linear(features, head.logits_dimension, columns, sparse_combiner, partitioner, variables)
-            if isinstance(optimizer, LinearSDCA):
-                return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=lambda loss: optimizer.train_op(
-                    head, features, head.labels_of(column_of(labels)), variables, columns))  # fmt: skip
-            trained = optimizer_of(optimizer, _linear_rate(columns, 0.2))
-            return head.create_estimator_spec(features, mode, logits, labels,
-                                              train_op_fn=lambda loss: _train_op(loss, [(trained, "linear")]))  # fmt: skip
-
-        alone = False if isinstance(optimizer, LinearSDCA) else None
-        if alone is False and (partitioner is not None or sparse_combiner != "sum"):
-            raise ArgumentError("LinearSDCA trains whole variables whose columns are summed",
-                                fix="leave partitioner and sparse_combiner out")  # fmt: skip
-        super().__init__(model_fn, model_dir, config, None, warm_start_from, use_tpu=alone)
+    def __init__(self, head: Head, feature_columns: Collection[Any], model_dir: Any = None, optimizer: Any = "Ftrl",
+                 config: Any = None, partitioner: Any = None, sparse_combiner: str = "sum",
+                 warm_start_from: Any = None) -> None:  # fmt: skip
+        part = _linear(head, tuple(feature_columns), optimizer, 0.2, sparse_combiner, partitioner)
+        super().__init__(_model_fn(head, part), model_dir, config, None, warm_start_from)
 
 
 class DNNEstimator(Estimator):
@@ -170,17 +174,9 @@ class DNNEstimator(Estimator):
                  optimizer: Any = "Adagrad", activation_fn: Callable[[Any], Any] = tf.nn.relu, dropout: float | None = None,
                  input_layer_partitioner: Any = None, config: Any = None, warm_start_from: Any = None,
                  batch_norm: bool = False) -> None:  # fmt: skip
-        deep = dnn_logit_fn_builder(head.logits_dimension, hidden_units, tuple(feature_columns), activation_fn, dropout,
-                                    input_layer_partitioner, batch_norm)  # fmt: skip
-
-        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-            with tf1.variable_scope("dnn"):
-                logits = deep(features, mode)
-            trained = optimizer_of(optimizer, 0.05)
-            return head.create_estimator_spec(features, mode, logits, labels,
-                                              train_op_fn=lambda loss: _train_op(loss, [(trained, "dnn")]))  # fmt: skip
-
-        super().__init__(model_fn, model_dir, config, None, warm_start_from)
+        part = _deep(head, optimizer, hidden_units, tuple(feature_columns), activation_fn, dropout, input_layer_partitioner,
+                     batch_norm)  # fmt: skip
+        super().__init__(_model_fn(head, part), model_dir, config, None, warm_start_from)
 
 
 class DNNLinearCombinedEstimator(Estimator):
@@ -200,142 +196,78 @@ class DNNLinearCombinedEstimator(Estimator):
                  linear_sparse_combiner: str = "sum", warm_start_from: Any = None) -> None:  # fmt: skip
         wide, deep = tuple(linear_feature_columns or ()), tuple(dnn_feature_columns or ())
         if not wide and not deep:
-            raise ArgumentError(
-                "Either linear_feature_columns or dnn_feature_columns must be defined.", fix="give one of them"
-            )
+            raise ArgumentError("Either linear_feature_columns or dnn_feature_columns must be defined.",
+                                fix="give one of them")  # fmt: skip
         if deep and not dnn_hidden_units:
-            raise ArgumentError(
-                "dnn_hidden_units must be defined when dnn_feature_columns is specified.", fix="[100, 50]"
-            )
-        layers = dnn_logit_fn_builder(head.logits_dimension, dnn_hidden_units or (), deep, dnn_activation_fn, dnn_dropout,
-                                      input_layer_partitioner, batch_norm)  # fmt: skip
-
-        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-            logits, pairs = [], []
-            if deep:
-                with tf1.variable_scope("dnn"):
-                    logits.append(layers(features, mode))
-                pairs.append((optimizer_of(dnn_optimizer, 0.05), "dnn"))
-            if wide:
-                logits.append(
-                    _linear(features, head.logits_dimension, wide, linear_sparse_combiner, input_layer_partitioner)
-                )
-                pairs.append((optimizer_of(linear_optimizer, _linear_rate(wide, 0.005)), "linear"))
-            return head.create_estimator_spec(features, mode, tf.add_n(logits), labels,
-                                              train_op_fn=lambda loss: _train_op(loss, pairs))  # fmt: skip
-
-        super().__init__(model_fn, model_dir, config, None, warm_start_from)
+            raise ArgumentError("dnn_hidden_units must be defined when dnn_feature_columns is specified.",
+                                fix="[100, 50]")  # fmt: skip
+        parts = []
+        if deep:
+            parts.append(_deep(head, dnn_optimizer, dnn_hidden_units, deep, dnn_activation_fn, dnn_dropout,
+                               input_layer_partitioner, batch_norm))  # fmt: skip
+        if wide:
+            parts.append(_linear(head, wide, linear_optimizer, 0.005, linear_sparse_combiner, input_layer_partitioner))
+        super().__init__(_model_fn(head, *parts), model_dir, config, None, warm_start_from)
 
 
 class BaselineEstimator(Estimator):
     """Ignores the features: learns one bias for all examples."""
 
     def __init__(self, head: Head, model_dir: Any = None, optimizer: Any = "Ftrl", config: Any = None) -> None:
-
-        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        def logits(features: Any, mode: str) -> Any:
             rows = tf.shape(next(iter(tf.nest.flatten(features))))[0]
             with tf1.variable_scope("baseline"):
                 bias = tf1.get_variable("bias", [head.logits_dimension], initializer=tf1.zeros_initializer())
-                logits = tf.ones([rows, 1]) * bias
-            trained = optimizer_of(optimizer, 0.3)
-            return head.create_estimator_spec(features, mode, logits, labels,
-                                              train_op_fn=lambda loss: _train_op(loss, [(trained, "baseline")]))  # fmt: skip
+                return tf.ones([rows, 1]) * bias
 
-        super().__init__(model_fn, model_dir, config)
+        super().__init__(_model_fn(head, ("baseline", optimizer, 0.3, logits)), model_dir, config)
 
 
-class LinearClassifier(LinearEstimator):
-    """:class:`LinearEstimator` with a classification head."""
-
-    def __init__(self, feature_columns: Collection[Any], model_dir: Any = None, n_classes: int = 2, weight_column: Any = None,
-                 label_vocabulary: Any = None, optimizer: Any = "Ftrl", config: Any = None, partitioner: Any = None,
-                 warm_start_from: Any = None, loss_reduction: str = Reduction.SUM, sparse_combiner: str = "sum") -> None:  # fmt: skip
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(
-            head, feature_columns, model_dir, optimizer, config, partitioner, sparse_combiner, warm_start_from
-        )
+def _classes(n_classes: int = 2, weight_column: Any = None, label_vocabulary: Any = None,
+             loss_reduction: str = Reduction.SUM) -> Head:  # fmt: skip
+    if n_classes == 2:
+        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
 
 
-class DNNClassifier(DNNEstimator):
-    """:class:`DNNEstimator` with a classification head."""
-
-    def __init__(self, hidden_units: Sequence[int], feature_columns: Collection[Any], model_dir: Any = None, n_classes: int = 2,
-                 weight_column: Any = None, label_vocabulary: Any = None, optimizer: Any = "Adagrad",
-                 activation_fn: Callable[[Any], Any] = tf.nn.relu, dropout: float | None = None,
-                 input_layer_partitioner: Any = None, config: Any = None, warm_start_from: Any = None,
-                 loss_reduction: str = Reduction.SUM, batch_norm: bool = False) -> None:  # fmt: skip
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, hidden_units, feature_columns, model_dir, optimizer, activation_fn, dropout,
-                         input_layer_partitioner, config, warm_start_from, batch_norm)  # fmt: skip
+def _numbers(label_dimension: int = 1, weight_column: Any = None, loss_reduction: str = Reduction.SUM) -> Head:
+    return RegressionHead(weight_column, label_dimension, loss_reduction)
 
 
-class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
-    """:class:`DNNLinearCombinedEstimator` with a classification head."""
+def _with_head(name: str, base: Any, make_head: Callable[..., Head], order: str) -> Any:
+    """A subclass that makes its head of its own arguments, which have the positional order of ``tf.estimator``."""
+    of_head = inspect.signature(make_head).parameters
+    known = {**inspect.signature(base).parameters, **of_head}
+    signature = inspect.Signature([known[argument] for argument in order.split()])
 
-    def __init__(self, model_dir: Any = None, linear_feature_columns: Any = None, linear_optimizer: Any = "Ftrl",
-                 dnn_feature_columns: Any = None, dnn_optimizer: Any = "Adagrad", dnn_hidden_units: Any = None,
-                 dnn_activation_fn: Callable[[Any], Any] = tf.nn.relu, dnn_dropout: float | None = None, n_classes: int = 2,
-                 weight_column: Any = None, label_vocabulary: Any = None, input_layer_partitioner: Any = None,
-                 config: Any = None, warm_start_from: Any = None, loss_reduction: str = Reduction.SUM,
-                 batch_norm: bool = False, linear_sparse_combiner: str = "sum") -> None:  # fmt: skip
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, model_dir, linear_feature_columns, linear_optimizer, dnn_feature_columns, dnn_optimizer,
-                         dnn_hidden_units, dnn_activation_fn, dnn_dropout, input_layer_partitioner, config, batch_norm,
-                         linear_sparse_combiner, warm_start_from)  # fmt: skip
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+        given = signature.bind(*arguments, **named).arguments
+        head = make_head(**{key: given.pop(key) for key in of_head if key in given})
+        base.__init__(self, head, **given)
 
-
-class BaselineClassifier(BaselineEstimator):
-    """Learns the frequencies of the classes."""
-
-    def __init__(self, model_dir: Any = None, n_classes: int = 2, weight_column: Any = None, label_vocabulary: Any = None,
-                 optimizer: Any = "Ftrl", config: Any = None, loss_reduction: str = Reduction.SUM) -> None:  # fmt: skip
-        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, model_dir, optimizer, config)
+    what = "a classification head" if make_head is _classes else "a :class:`RegressionHead`"
+    members = {"__init__": __init__, "__signature__": signature, "__module__": __name__}
+    return type(name, (base,), {**members, "__doc__": f":class:`{base.__name__}` with {what}."})
 
 
-class LinearRegressor(LinearEstimator):
-    """:class:`LinearEstimator` with a :class:`RegressionHead`."""
+_LINEAR = "feature_columns model_dir {} optimizer config partitioner warm_start_from loss_reduction sparse_combiner"
+_DNN = ("hidden_units feature_columns model_dir {} optimizer activation_fn dropout input_layer_partitioner config "
+        "warm_start_from loss_reduction batch_norm")  # fmt: skip
+_COMBINED = ("model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer dnn_hidden_units "
+             "dnn_activation_fn dnn_dropout {} input_layer_partitioner config warm_start_from loss_reduction batch_norm "
+             "linear_sparse_combiner")  # fmt: skip
+_BASELINE = "model_dir {} optimizer config loss_reduction"
+_OF_CLASSES, _OF_NUMBERS = "n_classes weight_column label_vocabulary", "label_dimension weight_column"
 
-    def __init__(self, feature_columns: Collection[Any], model_dir: Any = None, label_dimension: int = 1,
-                 weight_column: Any = None, optimizer: Any = "Ftrl", config: Any = None, partitioner: Any = None,
-                 warm_start_from: Any = None, loss_reduction: str = Reduction.SUM, sparse_combiner: str = "sum") -> None:  # fmt: skip
-        head = RegressionHead(weight_column, label_dimension, loss_reduction)
-        super().__init__(
-            head, feature_columns, model_dir, optimizer, config, partitioner, sparse_combiner, warm_start_from
-        )
-
-
-class DNNRegressor(DNNEstimator):
-    """:class:`DNNEstimator` with a :class:`RegressionHead`."""
-
-    def __init__(self, hidden_units: Sequence[int], feature_columns: Collection[Any], model_dir: Any = None,
-                 label_dimension: int = 1, weight_column: Any = None, optimizer: Any = "Adagrad",
-                 activation_fn: Callable[[Any], Any] = tf.nn.relu, dropout: float | None = None,
-                 input_layer_partitioner: Any = None, config: Any = None, warm_start_from: Any = None,
-                 loss_reduction: str = Reduction.SUM, batch_norm: bool = False) -> None:  # fmt: skip
-        head = RegressionHead(weight_column, label_dimension, loss_reduction)
-        super().__init__(head, hidden_units, feature_columns, model_dir, optimizer, activation_fn, dropout,
-                         input_layer_partitioner, config, warm_start_from, batch_norm)  # fmt: skip
-
-
-class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
-    """:class:`DNNLinearCombinedEstimator` with a :class:`RegressionHead`."""
-
-    def __init__(self, model_dir: Any = None, linear_feature_columns: Any = None, linear_optimizer: Any = "Ftrl",
-                 dnn_feature_columns: Any = None, dnn_optimizer: Any = "Adagrad", dnn_hidden_units: Any = None,
-                 dnn_activation_fn: Callable[[Any], Any] = tf.nn.relu, dnn_dropout: float | None = None,
-                 label_dimension: int = 1, weight_column: Any = None, input_layer_partitioner: Any = None,
-                 config: Any = None, warm_start_from: Any = None, loss_reduction: str = Reduction.SUM,
-                 batch_norm: bool = False, linear_sparse_combiner: str = "sum") -> None:  # fmt: skip
-        head = RegressionHead(weight_column, label_dimension, loss_reduction)
-        super().__init__(head, model_dir, linear_feature_columns, linear_optimizer, dnn_feature_columns, dnn_optimizer,
-                         dnn_hidden_units, dnn_activation_fn, dnn_dropout, input_layer_partitioner, config, batch_norm,
-                         linear_sparse_combiner, warm_start_from)  # fmt: skip
-
-
-class BaselineRegressor(BaselineEstimator):
-    """Learns the mean of the labels."""
-
-    def __init__(self, model_dir: Any = None, label_dimension: int = 1, weight_column: Any = None, optimizer: Any = "Ftrl",
-                 config: Any = None, loss_reduction: str = Reduction.SUM) -> None:  # fmt: skip
-        super().__init__(RegressionHead(weight_column, label_dimension, loss_reduction), model_dir, optimizer, config)
+LinearClassifier = _with_head("LinearClassifier", LinearEstimator, _classes, _LINEAR.format(_OF_CLASSES))
+DNNClassifier = _with_head("DNNClassifier", DNNEstimator, _classes, _DNN.format(_OF_CLASSES))
+DNNLinearCombinedClassifier = _with_head(
+    "DNNLinearCombinedClassifier", DNNLinearCombinedEstimator, _classes, _COMBINED.format(_OF_CLASSES)
+)
+BaselineClassifier = _with_head("BaselineClassifier", BaselineEstimator, _classes, _BASELINE.format(_OF_CLASSES))
+LinearRegressor = _with_head("LinearRegressor", LinearEstimator, _numbers, _LINEAR.format(_OF_NUMBERS))
+DNNRegressor = _with_head("DNNRegressor", DNNEstimator, _numbers, _DNN.format(_OF_NUMBERS))
+DNNLinearCombinedRegressor = _with_head(
+    "DNNLinearCombinedRegressor", DNNLinearCombinedEstimator, _numbers, _COMBINED.format(_OF_NUMBERS)
+)
+BaselineRegressor = _with_head("BaselineRegressor", BaselineEstimator, _numbers, _BASELINE.format(_OF_NUMBERS))

@@ -359,12 +359,6 @@ class MultiLabelHead(_ClassesHead):
                                               summation_method="careful_interpolation")}  # fmt: skip
 
 
-def classification_head(n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str) -> Head:
-    if n_classes == 2:
-        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
-
-
 class RegressionHead(Head):
     """Mean squared error; other arguments as :class:`MultiClassHead`.
 
