@@ -22,21 +22,13 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
     Raises:
         TpuGraphError: the graph cannot be converted; an ArgumentError (a ``ValueError``) where a shape is not static.
     """
-    options = compiler.ConvertOptions(
-        num_replicas=max(traced.plan.cores, 1),
-        iterations_per_loop=steps_per_loop or TIMED_LOOP,
-        train_op=traced.train_op,
-        loss=traced.loss,
-        **choices,
-    )
+    steps = steps_per_loop or TIMED_LOOP
     try:
-        return compiler.convert(traced.to_graph(), options)
+        return _converted(traced, iterations_per_loop=steps, train_op=traced.train_op, loss=traced.loss, **choices)
     except ShapeError as error:
-        raise ArgumentError(error.fault, node=error.node, origin=_line_of(error, traced), fix=error.fix,
-                            stage=error.stage) from error  # fmt: skip
-    except TpuGraphError as error:
-        error.origin = _line_of(error, traced)
-        raise
+        raise ArgumentError(
+            error.fault, node=error.node, origin=error.origin, fix=error.fix, stage=error.stage
+        ) from error
 
 
 def compile_beside(
@@ -50,19 +42,18 @@ def compile_beside(
         shard_tables: the least size in bytes of a table that is sharded; 0 for none.
     """
     spec = traced.spec
-    evaluates = mode == "eval"
-    options = compiler.ConvertOptions(
-        num_replicas=max(traced.plan.cores, 1),
-        iterations_per_loop=steps_per_loop,
-        mode=mode,
-        loss=traced.loss if evaluates else None,
-        metrics=metric_names(spec.eval_metric_ops) if evaluates else None,
-        predictions=None if evaluates else prediction_names(spec.predictions, keys),
-        collected=traced.collected or None,
-        shard_tables=shard_tables,
-    )
+    if mode == "eval":
+        wanted = {"loss": traced.loss, "metrics": metric_names(spec.eval_metric_ops)}
+    else:
+        wanted = {"predictions": prediction_names(spec.predictions, keys)}
+    return _converted(traced, iterations_per_loop=steps_per_loop, mode=mode, collected=traced.collected or None,
+                      shard_tables=shard_tables, **wanted)  # fmt: skip
+
+
+def _converted(traced: Traced, **options: Any) -> Program:
+    options["num_replicas"] = max(traced.plan.cores, 1)
     try:
-        return compiler.convert(traced.to_graph(), options)
+        return compiler.convert(traced.to_graph(), compiler.ConvertOptions(**options))
     except TpuGraphError as error:
         error.origin = _line_of(error, traced)
         raise

@@ -13,6 +13,7 @@ from tpugraph import ops
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.walks import reached
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
 
@@ -95,25 +96,13 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         return None if value is None else self.graph.as_graph_element(value)
 
     def _walk(self, ends: list[Any], fed: set[str]) -> _Cone:
-        stack = [end if isinstance(end, tf.Operation) else end.op for end in ends if end.name not in fed]
-        seen = set(stack)
-        variables: dict[str, None] = {}
-        written: dict[str, None] = {}
-        takes = None
-        while stack:
-            op = stack.pop()
-            if op.type in ops.VARIABLES:
-                variables[op.name] = None
-            if op.type in ops.WRITES:
-                written.update((op.inputs[i].op.name, None) for i in ops.WRITES[op.type].variables)
-            if op.type in ops.INPUTS and op.type not in ops.PLACEHOLDERS:
-                takes = takes or op
-            before = [tensor.op for tensor in op.inputs if tensor.name not in fed]
-            for producer in (*before, *op.control_inputs):
-                if producer not in seen:
-                    seen.add(producer)
-                    stack.append(producer)
-        return _Cone(tuple(variables), tuple(written), takes)
+        starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end.name not in fed]
+        run = reached(starts, lambda op: [*(t.op for t in op.inputs if t.name not in fed), *op.control_inputs])
+        variables = [op.name for op in run if op.type in ops.VARIABLES]
+        writes = [(op, ops.WRITES[op.type].variables) for op in run if op.type in ops.WRITES]
+        written = dict.fromkeys(op.inputs[i].op.name for op, indices in writes for i in indices)
+        takes = [op for op in run if op.type in ops.INPUTS and op.type not in ops.PLACEHOLDERS]
+        return _Cone(tuple(variables), tuple(written), takes[0] if takes else None)
 
 
 def _names(fetches: Any) -> str:

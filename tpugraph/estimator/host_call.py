@@ -11,6 +11,7 @@ from tensorflow.python.ops import summary_ops_v2
 
 from tpugraph import ops
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -45,17 +46,16 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         session.run(self._flushed)
 
 
+def producers(op: Any) -> list[Any]:
+    """The ops that an op of a ``tf.Graph`` waits for."""
+    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
 def read_before_the_step(tensors: Sequence[Any]) -> None:
     """Makes the update of the global step depend on the tensors, which may read it."""
     step = tf1.train.get_global_step()
     handle = None if step is None else getattr(step, "handle", None)
-    made = {tensor.op for tensor in tensors}
-    stack = list(made)
-    while stack:
-        op = stack.pop()
-        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        stack += before - made
-        made |= before
+    made = reached((tensor.op for tensor in tensors), producers)
     for writer in () if handle is None else handle.consumers():
         if writer.type in ops.WRITES and writer not in made and writer is not step.initializer:
             writer._add_control_inputs([tensor.op for tensor in tensors])

@@ -14,6 +14,7 @@ from tpugraph import ops
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.run_config import InputPipelineConfig
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -261,15 +262,7 @@ def dataset_of(tensors: Any) -> Any:
 
 def _made_by(ends: list[Any]) -> list[Any]:
     """The ops that run for each element: all before the ends, up to iterators, tables and variables."""
-    seen, stack = dict.fromkeys(ends), list(ends)
-    while stack:
-        op = stack.pop()
-        before = [tensor.op for tensor in op.inputs if not _is_handle(tensor)]
-        for producer in (*before, *op.control_inputs):
-            if producer not in seen:
-                seen[producer] = None
-                stack.append(producer)
-    return list(seen)
+    return list(reached(ends, lambda op: [*(t.op for t in op.inputs if not _is_handle(t)), *op.control_inputs]))
 
 
 def _held(made: list[Any]) -> list[Any]:

@@ -13,12 +13,13 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.estimator.compiling import compile_beside
 from tpugraph.estimator.hooks import HostSession
-from tpugraph.estimator.host_call import HostCall, by_batch
+from tpugraph.estimator.host_call import HostCall, by_batch, producers
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig, loop_length
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.manifest import verify
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
@@ -315,17 +316,9 @@ def _may_hold(traced: Traced, fed: Fed) -> bool:
     spec = traced.spec
     beside = None if traced.host_call is None else traced.host_call[1]
     ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
-    stack = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
-    seen = set(stack)
-    while stack:
-        op = stack.pop()
-        if may_hold(op, traced.plan.whole or 0):
-            return True
-        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        found = {producer for producer in before - seen if producer.name not in fed.ops}
-        seen |= found
-        stack.extend(found)
-    return False
+    starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
+    step = reached(starts, lambda op: (found for found in producers(op) if found.name not in fed.ops))
+    return any(may_hold(op, traced.plan.whole or 0) for op in step)
 
 
 def _first_line(error: Exception) -> str:
