@@ -234,20 +234,24 @@ def _numbers(label_dimension: int = 1, weight_column: Any = None, loss_reduction
     return RegressionHead(weight_column, label_dimension, loss_reduction)
 
 
-def _with_head(name: str, base: Any, make_head: Callable[..., Head], order: str) -> Any:
-    """A subclass that makes its head of its own arguments, which have the positional order of ``tf.estimator``."""
-    of_head = inspect.signature(make_head).parameters
-    known = {**inspect.signature(base).parameters, **of_head}
-    signature = inspect.Signature([known[argument] for argument in order.split()])
+class _WithHead(Estimator):
+    """Makes its head of its own arguments, which have the positional order of ``tf.estimator``."""
 
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
-        given = signature.bind(*arguments, **named).arguments
-        head = make_head(**{key: given.pop(key) for key in of_head if key in given})
-        base.__init__(self, head, **given)
+    _make_head: Callable[..., Head]
+    __signature__: inspect.Signature
 
-    what = "a classification head" if make_head is _classes else "a :class:`RegressionHead`"
-    members = {"__init__": __init__, "__signature__": signature, "__module__": __name__}
-    return type(name, (base,), {**members, "__doc__": f":class:`{base.__name__}` with {what}."})
+    def __init_subclass__(cls, head: Callable[..., Head] | None = None, order: str = "") -> None:
+        if head is None:  # a subclass of one of those below
+            return
+        known = {**inspect.signature(cls.__mro__[2]).parameters, **inspect.signature(head).parameters}
+        cls._make_head = staticmethod(head)
+        cls.__signature__ = inspect.Signature([known[name] for name in order.split()])
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        given = self.__signature__.bind(*arguments, **named).arguments
+        names = inspect.signature(self._make_head).parameters
+        head: Any = self._make_head(**{name: given.pop(name) for name in names if name in given})
+        super().__init__(head, **given)
 
 
 _LINEAR = "feature_columns model_dir {} optimizer config partitioner warm_start_from loss_reduction sparse_combiner"
@@ -257,17 +261,40 @@ _COMBINED = ("model_dir linear_feature_columns linear_optimizer dnn_feature_colu
              "dnn_activation_fn dnn_dropout {} input_layer_partitioner config warm_start_from loss_reduction batch_norm "
              "linear_sparse_combiner")  # fmt: skip
 _BASELINE = "model_dir {} optimizer config loss_reduction"
-_OF_CLASSES, _OF_NUMBERS = "n_classes weight_column label_vocabulary", "label_dimension weight_column"
+_CLASSES, _NUMBERS = "n_classes weight_column label_vocabulary", "label_dimension weight_column"
 
-LinearClassifier = _with_head("LinearClassifier", LinearEstimator, _classes, _LINEAR.format(_OF_CLASSES))
-DNNClassifier = _with_head("DNNClassifier", DNNEstimator, _classes, _DNN.format(_OF_CLASSES))
-DNNLinearCombinedClassifier = _with_head(
-    "DNNLinearCombinedClassifier", DNNLinearCombinedEstimator, _classes, _COMBINED.format(_OF_CLASSES)
-)
-BaselineClassifier = _with_head("BaselineClassifier", BaselineEstimator, _classes, _BASELINE.format(_OF_CLASSES))
-LinearRegressor = _with_head("LinearRegressor", LinearEstimator, _numbers, _LINEAR.format(_OF_NUMBERS))
-DNNRegressor = _with_head("DNNRegressor", DNNEstimator, _numbers, _DNN.format(_OF_NUMBERS))
-DNNLinearCombinedRegressor = _with_head(
-    "DNNLinearCombinedRegressor", DNNLinearCombinedEstimator, _numbers, _COMBINED.format(_OF_NUMBERS)
-)
-BaselineRegressor = _with_head("BaselineRegressor", BaselineEstimator, _numbers, _BASELINE.format(_OF_NUMBERS))
+
+class LinearClassifier(_WithHead, LinearEstimator, head=_classes, order=_LINEAR.format(_CLASSES)):
+    """:class:`LinearEstimator` with a classification head."""
+
+
+class DNNClassifier(_WithHead, DNNEstimator, head=_classes, order=_DNN.format(_CLASSES)):
+    """:class:`DNNEstimator` with a classification head."""
+
+
+class DNNLinearCombinedClassifier(
+    _WithHead, DNNLinearCombinedEstimator, head=_classes, order=_COMBINED.format(_CLASSES)
+):
+    """:class:`DNNLinearCombinedEstimator` with a classification head."""
+
+
+class BaselineClassifier(_WithHead, BaselineEstimator, head=_classes, order=_BASELINE.format(_CLASSES)):
+    """Learns the frequencies of the classes."""
+
+
+class LinearRegressor(_WithHead, LinearEstimator, head=_numbers, order=_LINEAR.format(_NUMBERS)):
+    """:class:`LinearEstimator` with a :class:`RegressionHead`."""
+
+
+class DNNRegressor(_WithHead, DNNEstimator, head=_numbers, order=_DNN.format(_NUMBERS)):
+    """:class:`DNNEstimator` with a :class:`RegressionHead`."""
+
+
+class DNNLinearCombinedRegressor(
+    _WithHead, DNNLinearCombinedEstimator, head=_numbers, order=_COMBINED.format(_NUMBERS)
+):
+    """:class:`DNNLinearCombinedEstimator` with a :class:`RegressionHead`."""
+
+
+class BaselineRegressor(_WithHead, BaselineEstimator, head=_numbers, order=_BASELINE.format(_NUMBERS)):
+    """Learns the mean of the labels."""
