@@ -181,7 +181,7 @@ def test_a_canned_classifier_trains_as_that_of_tensorflow_1_15(tmp_path: Path, u
         model = DNNClassifier([16, 8], columns, config=config,
                               warm_start_from=str(CORPUS / "dnn_classifier" / "model.ckpt-0"))  # fmt: skip
     finally:
-        plain_estimator.use_cores(0)
+        plain_estimator.use_cores(None)
     model.train(lambda: tf.data.Dataset.from_tensor_slices(recorded_rows()).repeat().batch(16), steps=24)
 
     wanted = json.loads((CORPUS / "dnn_classifier" / "golden.json").read_text())["losses"]["plain"]
@@ -296,7 +296,7 @@ def test_a_canned_classifier_stops_at_a_label_out_of_range(tmp_path: Path, use_t
     try:
         model = DNNClassifier([4], [column.numeric_column("x", (2,))], tmp_path)
     finally:
-        plain_estimator.use_cores(0)
+        plain_estimator.use_cores(None)
     with pytest.raises(tpugraph.RunError, match="Labels must >= 0"):
         model.train(
             lambda: tf.data.Dataset.from_tensors(({"x": np.ones([32, 2], np.float32)}, labels)).repeat(), steps=2
