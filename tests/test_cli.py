@@ -17,7 +17,7 @@ from sampling import runs
 
 import tpugraph
 from tpugraph import cli
-from tpugraph.cli import flags, table
+from tpugraph.cli import commands, flags
 from tpugraph.cli.training import LossFile
 from tpugraph.support.errors import UsageError
 from tpugraph.support.progress import Progress, duration
@@ -105,34 +105,34 @@ def test_the_version_is_the_one_of_the_project() -> None:
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {name} " in text for name in table.COMMANDS)
+    assert all(f"  {name} " in text for name in commands.COMMANDS)
 
 
-@pytest.mark.parametrize("name", list(table.COMMANDS))
+@pytest.mark.parametrize("name", list(commands.COMMANDS))
 def test_help_of_a_command_shows_an_example_and_its_own_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out
-    assert f"example{'s' if len(table.COMMANDS[name].examples) > 1 else ''}:\n  tpugraph {name}" in text
+    assert f"example{'s' if len(commands.COMMANDS[name].examples) > 1 else ''}:\n  tpugraph {name}" in text
     assert ("--steps" in text) == (name in ("run", "verify", "compare", "reduce"))
     assert ("--dry_run" in text) == (name in ("convert", "verify"))
 
 
-@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in table.COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in commands.COMMANDS)], ids=" ".join)
 def test_every_help_fits_a_terminal_of_80_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("name", table.COMMANDS)
+@pytest.mark.parametrize("name", commands.COMMANDS)
 def test_the_examples_parse(name: str) -> None:
-    command = table.COMMANDS[name]
+    command = commands.COMMANDS[name]
     for example in command.examples:
         assert bool(flags.parse(command, example.split()[2:]).model) == command.takes_model
 
 
 def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
     parsed = flags.parse(
-        table.RUN, ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
+        commands.RUN, ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
     )
     assert (parsed.model, parsed["batch_norm"], parsed["num_replicas"]) == ("m.pb", "per_core", 4)
     assert parsed["rebind"] == ["a-b=c-d"]
@@ -165,7 +165,7 @@ def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
 )
 def test_bad_flags_are_named_with_a_fix(arguments: list[str], fault: str, fix: str) -> None:
     with pytest.raises(UsageError) as caught:
-        flags.parse(table.CONVERT, arguments)
+        flags.parse(commands.CONVERT, arguments)
     assert fault in caught.value.fault
     assert fix in str(caught.value.fix)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tpugraph import cli
-from tpugraph.cli.table import COMMANDS, SHELLS
+from tpugraph.cli.commands import COMMANDS, SHELLS
 
 SETUP = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1=; tpugraph() {{ echo "<$*>"; }}; source {script}'),

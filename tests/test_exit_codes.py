@@ -13,7 +13,7 @@ import pytest
 import breaking
 from models import corpus
 from tpugraph import cli
-from tpugraph.cli.table import COMMANDS
+from tpugraph.cli.commands import COMMANDS
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 

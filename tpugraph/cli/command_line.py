@@ -11,9 +11,8 @@ from typing import NoReturn
 
 from tpugraph import __version__
 from tpugraph.cli import bundles
+from tpugraph.cli.commands import COMMANDS, Command
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
-from tpugraph.cli.declarations import Command
-from tpugraph.cli.table import COMMANDS
 from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tpugraph.cli.commands import COMMANDS, SHELLS, Command, Flag
 from tpugraph.cli.console import Console, Outcome
-from tpugraph.cli.declarations import Command, Flag
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.table import COMMANDS, SHELLS
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import did_you_mean
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from tpugraph.cli.declarations import Command, Flag
-from tpugraph.cli.shared_flags import CONVERSION
-from tpugraph.cli.table import COMMANDS
+from tpugraph.cli.commands import COMMANDS, CONVERSION, Command, Flag
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import GONE, did_you_mean, near
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tpugraph import compiler
 from tpugraph.analysis import num_replicas
+from tpugraph.cli.commands import CONVERSION
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.shared_flags import CONVERSION
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded
 from tpugraph.ir.side_effects import files_touched
