@@ -83,7 +83,10 @@ def test_load_save_load_is_the_same_graph(name: str, tmp_path: Path) -> None:
 def test_a_program_saves_and_loads(tmp_path: Path) -> None:
     program = convert(corpus("while_cond").folder / "model.pb", num_replicas=4)
     program.save(tmp_path / "model_tpu.pb")
-    assert Program.load(tmp_path / "model_tpu.pb").graph_def == program.graph_def
+    found = Program.load(tmp_path / "model_tpu.pb")
+    assert (found.graph_def, found.plain) == (program.graph_def, program.plain)
+    found.save(tmp_path / "again.pb")
+    assert (tmp_path / "again.pb").read_bytes() == (tmp_path / "model_tpu.pb").read_bytes()
 
 
 def cluster(graph_def: object) -> list[str]:

@@ -13,12 +13,12 @@ from tpugraph.cli.commands import CONVERSION
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.model_files import EVENT_FILES, Loaded
+from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import Program, cores_of, plain_of
+from tpugraph.tpu.program import Program, cores_of
 
 _MOST = 12
 
@@ -94,7 +94,9 @@ def plain_graph(flags: Parsed) -> Loaded | None:
     loaded = graphdef.sniff(Path(flags.model))
     if not _is_converted(loaded):
         return loaded
-    return None if flags["mode"] == "train" else plain_of(loaded)
+    if flags["mode"] == "train" or not loaded.plain:
+        return None
+    return parse(loaded.plain, Path(f"the plain graph in {flags.model}"))
 
 
 def is_converted(model: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import graph_pb2, types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpugraph.support.errors import LoadError
@@ -42,13 +42,23 @@ _COLLECTIONS = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a path held: a protobuf of one kind, the file it was read from, and that file's bytes; of event files none."""
+    """What a path held.
+
+    Attributes:
+        kind: of the protobuf.
+        graph_def: the graph.
+        meta: the MetaGraphDef that it is in, or None.
+        path: the file.
+        data: the bytes of the file; none of event files.
+        plain: of a converted graph the file of the plain one, which it keeps.
+    """
 
     kind: str
     graph_def: Any
     meta: Any
     path: Path
     data: bytes = b""
+    plain: bytes = b""
 
 
 def sniff(path: Path) -> Loaded:
@@ -84,7 +94,38 @@ def parse(data: bytes, path: Path) -> Loaded:
         )
     kind, message = found
     meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
-    return Loaded(kind, message if meta is None else meta.graph_def, meta, path, data)
+    graph_def = message if meta is None else meta.graph_def
+    return Loaded(kind, graph_def, meta, path, data, _unpacked(graph_def, path))
+
+
+_PLAIN = "tpugraph/plain_graph"
+
+
+def packed(plain: bytes) -> bytes:
+    """The file of a plain graph as a constant, a GraphDef that stands behind the bytes of the converted one; they are one then."""
+    if not plain:
+        return b""
+    kept = graph_pb2.GraphDef()
+    node = kept.node.add(name=_PLAIN, op="Const")
+    node.attr["dtype"].type = types_pb2.DT_STRING
+    node.attr["value"].tensor.dtype = types_pb2.DT_STRING
+    node.attr["value"].tensor.string_val.append(plain)
+    return bytes(kept.SerializeToString(deterministic=True))
+
+
+def _unpacked(graph_def: Any, path: Path) -> bytes:
+    """Take the plain graph out of a converted one.
+
+    Raises:
+        LoadError: there is none in its place.
+    """
+    if not graph_def.node or graph_def.node[-1].name != _PLAIN:
+        return b""
+    held = graph_def.node[-1].attr["value"].tensor.string_val[:]
+    if len(held) != 1:
+        raise LoadError(f"the plain graph in '{path}' is damaged", node=_PLAIN, fix="convert it again")
+    del graph_def.node[-1]
+    return bytes(held[0])
 
 
 def _sniff_folder(path: Path) -> Loaded:

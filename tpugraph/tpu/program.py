@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import graphdef, model_files
@@ -19,13 +17,6 @@ from tpugraph.support.errors import LoadError
 from tpugraph.support.wording import counted
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
-
-PLAIN = "tpugraph/plain_graph"
-"""A constant in the file of a converted graph that holds the file of the plain one.
-
-It is not compressed: weights do not compress, and trying takes as long as the conversion.
-"""
-_MOST_BYTES = 2**31 - 1
 
 
 @dataclass(repr=False)
@@ -56,7 +47,9 @@ class Program:
         Raises:
             LoadError: the place cannot be written.
         """
-        contents = {Path(path): _with_plain(graphdef.serialize(self.graph_def), self.plain)}
+        converted = graphdef.serialize(self.graph_def)
+        both = converted + model_files.packed(self.plain)
+        contents = {Path(path): both if len(both) < 2**31 else converted}  # more bytes than that are no GraphDef
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
         files.write_together(contents)
@@ -73,7 +66,7 @@ class Program:
             raise LoadError(
                 f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
             )
-        return cls(loaded.graph_def, {"source": str(path)})
+        return cls(loaded.graph_def, {"source": str(path)}, plain=loaded.plain)
 
     def view(self) -> View:
         """The converted graph to look at, with every pass where the conversion was recorded.
@@ -226,33 +219,6 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
     lines.extend(_host_ops(report["host_ops"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
-
-
-def _with_plain(converted: bytes, plain: bytes) -> bytes:
-    """The bytes of a GraphDef with the file of the plain graph as a further node, where a GraphDef can hold both."""
-    kept = tf.compat.v1.GraphDef()
-    if plain:
-        node = kept.node.add(name=PLAIN, op="Const")
-        node.attr["dtype"].type = tf.string.as_datatype_enum
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(plain))
-    both = converted + graphdef.serialize(kept)  # protobufs one after the other are one, with the nodes of both
-    return both if len(both) <= _MOST_BYTES else converted
-
-
-def plain_of(loaded: model_files.Loaded) -> model_files.Loaded | None:
-    """The plain graph that the file of a converted one keeps, or None.
-
-    Raises:
-        LoadError: it is damaged.
-    """
-    kept = next((node for node in loaded.graph_def.node if node.name == PLAIN and node.op in ops.CONSTANTS), None)
-    if kept is None:
-        return None
-    held = kept.attr["value"].tensor.string_val
-    try:
-        return model_files.parse(held[0] if held else b"", loaded.path)
-    except LoadError as error:
-        raise LoadError(f"the plain graph in '{loaded.path}' is damaged", node=PLAIN, fix="convert it again") from error
 
 
 def cores_of(graph_def: Any) -> int | None:
