@@ -63,9 +63,8 @@ def settings_of(warm_start_from: Any) -> WarmStartSettings | None:
         return warm_start_from
     if isinstance(warm_start_from, (str, os.PathLike)):
         return WarmStartSettings(os.fspath(warm_start_from))
-    raise ArgumentTypeError(
-        f"warm_start_from must be a path or WarmStartSettings, but is {warm_start_from!r}", fix="give a checkpoint"
-    )
+    raise ArgumentTypeError(f"warm_start_from must be a path or WarmStartSettings, but is {warm_start_from!r}",
+                            fix="give a checkpoint")  # fmt: skip
 
 
 def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | None) -> None:
@@ -149,10 +148,8 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
         return str(latest)
     missing = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
     if missing:
-        raise CheckpointError(
-            f"nothing gives the variables {', '.join(missing[:5])} a first value",
-            fix="let the scaffold's init_op or init_fn initialise them",
-        )
+        raise CheckpointError(f"nothing gives the variables {', '.join(missing[:5])} a first value",
+                              fix="let the scaffold's init_op or init_fn initialise them")  # fmt: skip
     step = host.run(tf1.train.get_global_step(traced.graph))
     saver, path = PlainSaver(traced), os.path.join(model_dir, PREFIX)
     return saver.save(host, path, global_step=step, write_meta_graph=False)

@@ -89,9 +89,8 @@ def task() -> Task:
     evaluation_master = config.get("eval_session_master", "")
     if not jobs:
         if (kind, index) != ("worker", 0):
-            raise ArgumentError(
-                f"TF_CONFIG has no cluster, but the task {kind} {index}", fix='worker 0, or a "cluster"'
-            )
+            raise ArgumentError(f"TF_CONFIG has no cluster, but the task {kind} {index}",
+                                fix='worker 0, or a "cluster"')  # fmt: skip
         return Task(kind, index, {}, config.get("session_master", ""), evaluation_master, service)
     _check(jobs, kind, index)
     if kind == EVALUATOR:
@@ -120,10 +119,8 @@ def _check(jobs: Mapping[str, list[str]], kind: str, index: int) -> None:
     if len(chiefs) != 1:
         raise ArgumentError(f'the "cluster" of TF_CONFIG must have one chief, but has {len(chiefs)}')
     if kind != EVALUATOR and not 0 <= index < len(jobs.get(kind, [])):
-        raise ArgumentError(
-            f"TF_CONFIG calls this process {kind or 'nothing'} {index}, which is not in its cluster",
-            fix='"task": {"type": "chief", "index": 0}',
-        )
+        raise ArgumentError(f"TF_CONFIG calls this process {kind or 'nothing'} {index}, which is not in its cluster",
+                            fix='"task": {"type": "chief", "index": 0}')  # fmt: skip
 
 
 _ADDRESSES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
@@ -151,20 +148,10 @@ class TPUClusterResolver:
         TooManyTPUsError: several TPUs (a ``NotImplementedError``).
     """
 
-    def __init__(
-        self,
-        tpu: str | bytes | Sequence[str] | None = None,
-        zone: str | None = None,
-        project: str | None = None,
-        job_name: str = "worker",
-        coordinator_name: str | None = None,
-        coordinator_address: str | None = None,
-        credentials: Any = "default",
-        service: Any = None,
-        discovery_url: str | None = None,
-        *,
-        tpu_names: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, tpu: str | bytes | Sequence[str] | None = None, zone: str | None = None,
+                 project: str | None = None, job_name: str = "worker", coordinator_name: str | None = None,
+                 coordinator_address: str | None = None, credentials: Any = "default", service: Any = None,
+                 discovery_url: str | None = None, *, tpu_names: Sequence[str] | None = None) -> None:  # fmt: skip
         del zone, project, credentials, service, discovery_url
         self._tpu = _named(tpu if tpu_names is None else tpu_names)
         self._job_name = job_name

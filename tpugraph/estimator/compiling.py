@@ -26,9 +26,8 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
     try:
         return _converted(traced, iterations_per_loop=steps, train_op=traced.train_op, loss=traced.loss, **choices)
     except ShapeError as error:
-        raise ArgumentError(
-            error.fault, node=error.node, origin=error.origin, fix=error.fix, stage=error.stage
-        ) from error
+        raise ArgumentError(error.fault, node=error.node, origin=error.origin, fix=error.fix,
+                            stage=error.stage) from error  # fmt: skip
 
 
 def compile_beside(

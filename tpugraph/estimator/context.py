@@ -56,10 +56,8 @@ class Batches:
 
 def check_batch_size(mode: str, size: object) -> int:
     if size is None:
-        raise ArgumentError(
-            f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
-            fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False",
-        )
+        raise ArgumentError(f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
+                            fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False")  # fmt: skip
     return whole(_ARGUMENT[mode], size, least=1)
 
 
@@ -78,9 +76,8 @@ def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1
     if rows % cores:
         low = rows // cores * cores
         near = " or ".join(str(n) for n in (low, low + cores) if n)
-        raise ArgumentError(
-            f"{_ARGUMENT[mode]} is {rows}, but must be divisible by the {cores} cores", fix=f"{near}, or num_shards"
-        )
+        raise ArgumentError(f"{_ARGUMENT[mode]} is {rows}, but must be divisible by the {cores} cores",
+                            fix=f"{near}, or num_shards")  # fmt: skip
     share = rows // cores
     per_core_input = input_mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V2)
     if cores % hosts:

@@ -247,9 +247,8 @@ class EmbeddingConfigSpec:
     def check_machine(self, *, on_cores: bool) -> None:
         """Refuses ``mod`` off the cores, as ``tf.contrib.tpu`` does."""
         if self.partition_strategy == "mod" and not on_cores:
-            raise ArgumentError(
-                "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
-            )
+            raise ArgumentError("Mod sharding of embedding tables not supported on CPU.",
+                                fix="partition_strategy='div'")  # fmt: skip
 
     def check_tables(self) -> None:
         """Refuses plain columns on cores, and two tables for one feature."""

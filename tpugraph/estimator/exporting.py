@@ -210,9 +210,8 @@ def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -
     outputs = outputs or {default: PredictOutput(predictions)}
     if default not in outputs:
         if len(outputs) > 1:
-            raise ArgumentError(
-                f"none of the export_outputs {sorted(outputs)} is the default", fix=f"name it '{default}'"
-            )
+            raise ArgumentError(f"none of the export_outputs {sorted(outputs)} is the default",
+                                fix=f"name it '{default}'")  # fmt: skip
         outputs = {**outputs, default: next(iter(outputs.values()))}
     every = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
     for other, fed in receiver.receiver_tensors_alternatives.items():
@@ -333,15 +332,8 @@ def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
     return Exports(cpu, tpu, name == "V2")
 
 
-def export_trained(
-    request: Request,
-    exports: Exports,
-    checkpoint: str,
-    base: str | os.PathLike[str],
-    assets: dict[str, str] | None,
-    *,
-    as_text: bool,
-) -> str:
+def export_trained(request: Request, exports: Exports, checkpoint: str, base: str | os.PathLike[str],
+                   assets: dict[str, str] | None, *, as_text: bool) -> str:  # fmt: skip
     """Traces the model behind its input receiver, restores a checkpoint and writes it.
 
     Raises:

@@ -163,10 +163,8 @@ class LoopHooks:
             wanted = hook.before_run(context)
             self.stop_requested |= context.stop_requested
             if wanted is not None and wanted.feed_dict:
-                raise RunError(
-                    f"the hook {type(hook).__name__} feeds values, which a loop on cores does not take",
-                    fix="make the value a variable and assign it in after_run, or use_tpu=False",
-                )
+                raise RunError(f"the hook {type(hook).__name__} feeds values, which a loop on cores does not take",
+                               fix="make the value a variable and assign it in after_run, or use_tpu=False")  # fmt: skip
             self._asked.append((hook, context, wanted))
 
     def of_input(self) -> dict[str, tuple[Any, Any]]:

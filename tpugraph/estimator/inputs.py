@@ -29,10 +29,8 @@ def check_kind(value: Any, input_mode: int) -> None:
     if value is None:
         raise ArgumentTypeError("input_fn returned None", fix="return the tf.data.Dataset")
     if input_mode == InputPipelineConfig.PER_HOST_V2 and not is_dataset(value):
-        raise ArgumentTypeError(
-            f"input_fn returned {type(value).__name__}, but PER_HOST_V2 needs a tf.data.Dataset",
-            fix="return the Dataset itself, not tensors of it",
-        )
+        raise ArgumentTypeError(f"input_fn returned {type(value).__name__}, but PER_HOST_V2 needs a tf.data.Dataset",
+                                fix="return the Dataset itself, not tensors of it")  # fmt: skip
     if input_mode == InputPipelineConfig.PER_SHARD_V1 and is_dataset(value):
         raise ArgumentTypeError(
             "input_fn returned a Dataset, but PER_SHARD_V1 (per_host_input_for_training=False) needs (features, labels)",
@@ -46,10 +44,8 @@ def split(returned: Any) -> tuple[Any, Any]:
         return returned, None
     if len(returned) == 2:
         return returned[0], returned[1]
-    raise ArgumentError(
-        f"input_fn must return features or (features, labels), but returned {len(returned)} elements",
-        fix="put several features into a dict",
-    )
+    raise ArgumentError(f"input_fn must return features or (features, labels), but returned {len(returned)} elements",
+                        fix="put several features into a dict")  # fmt: skip
 
 
 def rows_of(tensors: Any) -> int | None:
@@ -140,17 +136,13 @@ def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
 def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -> None:
     specs = [s for s in tf.nest.flatten(element_spec) if isinstance(s, tf.TensorSpec) and s.shape.rank is not None]
     if any(spec.shape.rank == 0 for spec in specs):
-        raise ArgumentError(
-            "input_fn returned a Dataset without batches: an element of it is a scalar",
-            fix="dataset.batch(params['batch_size'], drop_remainder=True)",
-        )
+        raise ArgumentError("input_fn returned a Dataset without batches: an element of it is a scalar",
+                            fix="dataset.batch(params['batch_size'], drop_remainder=True)")  # fmt: skip
     for spec in specs:
         found = spec.shape.as_list()[0]
         if found not in (None, rows) and not (smaller and found < rows):
-            raise ArgumentError(
-                f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
-                fix="dataset.batch(params['batch_size'], drop_remainder=True)",
-            )
+            raise ArgumentError(f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
+                                fix="dataset.batch(params['batch_size'], drop_remainder=True)")  # fmt: skip
 
 
 def _rows_elsewhere(specs: list[Any], rows: int | None) -> bool:
@@ -188,10 +180,8 @@ def _split_along(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any)
         for tensor, axis in zip(flat, _axes(element, batch_axis), strict=True):
             size = tensor.shape.as_list()[axis]
             if size is not None and size != plan.host:
-                raise ArgumentError(
-                    f"batch_axis: dimension {axis} of '{tensor.name}' has {size} rows, "
-                    f"but params['batch_size'] is {plan.host}"
-                )
+                raise ArgumentError(f"batch_axis: dimension {axis} of '{tensor.name}' has {size} rows, "
+                                    f"but params['batch_size'] is {plan.host}")  # fmt: skip
             shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape.as_list())]
             whole = tf.ensure_shape(tensor, shape)
             pieces.append(tf.stack(tf.split(whole, count, axis=axis)))
@@ -322,10 +312,8 @@ def _check_parts(tensor: Any, parts: Any, cores_per_replica: int) -> None:
     if any(count < 1 for count in parts):
         raise ArgumentError(f"All input partition dims must be >= 1. They are {list(parts)}")
     if math.prod(parts) not in (1, cores_per_replica):
-        raise ArgumentError(
-            "The product of each input partition dim should equal to num_cores_per_replica. "
-            f"{list(parts)} make {math.prod(parts)}, but num_cores_per_replica is {cores_per_replica}"
-        )
+        raise ArgumentError("The product of each input partition dim should equal to num_cores_per_replica. "
+                            f"{list(parts)} make {math.prod(parts)}, but num_cores_per_replica is {cores_per_replica}")  # fmt: skip
     rank = tf.TensorShape(tensor.shape).rank
     if rank is not None and rank != len(parts):
         raise ArgumentError(

@@ -26,17 +26,11 @@ tf1 = tf.compat.v1
 LOSS_BY_ROWS = "loss_by_rows"
 
 
-def model_to_estimator(
-    keras_model: Any = None,
-    keras_model_path: str | os.PathLike[str] | None = None,
-    custom_objects: Mapping[str, Any] | None = None,
-    model_dir: str | os.PathLike[str] | None = None,
-    config: RunConfig | None = None,
-    checkpoint_format: str = "saver",
-    metric_names_map: Mapping[str, str] | None = None,
-    *,
-    use_tpu: bool | None = None,
-) -> KerasEstimator:
+def model_to_estimator(keras_model: Any = None, keras_model_path: str | os.PathLike[str] | None = None,
+                       custom_objects: Mapping[str, Any] | None = None, model_dir: str | os.PathLike[str] | None = None,
+                       config: RunConfig | None = None, checkpoint_format: str = "saver",
+                       metric_names_map: Mapping[str, str] | None = None, *,
+                       use_tpu: bool | None = None) -> KerasEstimator:  # fmt: skip
     """An Estimator that trains a copy of a Keras model, from its current weights, on this machine or on cores.
 
     Features are the model's inputs by name, or in order; predictions have the names of its outputs.

@@ -55,9 +55,8 @@ def batches_of(
         ArgumentTypeError: a Dataset, which belongs to another graph (a ``TypeError``).
     """
     if isinstance(x, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
-        raise ArgumentTypeError(
-            "a Dataset belongs to the graph that it was made in", fix="give the function that makes it"
-        )
+        raise ArgumentTypeError("a Dataset belongs to the graph that it was made in",
+                                fix="give the function that makes it")  # fmt: skip
     if callable(x) and not hasattr(x, "__getitem__"):
         return Batches(_columned(x), steps)
     if hasattr(x, "__next__") or (hasattr(x, "__getitem__") and hasattr(x, "on_epoch_end")):
@@ -114,9 +113,8 @@ def _batch(given: Any) -> Any:
     if not isinstance(given, tuple):
         return _arrays(given)
     if len(given) != 2:
-        raise ArgumentError(
-            f"a generator gave {len(given)} parts: weights of rows are not taken on cores", fix="(x, y)"
-        )
+        raise ArgumentError(f"a generator gave {len(given)} parts: weights of rows are not taken on cores",
+                            fix="(x, y)")  # fmt: skip
     return tuple(_arrays(part) for part in given)
 
 
@@ -202,23 +200,10 @@ class KerasTPUModel:
         self._forget()
         return found
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: int = 1,
-        callbacks: Sequence[Any] | None = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
-        shuffle: bool = True,
-        class_weight: Any = None,
-        sample_weight: Any = None,
-        initial_epoch: int = 0,
-        steps_per_epoch: int | None = None,
-        validation_steps: int | None = None,
-    ) -> Any:
+    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: int = 1,
+            callbacks: Sequence[Any] | None = None, validation_split: float = 0.0, validation_data: Any = None,
+            shuffle: bool = True, class_weight: Any = None, sample_weight: Any = None, initial_epoch: int = 0,
+            steps_per_epoch: int | None = None, validation_steps: int | None = None) -> Any:  # fmt: skip
         """Trains; returns the History of Keras.
 
         Args:

@@ -10,18 +10,9 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 
 
-def dense(
-    inputs: Any,
-    units: int,
-    activation: Callable[[Any], Any] | None = None,
-    use_bias: bool = True,
-    kernel_initializer: Any = None,
-    bias_initializer: Any = None,
-    kernel_regularizer: Any = None,
-    trainable: bool = True,
-    name: str | None = None,
-    reuse: Any = None,
-) -> Any:
+def dense(inputs: Any, units: int, activation: Callable[[Any], Any] | None = None, use_bias: bool = True,
+          kernel_initializer: Any = None, bias_initializer: Any = None, kernel_regularizer: Any = None,
+          trainable: bool = True, name: str | None = None, reuse: Any = None) -> Any:  # fmt: skip
     """A fully connected layer: ``[..., n]`` becomes ``[..., units]``; its variables are ``kernel`` and ``bias``."""
     with tf1.variable_scope(name, default_name="dense", reuse=reuse):
         width = inputs.shape.as_list()[-1]
@@ -34,23 +25,11 @@ def dense(
         return _finish(outputs, units, use_bias, bias_initializer, activation, trainable)
 
 
-def conv2d(
-    inputs: Any,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    strides: int | Sequence[int] = (1, 1),
-    padding: str = "valid",
-    data_format: str = "channels_last",
-    dilation_rate: int | Sequence[int] = (1, 1),
-    activation: Callable[[Any], Any] | None = None,
-    use_bias: bool = True,
-    kernel_initializer: Any = None,
-    bias_initializer: Any = None,
-    kernel_regularizer: Any = None,
-    trainable: bool = True,
-    name: str | None = None,
-    reuse: Any = None,
-) -> Any:
+def conv2d(inputs: Any, filters: int, kernel_size: int | Sequence[int], strides: int | Sequence[int] = (1, 1),
+           padding: str = "valid", data_format: str = "channels_last", dilation_rate: int | Sequence[int] = (1, 1),
+           activation: Callable[[Any], Any] | None = None, use_bias: bool = True, kernel_initializer: Any = None,
+           bias_initializer: Any = None, kernel_regularizer: Any = None, trainable: bool = True,
+           name: str | None = None, reuse: Any = None) -> Any:  # fmt: skip
     """A convolution over images ``[batch, height, width, channels]``; its variables are ``kernel`` and ``bias``."""
     _channels_last(data_format)
     with tf1.variable_scope(name, default_name="conv2d", reuse=reuse):
@@ -61,38 +40,20 @@ def conv2d(
         return _finish(outputs, filters, use_bias, bias_initializer, activation, trainable)
 
 
-def max_pooling2d(
-    inputs: Any,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str = "valid",
-    data_format: str = "channels_last",
-    name: str | None = None,
-) -> Any:
+def max_pooling2d(inputs: Any, pool_size: int | Sequence[int], strides: int | Sequence[int], padding: str = "valid",
+                  data_format: str = "channels_last", name: str | None = None) -> Any:  # fmt: skip
     """The largest value of each window of images ``[batch, height, width, channels]``."""
     return _pooled(tf.nn.max_pool2d, inputs, pool_size, strides, padding, data_format, name or "max_pooling2d")
 
 
-def average_pooling2d(
-    inputs: Any,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str = "valid",
-    data_format: str = "channels_last",
-    name: str | None = None,
-) -> Any:
+def average_pooling2d(inputs: Any, pool_size: int | Sequence[int], strides: int | Sequence[int], padding: str = "valid",
+                      data_format: str = "channels_last", name: str | None = None) -> Any:  # fmt: skip
     """The mean of each window of images ``[batch, height, width, channels]``."""
     return _pooled(tf.nn.avg_pool2d, inputs, pool_size, strides, padding, data_format, name or "average_pooling2d")
 
 
-def dropout(
-    inputs: Any,
-    rate: float = 0.5,
-    noise_shape: Any = None,
-    seed: int | None = None,
-    training: bool = False,
-    name: str | None = None,
-) -> Any:
+def dropout(inputs: Any, rate: float = 0.5, noise_shape: Any = None, seed: int | None = None, training: bool = False,
+            name: str | None = None) -> Any:  # fmt: skip
     """Zeroes a share ``rate`` of the values while training, and scales the others up."""
     if not training:
         return tf.identity(inputs, name=name or "dropout")

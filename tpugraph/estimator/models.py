@@ -114,11 +114,8 @@ class PlainModel:
             self.traced.scaffold.saver.restore(self.session, checkpoint)
         except (tf.errors.OpError, ValueError) as error:
             words = next(line for line in str(error).splitlines() if line.strip())
-            raise CheckpointError(
-                f"the checkpoint '{checkpoint}' does not match the model: {words[:300]}",
-                origin=self.traced.source,
-                fix="take the checkpoint of this model",
-            ) from error
+            raise CheckpointError(f"the checkpoint '{checkpoint}' does not match the model: {words[:300]}",
+                                  origin=self.traced.source, fix="take the checkpoint of this model") from error  # fmt: skip
 
     def close(self) -> None:
         self.turn += 1

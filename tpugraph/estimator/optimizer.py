@@ -26,13 +26,8 @@ class CrossShardOptimizer(tpu_optimizer.CrossShardOptimizer):  # type: ignore[mi
         ArgumentTypeError: a Keras optimizer (a ``TypeError``).
     """
 
-    def __init__(
-        self,
-        opt: Any,
-        reduction: str = _Reduction.MEAN,
-        name: str = "CrossShardOptimizer",
-        group_assignment: Any = None,
-    ) -> None:
+    def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer",
+                 group_assignment: Any = None) -> None:  # fmt: skip
         if reduction not in (_Reduction.MEAN, _Reduction.SUM):
             raise ArgumentError(f"the reduction '{reduction}' is not supported", fix="Reduction.MEAN or Reduction.SUM")
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
@@ -70,8 +65,6 @@ def _groups(assignment: Any) -> Any:
     if cores != list(range(len(cores))):
         raise ArgumentError(f"group_assignment must hold each core from 0 on once, but holds {cores}")
     if len(assignment) > 1:
-        raise ArgumentError(
-            f"group_assignment has {len(assignment)} groups, but gradients are reduced over all cores",
-            fix="leave group_assignment out",
-        )
+        raise ArgumentError(f"group_assignment has {len(assignment)} groups, but gradients are reduced over all cores",
+                            fix="leave group_assignment out")  # fmt: skip
     return assignment

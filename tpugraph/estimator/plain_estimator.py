@@ -47,14 +47,8 @@ class PlainRunConfig(RunConfig):
               "eval_distribute", "experimental_distribute", "experimental_max_worker_delay_secs",
               "session_creation_timeout_secs")  # fmt: skip
 
-    def __init__(
-        self,
-        model_dir: str | os.PathLike[str] | None = None,
-        tf_random_seed: int | None = None,
-        save_summary_steps: int | None = 100,
-        *more: Any,
-        **named: Any,
-    ) -> None:
+    def __init__(self, model_dir: str | os.PathLike[str] | None = None, tf_random_seed: int | None = None,
+                 save_summary_steps: int | None = 100, *more: Any, **named: Any) -> None:  # fmt: skip
         given = dict(zip(self._ORDER, more, strict=False))
         super().__init__(model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
                          **given, **named)  # fmt: skip
@@ -81,16 +75,9 @@ class Estimator(TPUEstimator):
         ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
-    def __init__(
-        self,
-        model_fn: Callable[..., Any],
-        model_dir: str | os.PathLike[str] | None = None,
-        config: RunConfig | None = None,
-        params: Any = None,
-        warm_start_from: Any = None,
-        *,
-        use_tpu: bool | None = None,
-    ) -> None:
+    def __init__(self, model_fn: Callable[..., Any], model_dir: str | os.PathLike[str] | None = None,
+                 config: RunConfig | None = None, params: Any = None, warm_start_from: Any = None, *,
+                 use_tpu: bool | None = None) -> None:  # fmt: skip
         found = PlainRunConfig() if config is None else instance("config", config, RunConfig, what="a RunConfig")
         check_model_fn(model_fn, params)
         asked = cores_of(found)

@@ -24,10 +24,8 @@ def check_keys(predict_keys: Any) -> list[Any] | None:
         return [predict_keys]
     if isinstance(predict_keys, Sequence) and all(isinstance(key, str | tuple) for key in predict_keys):
         return list(predict_keys)
-    raise ArgumentTypeError(
-        f"predict_keys must be names of predictions, but is {predict_keys!r}",
-        fix="predict takes no steps: it ends with its data, e.g. dataset.take(n)",
-    )
+    raise ArgumentTypeError(f"predict_keys must be names of predictions, but is {predict_keys!r}",
+                            fix="predict takes no steps: it ends with its data, e.g. dataset.take(n)")  # fmt: skip
 
 
 def chosen(predictions: Any, keys: list[Any] | None) -> Any:
@@ -38,9 +36,8 @@ def chosen(predictions: Any, keys: list[Any] | None) -> Any:
         raise ArgumentError("predict_keys needs predictions that are a dict", fix="leave predict_keys out")
     found = {key: value for key, value in predictions.items() if key in keys}
     if not found:
-        raise ArgumentError(
-            f"none of {keys} is among the predictions", fix=f"there are {', '.join(map(str, predictions))}"
-        )
+        raise ArgumentError(f"none of {keys} is among the predictions",
+                            fix=f"there are {', '.join(map(str, predictions))}")  # fmt: skip
     return found
 
 
@@ -55,14 +52,8 @@ def check_fed(predictions: Any) -> None:
             )
 
 
-def predict_on_cores(
-    model: CoresModel,
-    checkpoint: str | None,
-    hooks: Sequence[Any],
-    otherwise: Callable[[], Iterator[Any]],
-    *,
-    single: bool,
-) -> Iterator[Any]:
+def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[Any],
+                     otherwise: Callable[[], Iterator[Any]], *, single: bool) -> Iterator[Any]:  # fmt: skip
     """Yields the predictions of a converted model.
 
     Loops run when their rows are asked for, with hooks around each; the generator may be left at any time. ``otherwise`` yields
@@ -108,10 +99,8 @@ def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
 def check_turn(mine: int, now: int) -> None:
     """Refuses to go on with the input of another generator."""
     if mine != now:
-        raise RunError(
-            "another predict was begun, or the estimator closed, before this generator ended",
-            fix="read one generator to its end, or leave it, before the next; or use another TPUEstimator",
-        )
+        raise RunError("another predict was begun, or the estimator closed, before this generator ended",
+                       fix="read one generator to its end, or leave it, before the next; or use another TPUEstimator")  # fmt: skip
 
 
 def predict(

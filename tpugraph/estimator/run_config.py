@@ -107,9 +107,8 @@ class TPUConfig:
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
                why="PER_HOST_V1 or SLICED")  # fmt: skip
         if self.experimental_feed_hook is not None:
-            raise ArgumentError(
-                "TPUConfig experimental_feed_hook: there is no infeed hook to replace", fix="leave it out"
-            )
+            raise ArgumentError("TPUConfig experimental_feed_hook: there is no infeed hook to replace",
+                                fix="leave it out")  # fmt: skip
         if self.input_partition_dims is not None:
             self._check_partition_dims()
 
@@ -141,14 +140,11 @@ class TPUConfig:
                 f"TPUConfig input_partition_dims must be a list/tuple with one or two elements. It is {dims!r}"
             )
         if self.per_host_input_for_training != InputPipelineConfig.PER_HOST_V2:
-            raise ArgumentError(
-                "TPUConfig input_partition_dims is only supported in PER_HOST_V2 mode.",
-                fix="per_host_input_for_training=InputPipelineConfig.PER_HOST_V2",
-            )
+            raise ArgumentError("TPUConfig input_partition_dims is only supported in PER_HOST_V2 mode.",
+                                fix="per_host_input_for_training=InputPipelineConfig.PER_HOST_V2")  # fmt: skip
         if self.num_cores_per_replica is None:
-            raise ArgumentError(
-                "TPUConfig input_partition_dims requires setting num_cores_per_replica.", fix="set it as well"
-            )
+            raise ArgumentError("TPUConfig input_partition_dims requires setting num_cores_per_replica.",
+                                fix="set it as well")  # fmt: skip
 
 
 def loop_length(value: Any) -> tuple[int | None, float | None]:
@@ -360,9 +356,8 @@ def _saving(steps: Any, seconds: Any) -> dict[str, Any]:
 
 def _refuse_both(steps: Any, seconds: Any) -> None:
     if steps is not None and seconds is not None:
-        raise ArgumentError(
-            f"RunConfig has both save_checkpoints_steps ({steps}) and save_checkpoints_secs ({seconds})", fix="give one"
-        )
+        raise ArgumentError(f"RunConfig has both save_checkpoints_steps ({steps}) and save_checkpoints_secs ({seconds})",
+                            fix="give one")  # fmt: skip
 
 
 def _check(values: dict[str, Any]) -> None:
@@ -404,9 +399,8 @@ def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: 
     if cluster is not None and master:
         raise ArgumentError(f"RunConfig has both a cluster and the master '{master}'", fix="give one")
     if cluster is not None and session_config is not None and session_config.HasField("cluster_def"):
-        raise ArgumentError(
-            "RunConfig has both a cluster and a session_config with a cluster_def", fix="leave the cluster_def out"
-        )
+        raise ArgumentError("RunConfig has both a cluster and a session_config with a cluster_def",
+                            fix="leave the cluster_def out")  # fmt: skip
     address = cluster.master() if cluster is not None else told.master if master is None else master
     if evaluation_master is not None:
         return address, evaluation_master

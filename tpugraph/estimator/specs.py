@@ -210,9 +210,8 @@ def check_call(name: str, pair: Any) -> None:
         signature.bind(*arguments[0], **arguments[1])
     except TypeError as error:
         given = f"{len(tensors)} tensors" if not isinstance(tensors, Mapping) else f"the tensors {sorted(tensors)}"
-        raise ArgumentError(
-            f"{name}: the function takes {signature}, but gets {given}: {error}", fix="give one tensor per parameter"
-        ) from error
+        raise ArgumentError(f"{name}: the function takes {signature}, but gets {given}: {error}",
+                            fix="give one tensor per parameter") from error  # fmt: skip
 
 
 def _scaffold(scaffold_fn: Any) -> Any:
@@ -253,9 +252,8 @@ def _scalar(loss: Any) -> Any:
     if not tf.is_tensor(loss):
         raise ArgumentTypeError(f"loss must be a tensor, but is {loss!r}")
     if loss.shape.num_elements() not in (None, 1):
-        raise ArgumentError(
-            f"loss must be a scalar, but '{loss.name}' has the shape {loss.shape}", fix="tf.reduce_mean(loss)"
-        )
+        raise ArgumentError(f"loss must be a scalar, but '{loss.name}' has the shape {loss.shape}",
+                            fix="tf.reduce_mean(loss)")  # fmt: skip
     return loss if loss.shape.rank == 0 else tf.reshape(loss, [])
 
 

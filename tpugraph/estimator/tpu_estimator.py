@@ -81,10 +81,8 @@ class Requests:
         embeddings.check_tables()
         mode = self.config.tpu_config.per_host_input_for_training
         if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
-            raise ArgumentError(
-                f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
-                fix="per_host_input_for_training=True",
-            )
+            raise ArgumentError(f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
+                                fix="per_host_input_for_training=True")  # fmt: skip
 
     def _check_cores_per_replica(self) -> None:
         config, spanned = self.config.tpu_config, self._cores_per_replica
@@ -92,11 +90,9 @@ class Requests:
             return
         mode = config.per_host_input_for_training
         if mode == InputPipelineConfig.PER_SHARD_V1:
-            raise ArgumentError(
-                "Model parallelism only supports input per host, "
-                f"but num_cores_per_replica is {spanned} with input per core (PER_SHARD_V1)",
-                fix="per_host_input_for_training=True",
-            )
+            raise ArgumentError("Model parallelism only supports input per host, "
+                                f"but num_cores_per_replica is {spanned} with input per core (PER_SHARD_V1)",
+                                fix="per_host_input_for_training=True")  # fmt: skip
         if spanned > CORES_OF_A_HOST and mode != InputPipelineConfig.PER_HOST_V2:
             raise ArgumentError(
                 "Except the PER_HOST_V2 mode, the num of cores required by model parallelism specified by "
@@ -289,14 +285,8 @@ class TPUEstimator:
         except tf.errors.OpError as error:
             raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
 
-    def train(
-        self,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[Any] | None = None,
-        steps: int | None = None,
-        max_steps: int | None = None,
-        saving_listeners: Sequence[Any] | None = None,
-    ) -> TPUEstimator:
+    def train(self, input_fn: Callable[..., Any], hooks: Sequence[Any] | None = None, steps: int | None = None,
+              max_steps: int | None = None, saving_listeners: Sequence[Any] | None = None) -> TPUEstimator:  # fmt: skip
         """Trains from the newest checkpoint of the model_dir on.
 
         Training ends after ``steps`` steps, at the global step ``max_steps``, at the end of the data, or when a hook requests
@@ -364,14 +354,8 @@ class TPUEstimator:
         self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
         return self._cores
 
-    def evaluate(
-        self,
-        input_fn: Callable[..., Any],
-        steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
-        checkpoint_path: str | None = None,
-        name: str | None = None,
-    ) -> dict[str, Any]:
+    def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None, hooks: Sequence[Any] | None = None,
+                 checkpoint_path: str | None = None, name: str | None = None) -> dict[str, Any]:  # fmt: skip
         """Evaluates every example of the data once, on the cores.
 
         A model that cannot be converted is evaluated on this machine, and a line says why; so is every model with
@@ -407,14 +391,8 @@ class TPUEstimator:
         plain = self._models.plain(self._requests.of(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
         return evaluate(plain, checkpoint, steps, (*users, *plain.traced.spec.evaluation_hooks), folder)
 
-    def predict(
-        self,
-        input_fn: Callable[..., Any],
-        predict_keys: Any = None,
-        hooks: Sequence[Any] | None = None,
-        checkpoint_path: str | None = None,
-        yield_single_examples: bool = True,
-    ) -> Iterator[Any]:
+    def predict(self, input_fn: Callable[..., Any], predict_keys: Any = None, hooks: Sequence[Any] | None = None,
+                checkpoint_path: str | None = None, yield_single_examples: bool = True) -> Iterator[Any]:  # fmt: skip
         """Predicts on the cores, in the order of the data; arguments are checked at once, not at the first value.
 
         A model that cannot be converted predicts on this machine, and a line says why; so does every model with
@@ -455,15 +433,9 @@ class TPUEstimator:
         hooks = (*users, *model.traced.spec.prediction_hooks)
         return predict_only.predict_on_cores(model, checkpoint, hooks, plainly, single=single)
 
-    def export_saved_model(
-        self,
-        export_dir_base: str | os.PathLike[str],
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: dict[str, str] | None = None,
-        as_text: bool = False,
-        checkpoint_path: str | None = None,
-        experimental_mode: str = ModeKeys.PREDICT,
-    ) -> str:
+    def export_saved_model(self, export_dir_base: str | os.PathLike[str], serving_input_receiver_fn: Callable[[], Any],
+                           assets_extra: dict[str, str] | None = None, as_text: bool = False,
+                           checkpoint_path: str | None = None, experimental_mode: str = ModeKeys.PREDICT) -> str:  # fmt: skip
         """Writes a SavedModel with the tag ``serve``; with ``export_to_tpu`` also a graph for TPUs, tagged ``serve`` and ``tpu``.
 
         Args:

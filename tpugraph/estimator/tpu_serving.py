@@ -59,15 +59,9 @@ def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[
     return list(found)
 
 
-def inference_on_tpu(
-    computation: Callable[..., Any],
-    inputs_to_tpu: Sequence[Any],
-    num_batch_threads: int,
-    max_batch_size: int | None,
-    batch_timeout_micros: int,
-    allowed_batch_sizes: Sequence[int] | None = None,
-    max_enqueued_batches: int = 100,
-) -> Any:
+def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Any], num_batch_threads: int,
+                     max_batch_size: int | None, batch_timeout_micros: int,
+                     allowed_batch_sizes: Sequence[int] | None = None, max_enqueued_batches: int = 100) -> Any:  # fmt: skip
     """The result of a computation on TPUs, for batched requests.
 
     Args:
@@ -89,14 +83,8 @@ def inference_on_tpu(
     return found[0] if len(found) == 1 else found
 
 
-def model_fn_inference_on_tpu(
-    model_fn: Callable[..., Any],
-    features: Any,
-    labels: Any = None,
-    config: Any = None,
-    params: Any = None,
-    batch_config: BatchConfig | None = None,
-) -> EstimatorSpec:
+def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, labels: Any = None, config: Any = None,
+                              params: Any = None, batch_config: BatchConfig | None = None) -> EstimatorSpec:  # fmt: skip
     """The spec of a model function in mode PREDICT whose predictions and export outputs are computed on TPUs.
 
     ``batch_config`` batches requests; each is computed by itself when None.

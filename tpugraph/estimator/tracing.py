@@ -290,10 +290,8 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
         tf1.train.create_global_step(graph)
         receiver = request.input_fn()
     if not hasattr(receiver, "receiver_tensors"):
-        raise ArgumentTypeError(
-            f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
-            fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)",
-        )
+        raise ArgumentTypeError(f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
+                                fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)")  # fmt: skip
     return Fed(graph, receiver.features, getattr(receiver, "labels", None), False, b""), receiver
 
 
@@ -329,10 +327,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
     """The plain spec of a model for cores, and the host call, which runs beside it."""
     if not request.plain and getattr(given, "training_chief_hooks", None):
-        raise ArgumentError(
-            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
-            fix="training_hooks, or tpugraph.Estimator",
-        )
+        raise ArgumentError("training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
+                            fix="training_hooks, or tpugraph.Estimator")  # fmt: skip
     if request.mode == ModeKeys.PREDICT or not isinstance(given, TPUEstimatorSpec):
         return plain_spec(given), None
     return plain_spec(given._replace(host_call=None)), given.host_call
@@ -355,10 +351,8 @@ def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
     for name in ("loss", "train_op"):
         value = getattr(spec, name)
         if value is not None and value.graph is not graph:
-            raise ArgumentError(
-                f"the {name} of model_fn '{name_of(request.model_fn)}' was made in another graph",
-                fix="make the whole model inside model_fn",
-            )
+            raise ArgumentError(f"the {name} of model_fn '{name_of(request.model_fn)}' was made in another graph",
+                                fix="make the whole model inside model_fn")  # fmt: skip
 
 
 def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:

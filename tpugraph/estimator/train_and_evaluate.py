@@ -28,13 +28,8 @@ class TrainSpec:
         ArgumentTypeError: something of the wrong type.
     """
 
-    def __init__(
-        self,
-        input_fn: Callable[..., Any],
-        max_steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
-        saving_listeners: Sequence[Any] | None = None,
-    ) -> None:
+    def __init__(self, input_fn: Callable[..., Any], max_steps: int | None = None, hooks: Sequence[Any] | None = None,
+                 saving_listeners: Sequence[Any] | None = None) -> None:  # fmt: skip
         self.input_fn = _function("TrainSpec", input_fn)
         self.max_steps = None if max_steps is None else whole("TrainSpec max_steps", max_steps, least=1)
         self.hooks = hooks_of("TrainSpec hooks", hooks)
@@ -58,16 +53,9 @@ class EvalSpec:
         ArgumentTypeError: something of the wrong type.
     """
 
-    def __init__(
-        self,
-        input_fn: Callable[..., Any],
-        steps: int | None = 100,
-        name: str | None = None,
-        hooks: Sequence[Any] | None = None,
-        exporters: Any = None,
-        start_delay_secs: float = 120,
-        throttle_secs: float = 600,
-    ) -> None:
+    def __init__(self, input_fn: Callable[..., Any], steps: int | None = 100, name: str | None = None,
+                 hooks: Sequence[Any] | None = None, exporters: Any = None, start_delay_secs: float = 120,
+                 throttle_secs: float = 600) -> None:  # fmt: skip
         self.input_fn = _function("EvalSpec", input_fn)
         self.steps = None if steps is None else whole("EvalSpec steps", steps, least=1)
         self.name = name if name is None else instance("EvalSpec name", name, str, what="a text")

@@ -47,15 +47,11 @@ def check_model_fn(model_fn: Any, params: Any) -> None:
         raise ArgumentError(f"model_fn '{name_of(model_fn)}' takes no argument 'features', but {list(names)}")
     unknown = [name for name in names if name not in _MODEL_ARGUMENTS]
     if unknown:
-        raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' has following not expected args: {unknown}",
-            fix=f"it may take {', '.join(_MODEL_ARGUMENTS)}; pass others in params",
-        )
+        raise ArgumentError(f"model_fn '{name_of(model_fn)}' has following not expected args: {unknown}",
+                            fix=f"it may take {', '.join(_MODEL_ARGUMENTS)}; pass others in params")  # fmt: skip
     if params and not takes(model_fn, "params"):
-        raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' does not include params argument, but params are given",
-            fix="def model_fn(features, labels, mode, params)",
-        )
+        raise ArgumentError(f"model_fn '{name_of(model_fn)}' does not include params argument, but params are given",
+                            fix="def model_fn(features, labels, mode, params)")  # fmt: skip
 
 
 def with_extras(params: Any, **extras: Any) -> Any:
@@ -123,8 +119,6 @@ def call_model_fn(
         )
     spec = model_fn(features=features, **wanted)
     if not isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
-        raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' returned {spec!r} ({type(spec).__name__}), which is no spec",
-            fix="return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
-        )
+        raise ArgumentError(f"model_fn '{name_of(model_fn)}' returned {spec!r} ({type(spec).__name__}), which is no spec",
+                            fix="return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)")  # fmt: skip
     return spec

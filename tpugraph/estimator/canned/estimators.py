@@ -18,12 +18,8 @@ from tpugraph.support.errors import ArgumentError
 tf1 = tf.compat.v1
 
 
-def linear_logit_fn_builder(
-    units: int,
-    feature_columns: Collection[Any],
-    sparse_combiner: str = "sum",
-    cols_to_vars: dict[Any, Any] | None = None,
-) -> Callable[[Any], Any]:
+def linear_logit_fn_builder(units: int, feature_columns: Collection[Any], sparse_combiner: str = "sum",
+                            cols_to_vars: dict[Any, Any] | None = None) -> Callable[[Any], Any]:  # fmt: skip
     """A function of features that returns the logits of a linear model.
 
     ``cols_to_vars`` receives the variables of each column, and of ``bias``.
@@ -36,15 +32,9 @@ def linear_logit_fn_builder(
     return logit_fn
 
 
-def dnn_logit_fn_builder(
-    units: int,
-    hidden_units: Sequence[int],
-    feature_columns: Collection[Any],
-    activation_fn: Callable[[Any], Any] = tf.nn.relu,
-    dropout: float | None = None,
-    input_layer_partitioner: Any = None,
-    batch_norm: bool = False,
-) -> Callable[[Any, str], Any]:
+def dnn_logit_fn_builder(units: int, hidden_units: Sequence[int], feature_columns: Collection[Any],
+                         activation_fn: Callable[[Any], Any] = tf.nn.relu, dropout: float | None = None,
+                         input_layer_partitioner: Any = None, batch_norm: bool = False) -> Callable[[Any, str], Any]:  # fmt: skip
     """A function of features and mode that returns the logits of fully connected layers.
 
     Args:

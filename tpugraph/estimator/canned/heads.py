@@ -60,18 +60,10 @@ class Head:
     def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
         raise NotImplementedError
 
-    def create_estimator_spec(
-        self,
-        features: Any,
-        mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
-        trainable_variables: Any = None,
-        train_op_fn: Callable[[Any], Any] | None = None,
-        update_ops: Sequence[Any] | None = None,
-        regularization_losses: Sequence[Any] | None = None,
-    ) -> EstimatorSpec:
+    def create_estimator_spec(self, features: Any, mode: str, logits: Any, labels: Any = None, optimizer: Any = None,
+                              trainable_variables: Any = None, train_op_fn: Callable[[Any], Any] | None = None,
+                              update_ops: Sequence[Any] | None = None,
+                              regularization_losses: Sequence[Any] | None = None) -> EstimatorSpec:  # fmt: skip
         """The EstimatorSpec of a model with these logits.
 
         Args:
@@ -218,15 +210,9 @@ class MultiClassHead(_ClassesHead):
         loss_fn: ``loss_fn(labels=, logits=)`` replaces the cross entropy.
     """
 
-    def __init__(
-        self,
-        n_classes: int,
-        weight_column: Any = None,
-        label_vocabulary: Any = None,
-        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
-        loss_fn: Any = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, n_classes: int, weight_column: Any = None, label_vocabulary: Any = None,
+                 loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
+                 name: str | None = None) -> None:  # fmt: skip
         if n_classes is None or n_classes <= 2:
             raise ArgumentError(f"n_classes must be > 2: {n_classes}", fix="a head for two classes")
         super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
@@ -239,9 +225,8 @@ class MultiClassHead(_ClassesHead):
     def labels_of(self, labels: Any) -> Any:
         ids = self._ids(labels)
         if not ids.dtype.is_integer:
-            raise ArgumentError(
-                f"Labels dtype should be integer. Instead got {ids.dtype}.", fix="tf.cast(labels, tf.int64)"
-            )
+            raise ArgumentError(f"Labels dtype should be integer. Instead got {ids.dtype}.",
+                                fix="tf.cast(labels, tf.int64)")  # fmt: skip
         return _in_range(tf.cast(ids, tf.int64), self.logits_dimension)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
@@ -268,15 +253,9 @@ class BinaryClassHead(_ClassesHead):
     ``thresholds`` adds accuracy, precision and recall at these probabilities.
     """
 
-    def __init__(
-        self,
-        weight_column: Any = None,
-        thresholds: Sequence[float] | None = None,
-        label_vocabulary: Any = None,
-        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
-        loss_fn: Any = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, weight_column: Any = None, thresholds: Sequence[float] | None = None,
+                 label_vocabulary: Any = None, loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
+                 name: str | None = None) -> None:  # fmt: skip
         super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
         self._thresholds = tuple(thresholds or ())
 
@@ -323,17 +302,9 @@ class MultiLabelHead(_ClassesHead):
     Other arguments as :class:`MultiClassHead`; ``thresholds`` and ``classes_for_class_based_metrics`` are ignored.
     """
 
-    def __init__(
-        self,
-        n_classes: int,
-        weight_column: Any = None,
-        thresholds: Any = None,
-        label_vocabulary: Any = None,
-        loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE,
-        loss_fn: Any = None,
-        classes_for_class_based_metrics: Any = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, n_classes: int, weight_column: Any = None, thresholds: Any = None, label_vocabulary: Any = None,
+                 loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
+                 classes_for_class_based_metrics: Any = None, name: str | None = None) -> None:  # fmt: skip
         del thresholds, classes_for_class_based_metrics
         if label_vocabulary is not None:
             raise ArgumentError("label_vocabulary of a MultiLabelHead is not supported", fix="labels of 0 and 1")
@@ -437,13 +408,11 @@ class MultiHead(Head):
             raise ArgumentError(f"Must specify heads. Given: {heads}", fix="MultiHead([head1, head2])")
         names = [head.name for head in heads]
         if not all(names):
-            raise ArgumentError(
-                f"All given heads must have name set. Given: {names}", fix="a head with name='of its own'"
-            )
+            raise ArgumentError(f"All given heads must have name set. Given: {names}",
+                                fix="a head with name='of its own'")  # fmt: skip
         if len(set(names)) < len(names):
-            raise ArgumentError(
-                f"All given heads must have unique names. Given: {names}", fix="another name for one of them"
-            )
+            raise ArgumentError(f"All given heads must have unique names. Given: {names}",
+                                fix="another name for one of them")  # fmt: skip
         if head_weights and len(head_weights) != len(heads):
             raise ArgumentError("heads and head_weights must have the same size. "
                                 f"Given len(heads): {len(heads)}. Given len(head_weights): {len(head_weights)}.",
