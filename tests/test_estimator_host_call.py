@@ -128,3 +128,32 @@ def test_summaries_of_the_graph_are_those_of_a_loop(tmp_path: Path) -> None:
 
     estimator(tmp_path, model_fn, loop=4, save_summary_steps=4).train(input_fn, max_steps=8)
     assert [step for step, tag, _ in scalars_in(tmp_path) if tag == "largest"] == [4, 8]
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_a_metric_in_it_goes_on_from_step_to_step(tmp_path: Path, *, use_tpu: bool) -> None:
+    """Its local variables are initialised; what it is given may be made behind an update, as of batch norm."""
+
+    def report(step: Any, loss: Any) -> Any:
+        _, mean = tf1.metrics.mean(loss)
+        with (
+            contrib_summary.create_file_writer(str(tmp_path / "events")).as_default(),
+            contrib_summary.always_record_summaries(),
+        ):
+            contrib_summary.scalar("step", step[0], step=step[0])
+            contrib_summary.scalar("so_far", mean, step=step[0])
+            return contrib_summary.all_v2_summary_ops()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        average = tf1.get_variable("average", [], trainable=False, use_resource=True)
+        spec = linear_fn(features, labels, mode, params)
+        with tf1.control_dependencies([tf1.assign(average, tf.reduce_mean(labels)).op]):
+            given = [tf.reshape(tf1.train.get_global_step(), [1]), tf.reshape(spec.loss, [1])]
+        return spec._replace(host_call=(report, given))
+
+    made = estimator(tmp_path / "model", model_fn, loop=5, use_tpu=use_tpu, save_summary_steps=None)
+    made.train(input_fn, max_steps=STEPS)
+    made.close()
+    found, (losses, _) = reported(tmp_path / "events"), by_hand(STEPS)
+    assert [step - found["step"][0] for step in found["step"]] == list(range(STEPS))
+    assert_close(np.asarray(found["so_far"]), np.cumsum(losses) / np.arange(1, STEPS + 1), 1e-4)

@@ -216,8 +216,8 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
         graph: a plain graph.
         roots: what a step runs: the train ops and the loss.
         order: ``reads_first`` or ``writes_first``.
-        in_branches_alone: make writes wait for reads in branches alone. That is enough where variables become resource variables
-            next, which puts every other read first by itself, with fewer edges.
+        in_branches_alone: make writes wait only for reads in branches and for those that wait for something. That is enough where
+            variables become resource variables next, which puts every other read first by itself, with fewer edges.
 
     Returns:
         Each race with what comes first in it.
@@ -227,8 +227,8 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
     if order == WRITES_FIRST:
         rest = put_writes_first(graph, roots, found)
     waits = _reads_first(graph, roots, rest)
-    held = analysis.conditional(graph) if waits and in_branches_alone else dict.fromkeys(race.read for race in waits)
-    _wait(graph, ((race.write, ends) for race, ends in waits.items() if race.read in held))
+    maybe = analysis.conditional(graph) if waits and in_branches_alone else dict.fromkeys(race.read for race in waits)
+    _wait(graph, ((race.write, ends) for race, ends in waits.items() if race.read in maybe or race.read.controls))
     first_of = {**dict.fromkeys(found, "write"), **dict.fromkeys(rest, ""), **dict.fromkeys(waits, "read")}
     named = (OrderedRace(r.read.name, r.write.name, r.variable.name, first_of[r]) for r in found)
     return OrderedRaces(order, tuple(named))

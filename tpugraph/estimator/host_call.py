@@ -69,13 +69,18 @@ def _tensors(pair: Any) -> list[Any]:
     return list(pair[1].values() if isinstance(pair[1], Mapping) else pair[1])
 
 
-def leave_cores(pair: Any) -> list[str]:
+def leave_cores(pair: Any, train_op: Any) -> tuple[list[str], Any]:
     """Exports the tensors of a training host call from the cores as summaries of the current graph.
 
     Returns:
-        The names of the summaries, which must run in every step.
+        The names of the summaries, which must run in every step; and the train op with the tensors that are made behind
+        writes, such as the updates of batch norm, which are parts of the step.
     """
-    return [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
+    names = [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
+    behind = [
+        tensor for tensor in _tensors(pair) if any(op.type in ops.WRITES for op in reached((tensor.op,), producers))
+    ]
+    return names, tf.group(train_op, *behind) if behind else train_op
 
 
 def leave_batches(pair: Any) -> dict[str, str]:
@@ -125,7 +130,8 @@ class HostCall:
             writers = summary_ops_v2.summary_writer_initializer_op()
             self._flushed = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in writers]
             self._session = tf1.Session(graph=graph, config=guarded(config))
-            self._session.run([tf1.global_variables_initializer(), tf1.tables_initializer(), *writers])
+            variables = tf1.global_variables_initializer(), tf1.local_variables_initializer()
+            self._session.run([*variables, tf1.tables_initializer(), *writers])
 
     def run(self, first: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
         """Runs the call for the steps of a loop.

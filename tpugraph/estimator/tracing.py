@@ -310,7 +310,10 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         trains = request.mode == ModeKeys.TRAIN
         if trains and embeddings is not None:
             spec = spec._replace(train_op=train_tables(embeddings, tables, spec.loss, spec.train_op))
-        every_step = leave_cores(host_call) if trains and host_call is not None else []
+        every_step: list[str] = []
+        if trains and host_call is not None:
+            every_step, train_op = leave_cores(host_call, spec.train_op)
+            spec = spec._replace(train_op=train_op)
         collected = leave_batches(host_call) if not trains and host_call is not None else {}
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)

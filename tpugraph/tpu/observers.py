@@ -10,7 +10,7 @@ from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.step import EveryStep
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.conditionals import NONE, Side, sides
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.tpu.device_cut import Step
 
 _MAY_NOT_RUN = "it is in a branch, which may not run"
@@ -157,11 +157,14 @@ class Tail:
     def _can_be_device(self, node: Node) -> bool:
         """Whether a node computes on device values (and constants), so that each core can do it for its own shard.
 
-        What is wanted of every step is made there of the batch alone, too: the host behind the loop sees the last step only.
+        What is wanted of every step is made there of the batch or of variables alone, too: the host behind the loop sees the
+        last step only.
         """
         if must_be_host(node) or node.op in ops.CONTROL_FLOW:
             return False
-        if not any(t.node in self.device or (node in self.wanted and t in self.arriving) for t in node.inputs):
+        reads = node.op in ops.READS and all(control in self.device for control in node.controls)
+        begins = node in self.wanted and (reads or any(t in self.arriving for t in node.inputs))
+        if not begins and not any(t.node in self.device for t in node.inputs):
             return False
         return all(self._on_device(t) or self._take_along(t.node) for t in node.inputs)
 
@@ -171,7 +174,7 @@ class Tail:
 
     def _take_along(self, node: Node) -> bool:
         """Replicated nodes without inputs of their own come along to the device."""
-        cone = [n for n in self.graph.ancestors([node]) if n not in self.device]
+        cone = reached((node,), lambda n: (p for p in n.producers() if p not in self.device))
         if len(cone) > 50 or any(ops.is_stateful(n.op) or must_be_host(n) for n in cone):
             return False
         self.device.update(dict.fromkeys(cone))
