@@ -7,6 +7,7 @@ becomes a collective (:mod:`tpugraph.rewrite`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,7 @@ class Placing:
         reduced: partial values that every reader reads replicated: they are reduced once, behind their node.
         drawn: random ops whose every use keeps rows apart, with the rows that each core draws.
         held: by container, the placement of its elements.
+        disagreements: how often a merge was given values of placements that do not go together.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Placing:
         self.reduced: dict[Tensor, None] = {}
         self.drawn: dict[Node, Shard] = {}
         self.held: dict[str, Placement] = {}
+        self.disagreements: Counter[Node] = Counter()
         self.flow: Solver[Placement, Verdict] = Solver(order, self._apply, fixed=self.seeds)
         self.verdicts, self._placed = self.flow.said, self.flow.facts
         self._users: dict[str, dict[Node, None]] = {}
@@ -102,6 +105,7 @@ class Placing:
         """Propagate until nothing changes."""
         self.flow.forget()
         self.held.clear()
+        self.disagreements.clear()
         self._unreached = False
         self.flow.wake(self.order)
         self.flow.run()

@@ -41,6 +41,10 @@ def _switch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([inputs[0]] * len(node.outputs or ()), wants, why="every core takes the same branch")
 
 
+_TURNS = 3
+"""So often the values of a loop may disagree while facts arrive; where they do again, each round would undo the one before."""
+
+
 @rule(" ".join(ops.MERGE))
 def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """What is replicated is cut, or shared out, to go with rows or parts of sums; what disagrees is replicated."""
@@ -60,7 +64,9 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         wants = {i: SHARE for i in whole if joined == SUM and not is_zero(node.inputs[i])}
     else:
         fits = not whole or isinstance(joined, Held)
-    if len(others) > 1 or not fits:
+    disagrees = len(others) > 1 or not fits
+    p.disagreements[node] += disagrees
+    if disagrees or p.disagreements[node] > _TURNS:
         wants = {i: REPLICATE for i, s in present.items() if not isinstance(s, Replicate)}
         return Verdict([REPLICATE] * count, wants, why="merges values with other placements")
     return Verdict([joined, REPLICATE][:count], wants, why="merges")
