@@ -229,8 +229,8 @@ def reshapes_back(f: Following) -> None:
     """A reshape of rows that were regrouped to the whole shape of a tensor with rows goes back to it."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.gathers():
-        shape = node.out().shape
-        if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
+        shape = node.out().shape if node.op in ops.RESHAPES else None
+        if shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
             for axis in axes:
                 f.force(node.out(), axis)
 
