@@ -43,13 +43,15 @@ def conv2d(inputs: Any, filters: int, kernel_size: int | Sequence[int], strides:
 def max_pooling2d(inputs: Any, pool_size: int | Sequence[int], strides: int | Sequence[int], padding: str = "valid",
                   data_format: str = "channels_last", name: str | None = None) -> Any:  # fmt: skip
     """The largest value of each window of images ``[batch, height, width, channels]``."""
-    return _pooled(tf.nn.max_pool2d, inputs, pool_size, strides, padding, data_format, name or "max_pooling2d")
+    _channels_last(data_format)
+    return tf.nn.max_pool2d(inputs, _pair(pool_size), _pair(strides), padding.upper(), name=name or "max_pooling2d")
 
 
 def average_pooling2d(inputs: Any, pool_size: int | Sequence[int], strides: int | Sequence[int], padding: str = "valid",
                       data_format: str = "channels_last", name: str | None = None) -> Any:  # fmt: skip
     """The mean of each window of images ``[batch, height, width, channels]``."""
-    return _pooled(tf.nn.avg_pool2d, inputs, pool_size, strides, padding, data_format, name or "average_pooling2d")
+    _channels_last(data_format)
+    return tf.nn.avg_pool2d(inputs, _pair(pool_size), _pair(strides), padding.upper(), name=name or "average_pooling2d")
 
 
 def dropout(inputs: Any, rate: float = 0.5, noise_shape: Any = None, seed: int | None = None, training: bool = False,
@@ -72,13 +74,6 @@ def _finish(outputs: Any, units: int, use_bias: bool, initializer: Any, activati
         first = initializer or tf1.zeros_initializer()
         outputs = tf.nn.bias_add(outputs, tf1.get_variable("bias", [units], outputs.dtype, first, trainable=trainable))
     return outputs if activation is None else activation(outputs)
-
-
-def _pooled(
-    pool: Callable[..., Any], inputs: Any, size: Any, strides: Any, padding: str, data_format: str, name: str
-) -> Any:
-    _channels_last(data_format)
-    return pool(inputs, _pair(size), _pair(strides), padding.upper(), name=name)
 
 
 def _pair(value: int | Sequence[int]) -> list[int]:

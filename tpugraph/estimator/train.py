@@ -40,6 +40,13 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, tf.compat.v1
     """The loss is NaN or infinite; both tpugraph's error and the TensorFlow error that programs catch."""
 
 
+def _nan_loss(traced: Traced, loss: Any, step: int, start: int, where: str = "") -> NanLossDuringTrainingError:
+    fix = ("look at the input of that step, lower the learning rate or clip the gradients; training can go on from the last "
+           "checkpoint")  # fmt: skip
+    fault = f"the loss is {loss} at step {step:,}{where}"
+    return NanLossDuringTrainingError(fault, origin=traced.source, fix=fix, step=step, start=start)
+
+
 class Interrupt:
     """Defers Ctrl-C to the end of the running loop; the second Ctrl-C is a KeyboardInterrupt.
 
@@ -290,7 +297,7 @@ class Training:
                 step += len(losses)
                 if losses:
                     known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
-                    self._hooks.after_loop(known, losses)  # hooks see a loss that is no number
+                    self._hooks.after_loop(known, losses)  # hooks see a NaN loss
                     self._after(step, losses, events)
                     meter.update(step, losses[-1])
                     if not self._interrupt.requested:
@@ -367,14 +374,7 @@ class Training:
         trained = [v.op.name for v in self._cores.traced.graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)]
         first = [name for name in trained if name in gone] or gone
         where = f"; no longer finite: {', '.join(first[:3])}{', ...' if len(first) > 3 else ''}" if first else ""
-        return NanLossDuringTrainingError(
-            f"the loss is {loss} at step {step:,}{where}",
-            origin=self._cores.traced.source,
-            fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
-            "from the last checkpoint",
-            step=step,
-            start=self._began,
-        )
+        return _nan_loss(self._cores.traced, loss, step, self._began, where)
 
 
 def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
@@ -387,22 +387,14 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
     with graph.as_default():
         watch = _Watch(traced)
         saver = PlainSaver(traced)
-        every = [
-            *hooks,
-            watch,
-            *_savers(saver, scaffold, model_dir, config, listeners),
-        ]  # hooks see a loss that is no number
+        every = [*hooks, watch, *_savers(saver, scaffold, model_dir, config, listeners)]  # hooks see a NaN loss
         for hook in every:
             hook.begin()
         scaffold.finalize()
         with HostSession(graph, config.session_config) as host:
             prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
-        creator = tf1.train.ChiefSessionCreator(
-            _Finalized(scaffold),
-            master=config.master,
-            config=guarded(config.session_config),
-            checkpoint_filename_with_path=prefix,
-        )
+        creator = tf1.train.ChiefSessionCreator(_Finalized(scaffold), config.master, guarded(config.session_config),
+                                                checkpoint_filename_with_path=prefix)  # fmt: skip
         events = Events(model_dir, graph)
         try:
             hooked = [_Begun(hook) for hook in every]
@@ -424,19 +416,11 @@ def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig,
     steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
     if not steps and not seconds:
         steps = 2**62  # the first one and the last one
-    found = [
-        tf1.train.CheckpointSaverHook(
-            model_dir,
-            save_secs=seconds or None,
-            save_steps=None if seconds else steps,
-            saver=saver,
-            checkpoint_basename=PREFIX,
-            listeners=list(listeners),
-        )
-    ]
-    if config.save_summary_steps:
-        found.append(tf1.train.SummarySaverHook(config.save_summary_steps, output_dir=model_dir, scaffold=scaffold))
-    return found
+    saves = tf1.train.CheckpointSaverHook(model_dir, seconds or None, None if seconds else steps, saver, PREFIX,
+                                          listeners=list(listeners))  # fmt: skip
+    if not config.save_summary_steps:
+        return [saves]
+    return [saves, tf1.train.SummarySaverHook(config.save_summary_steps, output_dir=model_dir, scaffold=scaffold)]
 
 
 def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
@@ -476,14 +460,7 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.done += 1
         if not math.isfinite(run_values.results):
-            raise NanLossDuringTrainingError(
-                f"the loss is {run_values.results} at step {self.done:,}",
-                origin=self._traced.source,
-                fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
-                "from the last checkpoint",
-                step=self.done,
-                start=self._start,
-            )
+            raise _nan_loss(self._traced, run_values.results, self.done, self._start)
 
 
 class _Finalized:

@@ -18,7 +18,6 @@ Reduction = tf1.losses.Reduction
 _REDUCTIONS = (Reduction.SUM, Reduction.SUM_OVER_BATCH_SIZE, Reduction.MEAN, Reduction.SUM_BY_NONZERO_WEIGHTS,
                Reduction.SUM_OVER_NONZERO_WEIGHTS)  # fmt: skip
 DEFAULT = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-"""The key of the answer that a served model gives where none is asked for."""
 
 
 class Head:
@@ -37,8 +36,9 @@ class Head:
         """The last dimension of the labels."""
         return self.logits_dimension
 
-    def __init__(self, weight_column: Any, loss_reduction: str, name: str | None) -> None:
+    def __init__(self, weight_column: Any, loss_reduction: str, name: str | None, loss_fn: Any = None) -> None:
         one_of("loss_reduction", loss_reduction, _REDUCTIONS)
+        self._loss_fn = loss_fn
         self._weight_column = weight_column
         self._reduction = loss_reduction
         self.name = name
@@ -93,7 +93,8 @@ class Head:
         """The reduced loss, and in EVAL the metrics, whose names end in the head's name."""
         labels = self.labels_of(_matching(column_of(labels), logits, self.logits_dimension, self.label_dimension))
         weights = self.weights_of(features)
-        rows = self.losses_of(labels, logits)
+        losses_of = self.losses_of if self._loss_fn is None else self._loss_fn
+        rows = losses_of(labels=labels, logits=logits)
         loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
         if mode != ModeKeys.EVAL:
             return loss, {}
@@ -144,14 +145,9 @@ def _matching(labels: Any, logits: Any, logits_dimension: int, label_dimension: 
 def _in_range(labels: Any, classes: int, message: str | None = None) -> Any:
     """Labels of ``classes`` classes, checked as they are read."""
     with tf1.name_scope("assert_range"):
-        checks = [
-            tf1.assert_less_equal(
-                labels,
-                tf.cast(classes - 1, labels.dtype),
-                message=message or f"Labels must <= n_classes - 1 = {classes - 1}",
-            ),
-            tf1.assert_non_negative(labels, message=message or "Labels must >= 0"),
-        ]
+        most, above = tf.cast(classes - 1, labels.dtype), f"Labels must <= n_classes - 1 = {classes - 1}"
+        checks = [tf1.assert_less_equal(labels, most, message=message or above),
+                  tf1.assert_non_negative(labels, message=message or "Labels must >= 0")]  # fmt: skip
     with tf.control_dependencies(checks):
         return tf.identity(labels)
 
@@ -172,9 +168,8 @@ class _ClassesHead(Head):
     def __init__(
         self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, loss_fn: Any, name: str | None
     ) -> None:
-        super().__init__(weight_column, loss_reduction, name)
+        super().__init__(weight_column, loss_reduction, name, loss_fn)
         self._vocabulary = None if label_vocabulary is None else list(label_vocabulary)
-        self._loss_fn = loss_fn
 
     def _ids(self, labels: Any) -> Any:
         if self._vocabulary is None:
@@ -192,9 +187,7 @@ class _ClassesHead(Head):
 
     def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
         scores = predictions["probabilities"]
-        names = (
-            [str(n) for n in range(int(scores.shape.as_list()[-1]))] if self._vocabulary is None else self._vocabulary
-        )
+        names = self._vocabulary or [str(n) for n in range(int(scores.shape.as_list()[-1]))]
         classes = tf.tile(tf.constant([names]), [tf.shape(scores)[0], 1])
         answer = ClassificationOutput(scores=scores, classes=classes)
         return {DEFAULT: answer, "classification": answer, "predict": PredictOutput(predictions)}
@@ -230,8 +223,6 @@ class MultiClassHead(_ClassesHead):
         return _in_range(tf.cast(ids, tf.int64), self.logits_dimension)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
         return tf.expand_dims(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.squeeze(labels, -1), logits), -1)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
@@ -263,8 +254,6 @@ class BinaryClassHead(_ClassesHead):
         return _in_range(tf.cast(self._ids(labels), tf.float32), 2)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
@@ -283,10 +272,7 @@ class BinaryClassHead(_ClassesHead):
             "prediction/mean": m.mean(logistic, weights=weights),
             "label/mean": mean,
             "accuracy_baseline": (tf.maximum(mean[0], 1 - mean[0]), mean[1]),
-            "auc": m.auc(labels, logistic, weights),
-            "auc_precision_recall": m.auc(
-                labels, logistic, weights, curve="PR", summation_method="careful_interpolation"
-            ),
+            **_aucs(labels, logistic, weights),
         }
         for limit in self._thresholds:
             above = tf.cast(logistic > limit, tf.float32)
@@ -315,8 +301,6 @@ class MultiLabelHead(_ClassesHead):
         return _in_range(tf.cast(labels, tf.float32), 2, "labels must be an indicator Tensor with values in [0, 1]")
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
         each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
         return tf.reduce_mean(each, -1, keepdims=True)
 
@@ -324,10 +308,13 @@ class MultiLabelHead(_ClassesHead):
         return {"logits": logits, "probabilities": tf.sigmoid(logits)}
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        m, found = tf1.metrics, predictions["probabilities"]
-        return {"auc": m.auc(labels, found, weights),
-                "auc_precision_recall": m.auc(labels, found, weights, curve="PR",
-                                              summation_method="careful_interpolation")}  # fmt: skip
+        return _aucs(labels, predictions["probabilities"], weights)
+
+
+def _aucs(labels: Any, scores: Any, weights: Any) -> dict[str, Any]:
+    auc = tf1.metrics.auc
+    return {"auc": auc(labels, scores, weights), "auc_precision_recall": auc(
+        labels, scores, weights, curve="PR", summation_method="careful_interpolation")}  # fmt: skip
 
 
 class RegressionHead(Head):
@@ -339,17 +326,14 @@ class RegressionHead(Head):
     def __init__(self, weight_column: Any = None, label_dimension: int = 1,
                  loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
                  inverse_link_fn: Callable[[Any], Any] | None = None, name: str | None = None) -> None:  # fmt: skip
-        super().__init__(weight_column, loss_reduction, name)
+        super().__init__(weight_column, loss_reduction, name, loss_fn)
         self.logits_dimension = label_dimension
-        self._loss_fn = loss_fn
         self._link = inverse_link_fn
 
     def labels_of(self, labels: Any) -> Any:
         return tf.cast(labels, tf.float32)
 
     def losses_of(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
         return tf.math.squared_difference(labels, logits)
 
     def predictions(self, logits: Any) -> dict[str, Any]:
@@ -359,10 +343,8 @@ class RegressionHead(Head):
 
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
         mean = tf1.metrics.mean
-        return {
-            "prediction/mean": mean(predictions["predictions"], weights=weights),
-            "label/mean": mean(labels, weights=weights),
-        }
+        return {"prediction/mean": mean(predictions["predictions"], weights=weights),
+                "label/mean": mean(labels, weights=weights)}  # fmt: skip
 
     def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
         answer = RegressionOutput(predictions["predictions"])
@@ -424,11 +406,8 @@ class MultiHead(Head):
 
     def predictions(self, logits: Any) -> dict[Any, Any]:
         each = self._logits_of(logits)
-        return {
-            (name, key): value
-            for name, head in self._heads.items()
-            for key, value in head.predictions(each[name]).items()
-        }
+        found = {name: head.predictions(each[name]) for name, head in self._heads.items()}
+        return {(name, key): value for name, mine in found.items() for key, value in mine.items()}
 
     def graded(
         self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
