@@ -113,6 +113,26 @@ def test_the_functions_get_the_params_alone(tmp_path: Path) -> None:
     assert given == {"layers": [1, 2]}
 
 
+def test_what_cannot_be_converted_trains_on_this_machine(tmp_path: Path) -> None:
+    """Words padded to the longest of each batch have no fixed shape; what TPUEstimator refuses, a plain one trains with a line."""
+
+    def input_fn() -> Any:
+        rows = tf.data.Dataset.range(8).map(lambda i: (tf.ones([i % 3 + 1]), tf.cast(i, tf.float32)))
+        return rows.padded_batch(4, ([None], [])).repeat()
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean((tf.reduce_sum(features * tf1.get_variable("w", []), 1) - labels) ** 2)
+        step = tf1.train.get_global_step()
+        return tpugraph.EstimatorSpec(mode, None, loss, tf1.train.GradientDescentOptimizer(0.1).minimize(loss, step))
+
+    estimator = tpugraph.Estimator(model_fn, tmp_path, use_tpu=True)
+    with lines() as said:
+        estimator.train(input_fn, steps=3)
+    (told,) = [line for line in said if "the training runs on this machine, without cores: " in line]
+    assert "is open in dimension 1" in told
+    assert estimator.get_variable_value("global_step") == 3
+
+
 class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
     """Gives an input function, and initialises its iterator with arrays, as programs do that keep arrays out of the graph."""
 

@@ -83,6 +83,17 @@ def test_what_changes_from_run_to_run(data: Input, reason: str) -> None:
     assert reason in found[0]
 
 
+def read_on() -> Any:
+    """Elements of an iterator of its own, as an input function that returns tensors becomes a Dataset."""
+    inner = tf1.data.make_one_shot_iterator(tf1.data.Dataset.from_tensor_slices(ROWS).shuffle(96).repeat())
+    return tf1.data.Dataset.range(96).map_with_legacy_function(lambda _: inner.get_next())
+
+
+def test_an_iterator_that_is_read_on_changes() -> None:
+    (reason,) = changing_inputs(graph(read_on))
+    assert "is read on from where it stands" in reason
+
+
 def test_random_numbers_without_a_seed_change_and_others_do_not() -> None:
     def unseeded() -> list[str]:
         return changing_inputs(trace(lambda: tf1.data.make_initializable_iterator(unseeded_map()), seed=None))

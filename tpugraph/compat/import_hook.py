@@ -24,7 +24,7 @@ from tpugraph.compat.tree import (
 
 LIBRARIES = frozenset(
     "absl etils flax google grpc h5py jax jaxlib keras numpy orbax pandas sklearn tensorboard tensorflow tensorflow_datasets "
-    "tensorflow_hub tensorflow_io tensorflow_probability tensorflow_text tf_keras tf_slim tpugraph transformers".split()
+    "tensorflow_io tensorflow_probability tensorflow_text tf_keras tf_slim tpugraph transformers".split()
 )
 """Packages that were written for the TensorFlow that is installed; everything else that imports it is the program."""
 

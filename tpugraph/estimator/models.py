@@ -23,7 +23,7 @@ from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.manifest import verify
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import CheckpointError, ConversionError, RolesError
+from tpugraph.support.errors import CheckpointError, ConversionError, RolesError, TpuGraphError
 from tpugraph.tpu.program import Program
 
 tf1 = tf.compat.v1
@@ -261,9 +261,7 @@ class Models:
             shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
             program = compile_beside(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
-            node = f" (node {error.node})" if error.node else ""
-            fix = f"; {error.fix}" if error.fix else ""
-            return _Kept(key, None, f"{error.fault}{node}{fix}")
+            return _Kept(key, None, why_not(error))
         for note in program.report["notes"]:
             say(f"note: {note}")
         return _Kept(key, CoresModel(traced, program, self._address(), self._config.session_config))
@@ -320,3 +318,9 @@ def _may_hold(traced: Traced, fed: Fed) -> bool:
 
 def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]
+
+
+def why_not(error: TpuGraphError) -> str:
+    """An error of the conversion, in one line."""
+    node = f" (node {error.node})" if error.node else ""
+    return f"{error.fault}{node}; {error.fix}" if error.fix else f"{error.fault}{node}"

@@ -21,7 +21,7 @@ from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_si
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
-from tpugraph.estimator.models import Models, PlainModel
+from tpugraph.estimator.models import Models, PlainModel, why_not
 from tpugraph.estimator.nan_replay import blamed
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
@@ -34,7 +34,7 @@ from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
-from tpugraph.support.errors import ArgumentError, CheckpointError
+from tpugraph.support.errors import ArgumentError, CheckpointError, ConversionError, RolesError
 
 
 @dataclass(frozen=True)
@@ -329,15 +329,22 @@ class TPUEstimator:
 
     def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
         request = self._requests.of(input_fn, ModeKeys.TRAIN)
-        if not request.plan.cores:
-            traced = trace_model(request, trace_input(request))
-            own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
-            train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
-            return
-        cores = self._model_on_cores(request)
-        spec = cores.traced.spec
-        every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
-        Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
+        if request.plan.cores:
+            cores = self._model_on_cores(request)
+            spec = cores.traced.spec
+            every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
+            try:
+                Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
+            except (RolesError, ConversionError, ArgumentError) as error:
+                if not request.plain or cores.opened:
+                    raise
+                say(f"note: the training runs on this machine, without cores: {why_not(error)}")
+                request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
+            else:
+                return
+        traced = trace_model(request, trace_input(request))
+        own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
+        train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
 
     def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
         request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)

@@ -162,6 +162,11 @@ class Cores:
         assert self._host is not None
         return self._host
 
+    @property
+    def opened(self) -> bool:
+        """Whether the model was converted."""
+        return self._session is not None
+
     def open(self) -> None:
         """Converts the model and opens the sessions, in the context of the graph; does nothing if they are open."""
         if self._session is not None:

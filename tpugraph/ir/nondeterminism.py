@@ -24,6 +24,7 @@ def why_not_repeatable(graph: Graph, datasets: Iterable[Node]) -> list[str]:
     behind = graph.ancestors(datasets)
     nodes = [node for node in graph if node in behind and ops.is_dataset(node.op)]
     reasons = [f"'{node.name}' hands elements on as soon as they are there" for node in nodes if _is_sloppy(node)]
+    reasons += [f"'{node.name}' is read on from where it stands" for node in behind if node.op in ops.ITERATORS]
     for node in function_library.callers(graph, nodes):
         reasons += _reasons_in(graph, node)
     return list(dict.fromkeys(reasons))
