@@ -319,6 +319,32 @@ def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trai
     assert_close(made.get_variable_value("sides"), on_cores[1]["left_right_shared_embedding"], 1e-5)
 
 
+def test_lists_of_any_length_have_room_for_those_of_the_first_batches(tmp_path: Path) -> None:
+    """Of VarLenFeature no shape tells how many ids a row has, and no flag has to."""
+
+    def example(row: int) -> bytes:
+        ids = tf.train.Feature(int64_list=tf.train.Int64List(value=WORD[row][: row % 4]))
+        return tf.train.Example(features=tf.train.Features(feature={"word": ids})).SerializeToString()
+
+    def lists(params: dict[str, Any]) -> Any:
+        data = tf.data.Dataset.from_tensor_slices(([example(row) for row in range(48)], LABELS))
+        wanted = {"word": tf1.VarLenFeature(tf.int64)}
+        data = data.map(lambda text, label: (tf1.parse_single_example(text, wanted), label))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    spec = EmbeddingConfigSpec(None, SGD, feature_to_config_dict={"word": FeatureConfig("words")},
+                               table_to_config_dict={"words": TableConfig(IDS, 3, initial(1, 3), "mean")})  # fmt: skip
+
+    def model(features: Any) -> Any:
+        return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
+
+    with lines() as said:
+        for use_tpu in (True, False):
+            named(tmp_path / str(use_tpu), spec, lists, model, use_tpu=use_tpu).close()
+    assert any("lists of ids are padded to 8: of the first batches no row has more than 3" in line for line in said)
+    assert_close(list(losses_in(tmp_path / "True").values()), list(losses_in(tmp_path / "False").values()), 1e-5)
+
+
 def test_weighted_lists_and_sequences_of_tables_by_name(tmp_path: Path) -> None:
     """Sparse ids with weights, and the first two ids of each row as a sequence: what cores train is what the plain model does."""
     lengths = RNG.integers(0, 4, size=48)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as columns_v1
 from tensorflow.python.feature_column import feature_column_v2 as columns_v2
@@ -16,6 +17,7 @@ from tensorflow.python.tpu import feature_column as tpu_columns
 
 from tpugraph.estimator.arguments import number, one_of, whole
 from tpugraph.estimator.host_call import read_before_the_step
+from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -495,3 +497,28 @@ def _sequence(table: Any, length: int, ids: Any) -> Any:
     ids.set_shape([rows, length])
     there = tf.cast(ids >= 0, tf.float32)[:, :, tf.newaxis]
     return tf.gather(table, tf.maximum(ids, tf.zeros_like(ids))) * there
+
+
+_MEASURED = 32
+"""How many batches are read to see how many ids a row has."""
+
+
+def room_for_ids(graph: Any, config: Any) -> tuple[int, int]:
+    """How many ids a row of the input has room for, and the most that a row of the first batches has; zeros where shapes tell.
+
+    A TPU's own embeddings take rows of any length; a compiled step has a number, which the input alone can tell.
+    """
+    fills = [op for op in graph.get_operations() if op.type == "SparseFillEmptyRows"]
+    lists = [op.inputs[0] for op in fills if None in (tf.get_static_value(op.inputs[2], partial=True) or [None])]
+    if not lists:
+        return 0, 0
+    longest = 1
+    with graph.as_default(), tf1.Session(graph=graph, config=guarded(config)) as session:
+        session.run(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
+        try:
+            for _ in range(_MEASURED):
+                rows = [indices[:, 0] for indices in session.run(lists)]
+                longest = max(longest, *(np.bincount(row).max(initial=0) for row in rows))
+        except tf.errors.OutOfRangeError:
+            pass  # these are all
+    return 2 ** math.ceil(math.log2(2 * longest)), int(longest)

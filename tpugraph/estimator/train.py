@@ -19,6 +19,7 @@ import tensorflow as tf
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.checkpoints import PREFIX, Checkpoints, PlainSaver, WarmStartSettings, first_checkpoint
 from tpugraph.estimator.compiling import compile_training
+from tpugraph.estimator.embeddings import room_for_ids
 from tpugraph.estimator.hooks import HostSession, LoopHooks
 from tpugraph.estimator.host_call import HostCall, take
 from tpugraph.estimator.input_faults import explained
@@ -174,7 +175,13 @@ class Cores:
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
         self.traced.scaffold.finalize()
         tables = self.traced.has_tables and not self._config.workers
-        program = compile_training(self.traced, steps, **self._config.tpu_config.choices(tables=tables))
+        choices = self._config.tpu_config.choices(tables=tables)
+        if self.traced.has_tables and not choices["max_ids"]:
+            choices["max_ids"], longest = room_for_ids(self.traced.graph, self._config.session_config)
+            if longest:
+                say(f"note: lists of ids are padded to {choices['max_ids']}: of the first batches no row has more than {longest};"
+                    " TPUConfig(max_ids=N) sets it")  # fmt: skip
+        program = compile_training(self.traced, steps, **choices)
         for note in program.report["notes"]:
             say(f"note: {note}")
         if self._host is None:
