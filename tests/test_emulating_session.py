@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python.xla import replica_id
 from tensorflow.python.tpu import device_assignment, topology, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.tpu.tpu_feed import InfeedQueue
@@ -212,3 +213,9 @@ def test_programs_get_it_under_both_names() -> None:
         exec("from tensorflow.python.client import session\nimport tensorflow as tf", names)
     assert names["session"].Session is names["tf"].Session is v1.Session
     assert names["session"].BaseSession is not None
+
+
+def test_the_number_of_a_core_is_refused_where_there_is_none(graph: Any) -> None:
+    number = replica_id()
+    with v1.Session() as session, pytest.raises(RunError, match="XlaReplicaId is the number of a core"):
+        session.run(number)

@@ -111,11 +111,12 @@ class Requests:
         Raises:
             ArgumentError: a batch size is missing, or does not divide by the cores (a ``ValueError``).
         """
-        plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
+        on_tpu = self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu)
+        plan = self._plan(mode, on_cores=on_cores and on_tpu)
         read = self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
         whole = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
         return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, read,
-                       self.batch_axis, embeddings=self.embeddings)  # fmt: skip
+                       self.batch_axis, on_tpu=on_tpu, embeddings=self.embeddings)  # fmt: skip
 
     @property
     def _asks_for_one_program(self) -> bool:
@@ -152,7 +153,7 @@ class TPUEstimator:
             :class:`TPUEstimatorSpec` or an :class:`EstimatorSpec`.
         model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
         config: a :class:`RunConfig`.
-        params: for the functions, which get a deep copy with ``batch_size``, ``use_tpu`` and ``context`` set.
+        params: for the functions, which get a deep copy with ``batch_size``, ``use_tpu`` and, on cores, ``context`` set.
         use_tpu: False runs the plain graph on this machine, one Session.run per step.
         train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, over all cores.
         batch_axis: the batch dimension of features and of labels, where it is not the first; PER_HOST_V1 only.

@@ -29,6 +29,7 @@ from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, 
 from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ops import OF_REPLICAS
+from tpugraph.runtime.tpu_op_fallback import refuse_replica_ids
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -174,6 +175,7 @@ class Request:
         batch_axis: the batch dimension of features and labels, or None.
         fixed_rows: in evaluation and prediction on cores, put the batch size into the shapes.
         plain: the functions get the user's params alone, as those of a plain Estimator do.
+        on_tpu: the estimator asks for cores in this mode: only then params have a context.
         serves_on_tpu: export a graph for TPUs.
         embeddings: tables kept apart on cores, or None.
     """
@@ -189,6 +191,7 @@ class Request:
     batch_axis: Any = None
     fixed_rows: bool = False
     plain: bool = False
+    on_tpu: bool = False
     serves_on_tpu: bool = False
     embeddings: EmbeddingConfigSpec | None = None
 
@@ -315,6 +318,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             every_step, train_op = leave_cores(host_call, spec.train_op)
             spec = spec._replace(train_op=train_op)
         collected = leave_batches(host_call) if not trains and host_call is not None else {}
+        if not plan.cores:
+            refuse_replica_ids(fed.graph)
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
@@ -344,7 +349,7 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
         return {} if request.params is None else copy.deepcopy(request.params)
     spanned = request.config.tpu_config.num_cores_per_replica or 1
     seen = (1, 1) if request.whole and deployment is None else (plan.hosts, max(plan.cores, 1))
-    context = TPUContext(*seen, deployment, spanned)
+    context = TPUContext(*seen, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
     return with_extras(
         request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
     )

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.client.session import BaseSession
 
 from tpugraph import ops
-from tpugraph.analysis.sides_of_step import NodeSet
+from tpugraph.analysis.sides_of_step import CLUSTER_ATTR, NodeSet
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.loops import frames, frames_around
 from tpugraph.runtime.emulator import lower_any_cluster
@@ -24,6 +24,21 @@ SCOPE = "tpugraph_cores"
 
 _TPU_OPS = ops.TPU_SYSTEM | lower_any_cluster.FEEDS | frozenset(lower_any_cluster.SERVED)
 _held: weakref.WeakKeyDictionary[Any, Counterparts] = weakref.WeakKeyDictionary()
+
+
+def refuse_replica_ids(graph: Any) -> None:
+    """Refuse a graph that asks for the number of a core outside of what cores run: TensorFlow would end the process.
+
+    Raises:
+        RunError: it does; the node is named.
+    """
+    for operation in graph.get_operations():
+        if operation.type in ops.REPLICA_IDS and CLUSTER_ATTR not in operation.node_def.attr:
+            raise RunError(
+                f"{operation.type} is the number of a core, and this runs on none",
+                node=f"{operation.name} ({operation.type})",
+                fix="ask params for 'context', or use_tpu, before xla.replica_id() is called",
+            )
 
 
 class Counterparts:
@@ -50,6 +65,7 @@ class Counterparts:
             if graph is not None and not self._needed and graph.version != self._looked_at:
                 operations = graph.get_operations()
                 self._needed = any(op.type in _TPU_OPS for op in operations[self._seen :])
+                refuse_replica_ids(graph)
                 self._seen, self._looked_at = len(operations), graph.version
             return self._needed
 
