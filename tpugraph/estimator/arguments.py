@@ -8,7 +8,7 @@ from typing import Any
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
-def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
+def check_int(name: str, value: Any, *, least: int, example: str = "") -> int:
     """Checks an ``int`` of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int):
         kind = type(value).__name__
@@ -19,7 +19,7 @@ def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
     return value
 
 
-def number(name: str, value: Any, *, least: float = 0, above: bool = False) -> float:
+def check_number(name: str, value: Any, *, least: float = 0, above: bool = False) -> float:
     """Checks a number of at least ``least``, or greater where ``above``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ArgumentError(f"{name} must be a number, but is {value!r}")
@@ -28,14 +28,14 @@ def number(name: str, value: Any, *, least: float = 0, above: bool = False) -> f
     return value
 
 
-def one_of(name: str, value: Any, choices: Collection[Any], *, why: str = "") -> Any:
+def check_choice(name: str, value: Any, choices: Collection[Any], *, why: str = "") -> Any:
     if value not in choices:
         listed = ", ".join(str(choice) for choice in choices)
         raise ArgumentError(f"{name} is {value!r}, but must be one of {listed}{why and f' ({why})'}")
     return value
 
 
-def instance(name: str, value: Any, kind: type | tuple[type, ...], *, what: str, fix: str | None = None) -> Any:
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], *, what: str, fix: str | None = None) -> Any:
     if not isinstance(value, kind):
         raise ArgumentTypeError(f"{name} must be {what}, but is {value!r} ({type(value).__name__})", fix=fix)
     return value

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import instance
+from tpugraph.estimator.arguments import check_type
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
@@ -57,7 +57,7 @@ class WarmStartSettings:
             raise ArgumentError("var_name_to_vocab_info: vocabularies are not mapped", fix="map the rows beforehand")
 
 
-def settings_of(warm_start_from: Any) -> WarmStartSettings | None:
+def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     """The settings of a ``warm_start_from`` argument: None, a path or settings."""
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
@@ -136,7 +136,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
         CheckpointError: it cannot be written, or a variable has no initial value.
     """
     scaffold = traced.scaffold
-    latest = newest(Path(model_dir), passed_over)
+    latest = newest(Path(model_dir), warn)
     if latest is None:
         if scaffold.init_op is not None:
             host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
@@ -155,7 +155,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     return saver.save(host, path, global_step=step, write_meta_graph=False)
 
 
-class EveryHours:
+class KeepEveryHours:
     """Keeps the first checkpoint after every ``keep_checkpoint_every_n_hours`` from being removed."""
 
     def __init__(self, hours: float) -> None:
@@ -178,7 +178,7 @@ class PlainSaver:
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
-        self._spare: EveryHours | None = None
+        self._spare: KeepEveryHours | None = None
         self.last = ""
 
     @property
@@ -187,7 +187,7 @@ class PlainSaver:
 
     def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
         prefix, made = f"{path}-{int(global_step)}", self.saver_def
-        self._spare = self._spare or EveryHours(made.keep_checkpoint_every_n_hours)
+        self._spare = self._spare or KeepEveryHours(made.keep_checkpoint_every_n_hours)
 
         def write(path: str) -> None:
             session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
@@ -213,7 +213,7 @@ def write_meta(prefix: str, meta: bytes) -> None:
         raise CheckpointError(error.fault, fix="check the folder and the free space") from error
 
 
-def passed_over(text: str) -> None:
+def warn(text: str) -> None:
     say(f"warning: {text}")
 
 
@@ -229,7 +229,7 @@ class Checkpoints:
         self._config = config
         self._listeners = listeners
         self._events = events
-        self._spare = EveryHours(traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
+        self._spare = KeepEveryHours(traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
         self._saved_at = self._whole_at = -1
         self._saved_when = time.monotonic()
         self._meta: bytes | None = None
@@ -298,5 +298,5 @@ class Checkpoints:
 def check_listeners(listeners: Any) -> tuple[Any, ...]:
     kind = tf1.train.CheckpointSaverListener
     for listener in listeners or ():
-        instance("saving_listeners: each", listener, kind, what="a tf.compat.v1.train.CheckpointSaverListener")
+        check_type("saving_listeners: each", listener, kind, what="a tf.compat.v1.train.CheckpointSaverListener")
     return tuple(listeners or ())

@@ -77,7 +77,7 @@ class Task:
         return sum(len(self.jobs[kind]) for kind in before) + self.index
 
 
-def task() -> Task:
+def current_task() -> Task:
     """What TF_CONFIG says of this process.
 
     Raises:

@@ -30,7 +30,7 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
                             stage=error.stage) from error  # fmt: skip
 
 
-def compile_beside(
+def compile_inference(
     traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None, *, shard_tables: int = 0
 ) -> Program:
     """Converts a traced graph of mode ``eval`` or ``predict``.
@@ -42,9 +42,9 @@ def compile_beside(
     """
     spec = traced.spec
     if mode == "eval":
-        wanted = {"loss": traced.loss, "metrics": metric_names(spec.eval_metric_ops)}
+        wanted = {"loss": traced.loss, "metrics": metric_tensor_names(spec.eval_metric_ops)}
     else:
-        wanted = {"predictions": prediction_names(spec.predictions, keys)}
+        wanted = {"predictions": prediction_tensor_names(spec.predictions, keys)}
     return _converted(traced, iterations_per_loop=steps_per_loop, mode=mode, collected=traced.collected or None,
                       shard_tables=shard_tables, **wanted)  # fmt: skip
 
@@ -58,12 +58,12 @@ def _converted(traced: Traced, **options: Any) -> Program:
         raise
 
 
-def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def metric_tensor_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """The names of each metric's value and update op."""
     return {key: (str(value.name), str(update.name)) for key, (value, update) in flat_metrics(metrics).items()}
 
 
-def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:
+def prediction_tensor_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:
     """Name to tensor name; predictions that are no dict are called ``predictions``."""
     if not isinstance(predictions, Mapping):
         return {SINGLE: str(predictions.name)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.arguments import check_int
 from tpugraph.estimator.run_config import InputPipelineConfig
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.runtime.emulator.device_mesh import assignment
@@ -18,12 +18,12 @@ _ARGUMENT = {
     ModeKeys.PREDICT: "predict_batch_size",
 }
 
+# tf.contrib.tpu's words, which programs match
 _MISSING = {
     ModeKeys.TRAIN: "`train_batch_size`",
     ModeKeys.EVAL: "eval_batch_size in TPUEstimator constructor",
     ModeKeys.PREDICT: "predict_batch_size in TPUEstimator constructor",
 }
-# tf.contrib.tpu's words, which programs match
 
 
 @dataclass(frozen=True)
@@ -32,33 +32,33 @@ class Batches:
 
     Attributes:
         cores: 0 without TPU.
-        whole: the global batch; None where unknown (without TPU only).
-        host: ``params['batch_size']`` of the input function.
-        core: ``params['batch_size']`` of a model function that is traced as one replica.
+        global_batch: None where unknown (without TPU only).
+        per_host: ``params['batch_size']`` of the input function.
+        per_core: ``params['batch_size']`` of a model function that is traced as one replica.
         hosts: hosts that share the cores.
     """
 
     cores: int
-    whole: int | None
-    host: int | None
-    core: int | None
+    global_batch: int | None
+    per_host: int | None
+    per_core: int | None
     hosts: int = 1
 
     @property
     def line(self) -> str:
         if not self.cores:
-            return "" if self.whole is None else f"batch {self.whole}, without TPU"
-        if self.cores > 1 and self.core == self.whole:
-            return f"batch {self.whole}, the same on each of {self.cores} cores"
+            return "" if self.global_batch is None else f"batch {self.global_batch}, without TPU"
+        if self.cores > 1 and self.per_core == self.global_batch:
+            return f"batch {self.global_batch}, the same on each of {self.cores} cores"
         shared = f" on {self.hosts} workers" if self.hosts > 1 else ""
-        return f"global batch {self.whole} = {counted(self.cores, 'core')} x {self.core}{shared}"
+        return f"global batch {self.global_batch} = {counted(self.cores, 'core')} x {self.per_core}{shared}"
 
 
 def check_batch_size(mode: str, size: object) -> int:
     if size is None:
         raise ArgumentError(f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
                             fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False")  # fmt: skip
-    return whole(_ARGUMENT[mode], size, least=1)
+    return check_int(_ARGUMENT[mode], size, least=1)
 
 
 def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1) -> Batches:

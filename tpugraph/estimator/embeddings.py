@@ -15,8 +15,8 @@ from tensorflow.python.feature_column import feature_column as columns_v1
 from tensorflow.python.feature_column import feature_column_v2 as columns_v2
 from tensorflow.python.tpu import feature_column as tpu_columns
 
-from tpugraph.estimator.arguments import number, one_of, whole
-from tpugraph.estimator.host_call import read_before_the_step
+from tpugraph.estimator.arguments import check_choice, check_int, check_number
+from tpugraph.estimator.host_call import order_before_step_update
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -51,13 +51,13 @@ class TableConfig:
     optimization_parameters: Any = None
 
     def __post_init__(self) -> None:
-        whole("TableConfig vocabulary_size", self.vocabulary_size, least=1)
-        whole("TableConfig dimension", self.dimension, least=1)
-        one_of("TableConfig combiner", self.combiner, ("mean", "sum", "sqrtn", None))
+        check_int("TableConfig vocabulary_size", self.vocabulary_size, least=1)
+        check_int("TableConfig dimension", self.dimension, least=1)
+        check_choice("TableConfig combiner", self.combiner, ("mean", "sum", "sqrtn", None))
         if self.initializer is not None and not callable(self.initializer):
             raise ArgumentError("initializer must be callable if specified.", fix="tf.constant_initializer(0.1)")
         if self.learning_rate is not None:
-            number("TableConfig learning_rate", self.learning_rate)
+            check_number("TableConfig learning_rate", self.learning_rate)
             if self.learning_rate_fn is not None:
                 raise ArgumentError("TableConfig has both learning_rate and learning_rate_fn", fix="give one")
 
@@ -80,7 +80,7 @@ class FeatureConfig:
     weight_key: str | None = None
 
     def __post_init__(self) -> None:
-        whole("FeatureConfig max_sequence_length", self.max_sequence_length, least=0)
+        check_int("FeatureConfig max_sequence_length", self.max_sequence_length, least=0)
         if self.max_sequence_length and self.weight_key is not None:
             raise ArgumentError(f"FeatureConfig: a sequence has no weights, but weight_key is '{self.weight_key}'",
                                 fix="weight_key=None, and weigh the rows in the model")  # fmt: skip
@@ -131,11 +131,11 @@ class TableParameters:
     def __post_init__(self) -> None:
         name = type(self).__name__
         if not callable(self.learning_rate):
-            number(f"{name} learning_rate", self.learning_rate)
+            check_number(f"{name} learning_rate", self.learning_rate)
         least, most = self.limits
         for limit, value in (("clip_weight_min", least), ("clip_weight_max", most)):
             if value is not None:
-                number(f"{name} {limit}", value, least=-math.inf)
+                check_number(f"{name} {limit}", value, least=-math.inf)
         if least is not None and most is not None and least > most:
             raise ArgumentError(f"{name} clip_weight_min is {least}, but clip_weight_max is {most}")
 
@@ -162,7 +162,7 @@ class AdagradParameters(TableParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("AdagradParameters initial_accumulator", self.initial_accumulator, above=True)
+        check_number("AdagradParameters initial_accumulator", self.initial_accumulator, above=True)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class AdamParameters(TableParameters):
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ArgumentError(f"AdamParameters {name} must be between 0. and 1; got {getattr(self, name)}")
-        number("AdamParameters epsilon", self.epsilon, above=True)
+        check_number("AdamParameters epsilon", self.epsilon, above=True)
         if not self.lazy_adam:
             raise ArgumentError("AdamParameters lazy_adam=False: every row would change in every step",
                                 fix="lazy_adam=True, or a plain embedding column with the model's own optimizer")  # fmt: skip
@@ -235,7 +235,7 @@ class EmbeddingConfigSpec:
                 "specified.",
                 fix="feature_columns=[tf.tpu.experimental.embedding_column(...)]",
             )
-        one_of("EmbeddingConfigSpec partition_strategy", self.partition_strategy, ("div", "mod"))
+        check_choice("EmbeddingConfigSpec partition_strategy", self.partition_strategy, ("div", "mod"))
         for column in self.feature_columns or ():
             if not isinstance(column, (*TPU_COLUMNS, *_OTHERS)):
                 raise ArgumentTypeError(
@@ -292,7 +292,7 @@ class Table:
 Tables = dict[str, Table]  # by the name of the variable
 
 
-def in_use(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfigSpec | None:
+def active_spec(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfigSpec | None:
     """The spec, where the model has separate tables: on cores, or by name."""
     return spec if spec is not None and (cores or spec.table_to_config_dict) else None
 
@@ -308,7 +308,7 @@ def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> T
 
 
 @contextmanager
-def kept_apart(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
+def separate_tables(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
     """Makes the tables of the spec's columns non-trainable variables; yields those that were made."""
     found: Tables = {}
     if spec is None:
@@ -361,9 +361,9 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
         optimizer = _optimizer(table.parameters, rate)
         ((gradient, _),) = optimizer.compute_gradients(loss, [table.variable])
         if gradient is not None:
-            scaled = gradient if multiplier is None else _times(gradient, made_of_step[0])
+            scaled = gradient if multiplier is None else _scaled(gradient, made_of_step[0])
             updates.append(_clipped(table, gradient, optimizer.apply_gradients([(scaled, table.variable)])))
-    read_before_the_step(made_of_step)
+    order_before_step_update(made_of_step)
     return tf.group(*updates)
 
 
@@ -383,7 +383,7 @@ def _clipped(table: Table, gradient: Any, update: Any) -> Any:
     return table.variable.scatter_update(tf.IndexedSlices(found, gradient.indices))
 
 
-def _times(gradient: Any, factor: Any) -> Any:
+def _scaled(gradient: Any, factor: Any) -> Any:
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient * factor
     return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
@@ -430,7 +430,7 @@ def with_lookups(spec: EmbeddingConfigSpec | None, tables: Tables, features: Any
         return features
     variables = {name: _variable(name, table) for name, table in spec.table_to_config_dict.items()}
     tables.update(tables_by_name(spec, variables))
-    return looked_up(spec, variables, features)
+    return embed(spec, variables, features)
 
 
 def _variable(name: str, table: TableConfig) -> Any:
@@ -440,7 +440,7 @@ def _variable(name: str, table: TableConfig) -> Any:
     )
 
 
-def looked_up(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:
+def embed(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:
     """Replaces ids by embeddings, and drops the weights of ids.
 
     Args:

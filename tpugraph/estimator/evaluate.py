@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.estimator.compiling import metric_names
+from tpugraph.estimator.compiling import metric_tensor_names
 from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks
-from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.specs import flat_metrics, regrouped
@@ -68,7 +68,7 @@ def evaluate_on_cores(
         RunError: the input is empty.
     """
     traced, session = model.traced, model.session
-    metrics = metric_names(traced.spec.eval_metric_ops)
+    metrics = metric_tensor_names(traced.spec.eval_metric_ops)
     around = LoopHooks(hooks, model, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
     with traced.graph.as_default():
         eval_step()
@@ -83,7 +83,7 @@ def evaluate_on_cores(
             if result is None and around.wants_batches("evaluation"):
                 return None
             tried += steps or session.iterations_per_loop
-            with explained(traced, tried):
+            with naming_bad_batch(traced, tried):
                 part = next(loops, None)
             if part is None:
                 break
@@ -122,7 +122,7 @@ def evaluate(
     done = 0
     try:
         while (steps is None or done < steps) and not runs.stop_requested:
-            with explained(model.traced, done + 1):
+            with naming_bad_batch(model.traced, done + 1):
                 runs.run(update)
             done += 1
     except tf.errors.OutOfRangeError:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import one_of
+from tpugraph.estimator.arguments import check_choice
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import say
@@ -326,7 +326,7 @@ class Exports:
 def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
     """The graphs that the ``export_*`` arguments of an estimator ask for."""
     name = getattr(version or ExportSavedModelApiVersion.V1, "name", None)
-    one_of("export_saved_model_api_version", name, ("V1", "V2"), why="see ExportSavedModelApiVersion")
+    check_choice("export_saved_model_api_version", name, ("V1", "V2"), why="see ExportSavedModelApiVersion")
     if not tpu and not cpu:
         raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
     return Exports(cpu, tpu, name == "V2")

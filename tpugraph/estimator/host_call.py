@@ -19,7 +19,7 @@ _TAG = "tpugraph_host_call_"
 _ROWS = "_rows"
 
 
-def called(name: str, pair: Any) -> Any:
+def call_pair(name: str, pair: Any) -> Any:
     """Calls the function of a ``(function, tensors)`` pair."""
     function, tensors = pair
     try:
@@ -51,7 +51,7 @@ def producers(op: Any) -> list[Any]:
     return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
 
 
-def read_before_the_step(tensors: Sequence[Any]) -> None:
+def order_before_step_update(tensors: Sequence[Any]) -> None:
     """Makes the update of the global step depend on the tensors, which may read it."""
     step = tf1.train.get_global_step()
     handle = None if step is None else getattr(step, "handle", None)
@@ -69,7 +69,7 @@ def _tensors(pair: Any) -> list[Any]:
     return list(pair[1].values() if isinstance(pair[1], Mapping) else pair[1])
 
 
-def leave_cores(pair: Any, train_op: Any) -> tuple[list[str], Any]:
+def export_training_tensors(pair: Any, train_op: Any) -> tuple[list[str], Any]:
     """Exports the tensors of a training host call from the cores as summaries of the current graph.
 
     Returns:
@@ -83,7 +83,7 @@ def leave_cores(pair: Any, train_op: Any) -> tuple[list[str], Any]:
     return names, tf.group(train_op, *behind) if behind else train_op
 
 
-def leave_batches(pair: Any) -> dict[str, str]:
+def collect_batch_tensors(pair: Any) -> dict[str, str]:
     """Collects the tensors of an evaluation's host call from each batch.
 
     Returns:
@@ -97,8 +97,8 @@ def leave_batches(pair: Any) -> dict[str, str]:
     return found
 
 
-def by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Splits what :func:`leave_batches` collected by batch, in the shapes of the call's tensors."""
+def split_by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Splits what :func:`collect_batch_tensors` collected by batch, in the shapes of the call's tensors."""
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
         ends = np.cumsum(collected[f"{_TAG}{i}{_ROWS}"])
@@ -125,7 +125,7 @@ class HostCall:
                 _placeholder, dict(tensors) if isinstance(tensors, Mapping) else list(tensors)
             )
             self._placeholders = list(arriving.values() if isinstance(arriving, dict) else arriving)
-            self._ops = _runnable(called("host_call", (function, arriving)))
+            self._ops = _runnable(call_pair("host_call", (function, arriving)))
             self._merged = tf1.summary.merge_all()
             writers = summary_ops_v2.summary_writer_initializer_op()
             self._flushed = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in writers]
@@ -138,7 +138,7 @@ class HostCall:
 
         Args:
             first: the global step before the loop.
-            values: each tensor in every step, by the tags of :func:`leave_cores`.
+            values: each tensor in every step, by the tags of :func:`export_training_tensors`.
             trains: whether the steps advance the global step.
 
         Returns:
@@ -163,7 +163,7 @@ def _placeholder(tensor: Any) -> Any:
     return tf1.placeholder(tensor.dtype, open_rows)
 
 
-def take(summary: Any) -> tuple[dict[str, Any], Any]:
+def split_summary(summary: Any) -> tuple[dict[str, Any], Any]:
     """Splits a summary: the tensors of a host call by tag, and the rest."""
     found, rest = {}, tf1.Summary()
     for value in summary.value:
@@ -174,9 +174,9 @@ def take(summary: Any) -> tuple[dict[str, Any], Any]:
     return found, rest
 
 
-def hooks_of_call(pair: Any) -> Sequence[Any]:
+def host_call_hooks(pair: Any) -> Sequence[Any]:
     """The hooks that run a host call in the current graph."""
     if pair is None:
         return ()
-    read_before_the_step(_tensors(pair))
-    return (HostCallHook(called("host_call", pair)),)
+    order_before_step_update(_tensors(pair))
+    return (HostCallHook(call_pair("host_call", pair)),)

@@ -23,7 +23,7 @@ _NOT_OF_DATA = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.Unav
 
 
 @contextmanager
-def explained(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None]:
+def naming_bad_batch(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None]:
     """Names the batch that makes a run fail; reads the input again from its first batch, without the model.
 
     Args:

@@ -24,7 +24,7 @@ def is_dataset(value: Any) -> bool:
     return isinstance(value, (tf.data.Dataset, tf1.data.Dataset))
 
 
-def check_kind(value: Any, input_mode: int) -> None:
+def check_returned(value: Any, input_mode: int) -> None:
     """Refuses None, tensors under PER_HOST_V2, and a Dataset under PER_SHARD_V1."""
     if value is None:
         raise ArgumentTypeError("input_fn returned None", fix="return the tf.data.Dataset")
@@ -38,7 +38,7 @@ def check_kind(value: Any, input_mode: int) -> None:
         )
 
 
-def split(returned: Any) -> tuple[Any, Any]:
+def split_labels(returned: Any) -> tuple[Any, Any]:
     """Features, and labels or None, of a structure of tensors."""
     if not isinstance(returned, (tuple, list)):
         return returned, None
@@ -48,13 +48,13 @@ def split(returned: Any) -> tuple[Any, Any]:
                         fix="put several features into a dict")  # fmt: skip
 
 
-def rows_of(tensors: Any) -> int | None:
+def batch_size_of(tensors: Any) -> int | None:
     """The batch size of the first tensor of known shape, or None."""
     shapes = [t.shape for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
     return next((rows for s in shapes if s.rank and (rows := s.as_list()[0]) is not None), None)
 
 
-def of_rows(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = None) -> Any:
+def rebatch(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = None) -> Any:
     """Rebatches a Dataset of host batches to ``rows``: those of core after core, or of all cores.
 
     ``batch_axis`` gives the batch dimension of each part; the first one when None.
@@ -62,47 +62,47 @@ def of_rows(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = Non
     if batch_axis is not None:
         return _split_along(dataset, rows, plan, batch_axis)
     specs = tf.nest.flatten(dataset.element_spec)
-    if rows == plan.host and _rows_elsewhere(specs, rows):
+    if rows == plan.per_host and _is_transposed(specs, rows):
         return dataset
-    _check_rows(dataset.element_spec, plan.host)
+    _check_rows(dataset.element_spec, plan.per_host)
     if any(
-        not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape.as_list()[0] != plan.host for s in specs
+        not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape.as_list()[0] != plan.per_host for s in specs
     ):
-        dataset = dataset.filter(lambda *e: _is_whole(e, plan.host))
-    if rows == plan.host:
-        return _closed(dataset, rows)
+        dataset = dataset.filter(lambda *e: _is_full(e, plan.per_host))
+    if rows == plan.per_host:
+        return _with_batch_size(dataset, rows)
     if all(isinstance(s, tf.TensorSpec) for s in specs):
         return dataset.rebatch(rows, drop_remainder=True)
     return dataset.unbatch().batch(rows, drop_remainder=True)
 
 
-def same_for_all(dataset: Any, plan: Batches) -> Any:
+def repeat_per_core(dataset: Any, plan: Batches) -> Any:
     """Repeats each batch once per core."""
-    _check_rows(dataset.element_spec, plan.core)
-    whole = _closed(dataset.filter(lambda *e: _is_whole(e, plan.core)), plan.core)
+    _check_rows(dataset.element_spec, plan.per_core)
+    whole = _with_batch_size(dataset.filter(lambda *e: _is_full(e, plan.per_core)), plan.per_core)
     return whole.flat_map(lambda *e: tf.data.Dataset.from_tensors(e if len(e) > 1 else e[0]).repeat(plan.cores))
 
 
-def every_row(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) -> Any:
+def evaluation_batches(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) -> Any:
     """Rebatches to global batches, of which the last one may be smaller.
 
     ``fixed`` puts the batch size into the shapes, also where the last batch is smaller; ``drop`` drops that one.
     """
-    _check_rows(dataset.element_spec, plan.host, smaller=True)
+    _check_rows(dataset.element_spec, plan.per_host, smaller=True)
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
     apart = dataset.rebatch if dense else dataset.unbatch().batch
-    batches = apart(plan.whole, drop_remainder=drop)
-    return _closed(batches, plan.whole) if fixed else batches
+    batches = apart(plan.global_batch, drop_remainder=drop)
+    return _with_batch_size(batches, plan.global_batch) if fixed else batches
 
 
-def is_endless(dataset: Any) -> bool:
+def is_infinite(dataset: Any) -> bool:
     with tf1.Session(config=guarded()) as session:
         return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
 
 
 def check_static(spec: Any) -> None:
     """Refuses elements with an open dimension besides their batch."""
-    for name, part in zip(("features", "labels"), split(spec), strict=True):
+    for name, part in zip(("features", "labels"), split_labels(spec), strict=True):
         for tensor in tf.nest.flatten(part):
             if not isinstance(tensor, tf.TensorSpec):
                 continue
@@ -113,7 +113,7 @@ def check_static(spec: Any) -> None:
                 )
 
 
-def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
+def next_element(dataset: Any, *, open_rows: bool = False) -> Any:
     """The tensors of the next element; the iterator is initialised with the tables of the graph, after those it reads.
 
     ``open_rows`` leaves the batch size out of the shapes, so that no constant of the model can hold it, as ``tf.losses`` does
@@ -145,20 +145,20 @@ def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -
                                 fix="dataset.batch(params['batch_size'], drop_remainder=True)")  # fmt: skip
 
 
-def _rows_elsewhere(specs: list[Any], rows: int | None) -> bool:
+def _is_transposed(specs: list[Any], rows: int | None) -> bool:
     """Whether shapes are static and some tensor has its batch in another than the first dimension."""
     closed = all(isinstance(s, tf.TensorSpec) and s.shape.is_fully_defined() for s in specs)
     shapes = [spec.shape.as_list() for spec in specs] if closed else []
     return any(shape[:1] != [rows] for shape in shapes) and all(rows in shape for shape in shapes)
 
 
-def _is_whole(element: Any, rows: int | None) -> Any:
+def _is_full(element: Any, rows: int | None) -> Any:
     first = next(t for t in tf.nest.flatten(element) if isinstance(t, (tf.Tensor, tf.SparseTensor)))
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first, out_type=tf.int64)
     return tf.equal(shape[0], tf.constant(rows, tf.int64))
 
 
-def _closed(dataset: Any, rows: int | None) -> Any:
+def _with_batch_size(dataset: Any, rows: int | None) -> Any:
     """Sets the batch size in the shapes."""
 
     def close(*element: Any) -> Any:
@@ -171,7 +171,7 @@ def _closed(dataset: Any, rows: int | None) -> Any:
 
 
 def _split_along(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any) -> Any:
-    if (count := (plan.host or 0) // (rows or 1)) == 0:
+    if (count := (plan.per_host or 0) // (rows or 1)) == 0:
         raise ArgumentError("batch_axis puts no batches of several hosts together", fix="leave it out, or use one host")
 
     def shards(*element: Any) -> Any:
@@ -179,10 +179,10 @@ def _split_along(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any)
         pieces = []
         for tensor, axis in zip(flat, _axes(element, batch_axis), strict=True):
             size = tensor.shape.as_list()[axis]
-            if size is not None and size != plan.host:
+            if size is not None and size != plan.per_host:
                 raise ArgumentError(f"batch_axis: dimension {axis} of '{tensor.name}' has {size} rows, "
-                                    f"but params['batch_size'] is {plan.host}")  # fmt: skip
-            shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape.as_list())]
+                                    f"but params['batch_size'] is {plan.per_host}")  # fmt: skip
+            shape = [plan.per_host if i == axis else d for i, d in enumerate(tensor.shape.as_list())]
             whole = tf.ensure_shape(tensor, shape)
             pieces.append(tf.stack(tf.split(whole, count, axis=axis)))
         packed = tf.nest.pack_sequence_as(element, pieces)
@@ -206,7 +206,7 @@ def _axes(element: Any, batch_axis: Any) -> list[int]:
 _FOR_EVER = 2**62
 
 
-def as_tensors(returned: Any) -> Any:
+def to_tensors(returned: Any) -> Any:
     """Converts the numbers and arrays in a structure."""
     return tf.nest.map_structure(_as_tensor, returned)
 
@@ -222,15 +222,15 @@ def _as_tensor(value: Any) -> Any:
     )
 
 
-def dataset_of(tensors: Any) -> Any:
+def to_dataset(tensors: Any) -> Any:
     """A Dataset whose elements are the tensors in one run after the other, up to the end of the data that they read.
 
     Iterators and tables stay in the graph of the tensors, and are initialised with its tables. None where the tensors come from
     queues or are fed.
     """
     flat = [tensor for tensor in tf.nest.flatten(tensors, expand_composites=True) if tensor is not None]
-    made = _made_by([tensor.op for tensor in flat])
-    held = _held(made)
+    made = _ops_per_element([tensor.op for tensor in flat])
+    held = _handles(made)
     if any(op.type in ops.QUEUES | ops.PLACEHOLDERS for op in (*made, *(tensor.op for tensor in held))):
         return None
     if any(tensor.dtype._is_ref_dtype for tensor in held):
@@ -250,12 +250,12 @@ def dataset_of(tensors: Any) -> Any:
         return tf1.data.Dataset.range(_FOR_EVER).map_with_legacy_function(run)
 
 
-def _made_by(ends: list[Any]) -> list[Any]:
+def _ops_per_element(ends: list[Any]) -> list[Any]:
     """The ops that run for each element: all before the ends, up to iterators, tables and variables."""
     return list(reached(ends, lambda op: [*(t.op for t in op.inputs if not _is_handle(t)), *op.control_inputs]))
 
 
-def _held(made: list[Any]) -> list[Any]:
+def _handles(made: list[Any]) -> list[Any]:
     """The handles of iterators, tables and variables that ops read."""
     return list({tensor.name: tensor for op in made for tensor in op.inputs if _is_handle(tensor)}.values())
 

@@ -15,7 +15,7 @@ from tf_keras.src import backend
 from tf_keras.src.optimizers import convert_to_legacy_optimizer
 from tf_keras.src.optimizers.optimizer_v1 import TFOptimizer
 
-from tpugraph.estimator.arguments import one_of
+from tpugraph.estimator.arguments import check_choice
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
@@ -51,7 +51,7 @@ def model_to_estimator(keras_model: Any = None, keras_model_path: str | os.PathL
     """
     if (keras_model is None) == (keras_model_path is None):
         raise ArgumentError("Either `keras_model` or `keras_model_path` needs to be provided.", fix="give one of them")
-    one_of("checkpoint_format", checkpoint_format, ("saver",), why="as TensorFlow 1.15 wrote them")
+    check_choice("checkpoint_format", checkpoint_format, ("saver",), why="as TensorFlow 1.15 wrote them")
     with tf_keras.utils.custom_object_scope(custom_objects or {}):
         model = keras_model if keras_model_path is None else tf_keras.models.load_model(os.fspath(keras_model_path))
         _check(model)

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.estimator.compiling import compile_beside
+from tpugraph.estimator.compiling import compile_inference
 from tpugraph.estimator.hooks import HostSession
-from tpugraph.estimator.host_call import HostCall, by_batch, producers
+from tpugraph.estimator.host_call import HostCall, producers, split_by_batch
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig, loop_length
 from tpugraph.estimator.specs import ModeKeys
-from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
+from tpugraph.estimator.tracing import Request, Traced, TracedInput, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.manifest import verify
@@ -32,7 +32,7 @@ _SIZES = 64  # a constant of more elements holds data, not sizes
 _SIMPLE = 64  # the largest factor or divisor of the batch size that is looked for
 
 
-def may_hold(operation: Any, rows: int) -> bool:
+def may_hold_batch_size(operation: Any, rows: int) -> bool:
     """Whether an attribute of an op may have been computed from the batch size: a multiple, one more or less, a part or a root.
 
     Errs on the side of True.
@@ -144,13 +144,13 @@ class CoresModel:
         self._initialized = False
 
     def call_host(self, collected: Mapping[str, Any]) -> None:
-        """Runs the model's host call for each batch of a loop; see :func:`tpugraph.estimator.host_call.leave_batches`."""
+        """Runs the model's host call for each batch of a loop; see :func:`tpugraph.estimator.host_call.collect_batch_tensors`."""
         pair = self.traced.host_call
         if pair is None:
             return
         if self._call is None:
             self._call = HostCall(pair, 1, self._config)
-        self._call.run(self.session.global_step, by_batch(pair, collected), trains=False)
+        self._call.run(self.session.global_step, split_by_batch(pair, collected), trains=False)
 
     @property
     def host(self) -> HostSession:
@@ -235,7 +235,7 @@ class Models:
         ``check`` refuses models that neither cores nor this machine can run. None with a note where the model or its input cannot be
         converted.
         """
-        request = replace(request, whole=True)
+        request = replace(request, one_program=True)
         fed = trace_input(request)
         known = self._cores.get(request.mode)
         if known is None or known.key != (fed.fingerprint, keys):
@@ -247,7 +247,7 @@ class Models:
             say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {known.why}")
         return known.model
 
-    def _make(self, request: Request, fed: Fed, check: Callable[[Traced], object], keys: Any) -> _Kept:
+    def _make(self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any) -> _Kept:
         key = fed.fingerprint, keys
         why = _of_input(request, fed)
         if why:
@@ -259,7 +259,7 @@ class Models:
             traced.scaffold.finalize()
         try:
             shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
-            program = compile_beside(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
+            program = compile_inference(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
             return _Kept(key, None, why_not(error))
         for note in program.report["notes"]:
@@ -274,7 +274,7 @@ class Models:
         return self._master
 
 
-def _of_input(request: Request, fed: Fed) -> str:
+def _of_input(request: Request, fed: TracedInput) -> str:
     """Why the cores cannot take the input; "" where they can."""
     if not fed.is_dataset:
         return "input_fn returns tensors, whose end cannot be told; return the Dataset"
@@ -285,7 +285,7 @@ def _of_input(request: Request, fed: Fed) -> str:
     return ""
 
 
-def _trace(request: Request, fed: Fed) -> Traced:
+def _trace(request: Request, fed: TracedInput) -> Traced:
     """Traces with an open batch dimension; with a fixed one if the model reads its batch size, or fails without.
 
     With an open one no constant can hold the batch size, so that a partial batch gives the right result. With a fixed one the
@@ -297,23 +297,23 @@ def _trace(request: Request, fed: Fed) -> Traced:
     except (TypeError, ValueError) as error:
         failure = _first_line(error)
     else:
-        if not (traced.asked_rows and _may_hold(traced, fed)):
+        if not (traced.reads_batch_size and _step_may_hold_batch_size(traced, fed)):
             return traced
-    fixed = replace(request, fixed_rows=True)
+    fixed = replace(request, fixed_batch_size=True)
     why = f" ({failure})" if failure is not None else ""
     partial = "is left out" if request.mode == ModeKeys.EVAL else "is padded"
     say(f"note: model_fn needs a batch with a fixed number of rows{why}: the last one {partial} where it is smaller")
     return trace_model(fixed, trace_input(fixed))
 
 
-def _may_hold(traced: Traced, fed: Fed) -> bool:
+def _step_may_hold_batch_size(traced: Traced, fed: TracedInput) -> bool:
     """Whether an op of the model's step may hold the batch size that the model function read."""
     spec = traced.spec
     beside = None if traced.host_call is None else traced.host_call[1]
     ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
     starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
     step = reached(starts, lambda op: (found for found in producers(op) if found.name not in fed.ops))
-    return any(may_hold(op, traced.plan.whole or 0) for op in step)
+    return any(may_hold_batch_size(op, traced.plan.global_batch or 0) for op in step)
 
 
 def _first_line(error: Exception) -> str:

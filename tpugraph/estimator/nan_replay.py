@@ -19,7 +19,7 @@ tf1 = tf.compat.v1
 _SECONDS = 60.0  # limits the replay
 
 
-def blamed(
+def replay_nan(
     failure: NanLossDuringTrainingError, model: Callable[[], PlainModel], newest: Callable[[], tuple[str, int]]
 ) -> NanLossDuringTrainingError | None:
     """The same error with the variable of the first non-finite gradient, and its step; None where a replay does not meet it.

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.estimator import inputs
-from tpugraph.estimator.arguments import instance
+from tpugraph.estimator.arguments import check_type
 from tpugraph.estimator.context import batches
 from tpugraph.estimator.core_strategy import cores_of
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tpu_estimator import Requests, TPUEstimator
-from tpugraph.estimator.tracing import Request, tensorflow_1_graphs
+from tpugraph.estimator.tracing import Request, tensorflow_1_ops
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
 from tpugraph.ir.session_config import guarded
 
@@ -78,7 +78,7 @@ class Estimator(TPUEstimator):
     def __init__(self, model_fn: Callable[..., Any], model_dir: str | os.PathLike[str] | None = None,
                  config: RunConfig | None = None, params: Any = None, warm_start_from: Any = None, *,
                  use_tpu: bool | None = None) -> None:  # fmt: skip
-        found = PlainRunConfig() if config is None else instance("config", config, RunConfig, what="a RunConfig")
+        found = PlainRunConfig() if config is None else check_type("config", config, RunConfig, what="a RunConfig")
         check_model_fn(model_fn, params)
         asked = cores_of(found)
         if use_tpu is None:
@@ -113,18 +113,18 @@ class PlainRequests(Requests):
         rows = self._rows(input_fn, mode) if on_cores and self.cores else None
         cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)
         plan = batches(mode, rows, cores, InputPipelineConfig.PER_HOST_V1)
-        whole = bool(cores) and mode == ModeKeys.TRAIN
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, plain=True)
+        one_program = bool(cores) and mode == ModeKeys.TRAIN
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, one_program, plain=True)
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
         """The batch size of the first batch; None where there is none, or it is no tensor."""
-        with tf.Graph().as_default(), tensorflow_1_graphs():
+        with tf.Graph().as_default(), tensorflow_1_ops():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
             if any(op.type in ops.PLACEHOLDERS for op in tf1.get_default_graph().get_operations()):
                 say("note: no cores: a hook feeds the input's placeholders, in a session of this machine")
                 return None
-            first = inputs.next_of(returned.take(1)) if inputs.is_dataset(returned) else returned
-            if (known := inputs.rows_of(first)) is not None:
+            first = inputs.next_element(returned.take(1)) if inputs.is_dataset(returned) else returned
+            if (known := inputs.batch_size_of(first)) is not None:
                 return known
             tensors = [t for t in tf.nest.flatten(first) if isinstance(t, tf.Tensor)]
             if not tensors or tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):

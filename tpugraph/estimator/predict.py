@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpugraph.estimator.compiling import SINGLE, prediction_name
 from tpugraph.estimator.hooks import HookedRuns, LoopHooks
-from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
@@ -28,7 +28,7 @@ def check_keys(predict_keys: Any) -> list[Any] | None:
                             fix="predict takes no steps: it ends with its data, e.g. dataset.take(n)")  # fmt: skip
 
 
-def chosen(predictions: Any, keys: list[Any] | None) -> Any:
+def select_predictions(predictions: Any, keys: list[Any] | None) -> Any:
     """The predictions of some keys; all where ``keys`` is None."""
     if keys is None:
         return predictions
@@ -41,7 +41,7 @@ def chosen(predictions: Any, keys: list[Any] | None) -> Any:
     return found
 
 
-def check_fed(predictions: Any) -> None:
+def check_placeholders(predictions: Any) -> None:
     """Refuses placeholders, which nothing feeds."""
     named = predictions if isinstance(predictions, dict) else {SINGLE: predictions}
     for key, tensor in named.items():
@@ -75,13 +75,13 @@ def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[
     loops = session.predicting(batches)
     while not around.stop_requested:
         tried += batches
-        with explained(traced, tried):
+        with naming_bad_batch(traced, tried):
             part = next(loops, None)
         if part is None:
             break
         found = _keyed(part[1], traced.spec.predictions)
         yield from _examples(found) if single else [found]
-        check_turn(turn, model.turn)
+        check_current(turn, model.turn)
         with traced.graph.as_default():
             around.after_loop({})
             around.before_loop()
@@ -96,7 +96,7 @@ def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
     return {key: found[name] for key in predictions if (name := prediction_name(key)) in found}
 
 
-def check_turn(mine: int, now: int) -> None:
+def check_current(mine: int, now: int) -> None:
     """Refuses to go on with the input of another generator."""
     if mine != now:
         raise RunError("another predict was begun, or the estimator closed, before this generator ended",
@@ -116,12 +116,12 @@ def predict(
         while not runs.stop_requested:
             tried += 1
             try:
-                with explained(model.traced, tried):
+                with naming_bad_batch(model.traced, tried):
                     batch = runs.run(predictions)
             except tf.errors.OutOfRangeError:
                 break
             yield from _examples(batch) if single else [batch]
-            check_turn(turn, model.turn)
+            check_current(turn, model.turn)
     finally:
         runs.end()
 

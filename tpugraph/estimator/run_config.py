@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.analysis.races import ORDERS, READS_FIRST
-from tpugraph.estimator.arguments import number, one_of, whole
-from tpugraph.estimator.cluster import EVALUATOR, Task, task, tpu_job_name
+from tpugraph.estimator.arguments import check_choice, check_int, check_number
+from tpugraph.estimator.cluster import EVALUATOR, Task, current_task, tpu_job_name
 from tpugraph.estimator.core_strategy import is_strategy
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -90,21 +90,21 @@ class TPUConfig:
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
         if self.num_shards is not None:
-            whole("TPUConfig num_shards", self.num_shards, least=1, example="num_shards=8")
+            check_int("TPUConfig num_shards", self.num_shards, least=1, example="num_shards=8")
         if self.num_cores_per_replica is not None:
             self._check_cores_per_replica()
         if self.initial_infeed_sleep_secs is not None:
-            whole("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
-        whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
+            check_int("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
+        check_int("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
-        whole("TPUConfig max_ids", self.max_ids, least=0)
+        check_int("TPUConfig max_ids", self.max_ids, least=0)
         if self.shard_tables is not None:
-            whole("TPUConfig shard_tables", self.shard_tables, least=0)
-        one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
-        one_of("TPUConfig step_order", self.step_order, ORDERS)
+            check_int("TPUConfig shard_tables", self.shard_tables, least=0)
+        check_choice("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
+        check_choice("TPUConfig step_order", self.step_order, ORDERS)
         object.__setattr__(self, "tpu_job_name", self.tpu_job_name or tpu_job_name())
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
-        one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
+        check_choice("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
                why="PER_HOST_V1 or SLICED")  # fmt: skip
         if self.experimental_feed_hook is not None:
             raise ArgumentError("TPUConfig experimental_feed_hook: there is no infeed hook to replace",
@@ -247,7 +247,7 @@ class RunConfig:
         _check(values)
         self._values = values
         self._cluster = cluster
-        self._task = task()
+        self._task = current_task()
         self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config, self._task)
 
     def replace(self, **kwargs: Any) -> RunConfig:
@@ -366,10 +366,10 @@ def _check(values: dict[str, Any]) -> None:
     for name in ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "keep_checkpoint_max",
                  "experimental_max_worker_delay_secs"):  # fmt: skip
         if values[name] is not None:
-            number(f"RunConfig {name}", values[name])
+            check_number(f"RunConfig {name}", values[name])
     for name in ("keep_checkpoint_every_n_hours", "log_step_count_steps", "session_creation_timeout_secs"):
         if values[name] is not None:
-            number(f"RunConfig {name}", values[name], above=True)
+            check_number(f"RunConfig {name}", values[name], above=True)
     seed = values["tf_random_seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise ArgumentError(f"RunConfig tf_random_seed must be a whole number, but is {seed!r}")

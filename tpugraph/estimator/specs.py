@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import instance, one_of
-from tpugraph.estimator.host_call import called, hooks_of_call
+from tpugraph.estimator.arguments import check_choice, check_type
+from tpugraph.estimator.host_call import call_pair, host_call_hooks
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -33,7 +33,7 @@ def metric_pairs(metrics: Any) -> dict[str, Any]:
     """
     if metrics is None:
         return {}
-    instance("eval_metric_ops", metrics, Mapping, what="a dict")
+    check_type("eval_metric_ops", metrics, Mapping, what="a dict")
     return {key: _pair(key, value) for key, value in metrics.items()}
 
 
@@ -112,7 +112,7 @@ class EstimatorSpec(_EstimatorSpec):
         given = super().__new__(cls, *fields, **named)
         checked = _checked(given)
         if given.scaffold is not None:
-            instance("scaffold", given.scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
+            check_type("scaffold", given.scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
         return given._replace(
             **checked,
             eval_metric_ops=metric_pairs(given.eval_metric_ops),
@@ -169,13 +169,13 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
 
         A hook runs the host call in each step of training and evaluation.
         """
-        beside = hooks_of_call(self.host_call)
+        beside = host_call_hooks(self.host_call)
         return EstimatorSpec(
             self.mode,
             self.predictions,
             self.loss,
             self.train_op,
-            None if self.eval_metrics is None else called("eval_metrics", self.eval_metrics),
+            None if self.eval_metrics is None else call_pair("eval_metrics", self.eval_metrics),
             self.export_outputs,
             training_hooks=(*(self.training_hooks or ()), *beside),
             scaffold=_scaffold(self.scaffold_fn),
@@ -231,7 +231,7 @@ _REQUIRED = {  # the modes that need a field, and the fix
 
 
 def _checked(given: _EstimatorSpec | _TPUEstimatorSpec) -> dict[str, Any]:
-    one_of("mode", given.mode, ALL_MODES, why="see ModeKeys")
+    check_choice("mode", given.mode, ALL_MODES, why="see ModeKeys")
     for name, (modes, fix) in _REQUIRED.items():
         if getattr(given, name) is None and given.mode in modes:
             raise ArgumentError(f"the spec has no {name}, which mode {given.mode} needs", fix=fix)
@@ -242,7 +242,7 @@ def _checked(given: _EstimatorSpec | _TPUEstimatorSpec) -> dict[str, Any]:
     if not (train_op is None or isinstance(train_op, tf.Operation) or tf.is_tensor(train_op)):
         raise ArgumentTypeError(f"train_op must be an op or a tensor, but is {train_op!r}")
     if outputs is not None:
-        outputs = dict(instance("export_outputs", outputs, Mapping, what="a dict"))
+        outputs = dict(check_type("export_outputs", outputs, Mapping, what="a dict"))
     hooks = ("training_hooks", "evaluation_hooks", "prediction_hooks")
     checked = {name: hooks_of(name, getattr(given, name)) for name in hooks}
     return {**checked, "loss": None if given.loss is None else _scalar(given.loss), "export_outputs": outputs}
@@ -264,5 +264,5 @@ def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:
     if not isinstance(hooks, Sequence):
         raise ArgumentTypeError(f"{name} must be a list of hooks, but is {hooks!r}")
     for hook in hooks:
-        instance(f"{name}: each", hook, tf.compat.v1.train.SessionRunHook, what="a tf.compat.v1.train.SessionRunHook")
+        check_type(f"{name}: each", hook, tf.compat.v1.train.SessionRunHook, what="a tf.compat.v1.train.SessionRunHook")
     return tuple(hooks)

@@ -14,15 +14,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator import predict as predict_only
-from tpugraph.estimator.arguments import instance, one_of, whole
-from tpugraph.estimator.checkpoints import check_listeners, passed_over, settings_of
+from tpugraph.estimator.arguments import check_choice, check_int, check_type
+from tpugraph.estimator.checkpoints import check_listeners, warm_start_settings, warn
 from tpugraph.estimator.cluster import refuse_to_train
 from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
 from tpugraph.estimator.models import Models, PlainModel, why_not
-from tpugraph.estimator.nan_replay import blamed
+from tpugraph.estimator.nan_replay import replay_nan
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
 from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
@@ -72,7 +72,7 @@ class Requests:
         check_batch_size(ModeKeys.TRAIN, self.batch_sizes[ModeKeys.TRAIN])
         for name, mode in (("eval_batch_size", ModeKeys.EVAL), ("predict_batch_size", ModeKeys.PREDICT)):
             if self.batch_sizes[mode] is not None:
-                whole(name, self.batch_sizes[mode], least=1)
+                check_int(name, self.batch_sizes[mode], least=1)
         self._check_cores_per_replica()
         if self.embeddings is not None:
             self._check_embeddings(self.embeddings)
@@ -114,8 +114,8 @@ class Requests:
         on_tpu = self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu)
         plan = self._plan(mode, on_cores=on_cores and on_tpu)
         read = self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
-        whole = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, read,
+        one_program = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, one_program, read,
                        self.batch_axis, on_tpu=on_tpu, embeddings=self.embeddings)  # fmt: skip
 
     @property
@@ -191,7 +191,9 @@ class TPUEstimator:
         check_model_fn(model_fn, params)
         check_keys(as_dict(params))
         if embedding_config_spec is not None:
-            instance("embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec")
+            check_type(
+                "embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec"
+            )
             embedding_config_spec.check_machine(on_cores=use_tpu and eval_on_tpu)
         exports = exports_of(export_to_cpu, export_to_tpu, export_saved_model_api_version)
         sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size, ModeKeys.PREDICT: predict_batch_size}
@@ -204,7 +206,7 @@ class TPUEstimator:
         requests.check()
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
-        self._warm_start = settings_of(warm_start_from)
+        self._warm_start = warm_start_settings(warm_start_from)
         self._cores: Cores | None = None
         self._models = Models(self._config)
         self._exports = Exports()
@@ -246,7 +248,7 @@ class TPUEstimator:
         Raises:
             CheckpointError: there are checkpoints, and all are damaged.
         """
-        found = newest(Path(self.model_dir), passed_over)
+        found = newest(Path(self.model_dir), warn)
         return None if found is None else str(found)
 
     def get_variable_names(self) -> list[str]:
@@ -322,7 +324,7 @@ class TPUEstimator:
                 collect(Path(self.model_dir))
                 self._train(input_fn, users, listeners, goal)
         except NanLossDuringTrainingError as error:
-            found = blamed(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
+            found = replay_nan(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
             if found is None:
                 raise
             raise found from error
@@ -385,7 +387,7 @@ class TPUEstimator:
         """
         users = hooks_of("hooks", hooks)
         if steps is not None:
-            whole("steps", steps, least=1)
+            check_int("steps", steps, least=1)
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None:
             say(f"there is no checkpoint in {self.model_dir}: the model is evaluated with its first values")
@@ -426,7 +428,7 @@ class TPUEstimator:
         def plainly() -> Iterator[Any]:
             model = self._models.plain(self._requests.of(input_fn, ModeKeys.PREDICT, on_cores=False))
             spec = model.traced.spec
-            found = predict_only.chosen(spec.predictions, keys)
+            found = predict_only.select_predictions(spec.predictions, keys)
             return predict_only.predict(model, checkpoint, found, (*users, *spec.prediction_hooks), single=single)
 
         request = self._requests.of(input_fn, ModeKeys.PREDICT)
@@ -434,7 +436,9 @@ class TPUEstimator:
             return plainly()
         wanted = None if keys is None else tuple(keys)
         model = self._models.on_cores(
-            request, lambda t: predict_only.check_fed(predict_only.chosen(t.spec.predictions, keys)), wanted
+            request,
+            lambda t: predict_only.check_placeholders(predict_only.select_predictions(t.spec.predictions, keys)),
+            wanted,
         )
         if model is None:
             return plainly()
@@ -462,7 +466,7 @@ class TPUEstimator:
             ArgumentError: nothing is trained yet, or no such mode (a ``ValueError``).
             ArgumentTypeError: a function that returns no receiver (a ``TypeError``).
         """
-        one_of("experimental_mode", experimental_mode, ALL_MODES, why="see ModeKeys")
+        check_choice("experimental_mode", experimental_mode, ALL_MODES, why="see ModeKeys")
         checkpoint = checkpoint_path or self._newest()
         request = self._requests.of(serving_input_receiver_fn, experimental_mode, on_cores=False)
         return export_trained(request, self._exports, checkpoint, export_dir_base, assets_extra, as_text=as_text)
@@ -481,4 +485,4 @@ def _folder(model_dir: Any, configured: str | None) -> str:
     if found is None:
         found = tempfile.mkdtemp(prefix="tpugraph-")
         say(f"model_dir is the temporary folder {found}")
-    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]
+    return check_type("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]

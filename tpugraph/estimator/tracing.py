@@ -21,12 +21,19 @@ from tpugraph import ops
 from tpugraph.analysis.step import EveryStep, InProcess
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
-from tpugraph.estimator.embeddings import EmbeddingConfigSpec, in_use, kept_apart, train_tables, with_lookups
-from tpugraph.estimator.host_call import leave_batches, leave_cores
-from tpugraph.estimator.inputs import as_tensors, check_partition, dataset_of
+from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
+from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
+from tpugraph.estimator.inputs import check_partition, to_dataset, to_tensors
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, plain_spec
-from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
+from tpugraph.estimator.user_functions import (
+    call_input_fn,
+    call_model_fn,
+    name_of,
+    takes,
+    watch_batch_size,
+    with_extras,
+)
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ops import OF_REPLICAS
 from tpugraph.runtime.tpu_op_fallback import refuse_replica_ids
@@ -35,7 +42,7 @@ from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 tf1 = tf.compat.v1
 
 
-def count_layers_anew() -> None:
+def reset_layer_names() -> None:
     """Resets Keras 3's counters of layer names, which are per process, so that each trace names its variables alike."""
     reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
     if reset is not None:
@@ -50,7 +57,7 @@ class OpenGraph(tf.Graph):  # type: ignore[misc]
 
 
 @contextmanager
-def tensorflow_1_graphs() -> Iterator[None]:
+def tensorflow_1_ops() -> Iterator[None]:
     """Traces TF1 control flow and resource variables, as TPUEstimator did, whatever the program has switched on."""
     functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
     tf1.disable_control_flow_v2()
@@ -65,7 +72,7 @@ def tensorflow_1_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def placed(config: RunConfig) -> Iterator[None]:
+def device_scope(config: RunConfig) -> Iterator[None]:
     """Applies the ``device_fn`` of the configuration."""
     if config.device_fn is None:
         yield
@@ -75,7 +82,7 @@ def placed(config: RunConfig) -> Iterator[None]:
 
 
 @contextmanager
-def replicas(count: int) -> Iterator[None]:
+def replica_scope(count: int) -> Iterator[None]:
     """Traces a model as one of ``count`` replicas, which ``get_tpu_context().number_of_shards`` reports.
 
     Of one replica, ``cross_replica_sum`` is the identity and ``xla.replica_id`` is 0. The columns of ``tf.tpu.experimental``
@@ -170,10 +177,10 @@ class Request:
 
     Attributes:
         plan: the batch sizes.
-        whole: trace at the global batch, which the compiler splits over the cores.
+        one_program: trace at the global batch, which the compiler splits over the cores.
         input_mode: an InputPipelineConfig value.
         batch_axis: the batch dimension of features and labels, or None.
-        fixed_rows: in evaluation and prediction on cores, put the batch size into the shapes.
+        fixed_batch_size: in evaluation and prediction on cores, put the batch size into the shapes.
         plain: the functions get the user's params alone, as those of a plain Estimator do.
         on_tpu: the estimator asks for cores in this mode: only then params have a context.
         serves_on_tpu: export a graph for TPUs.
@@ -186,10 +193,10 @@ class Request:
     params: Any
     config: RunConfig
     plan: Batches
-    whole: bool = False
+    one_program: bool = False
     input_mode: int = InputPipelineConfig.PER_HOST_V1
     batch_axis: Any = None
-    fixed_rows: bool = False
+    fixed_batch_size: bool = False
     plain: bool = False
     on_tpu: bool = False
     serves_on_tpu: bool = False
@@ -198,12 +205,12 @@ class Request:
     @property
     def rows(self) -> int | None:
         """The batch size that the model is traced with."""
-        return self.plan.whole if self.whole else self.plan.core
+        return self.plan.global_batch if self.one_program else self.plan.per_core
 
     @property
     def replicas(self) -> int:
         """The number of replicas that the model is traced as one of."""
-        return max(self.plan.cores, 1) if self.mode == ModeKeys.TRAIN and not self.whole else 1
+        return max(self.plan.cores, 1) if self.mode == ModeKeys.TRAIN and not self.one_program else 1
 
 
 @dataclass
@@ -216,7 +223,7 @@ class Traced:
         reads: elements of the input that a step reads.
         source: origin in error messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
-        asked_rows: whether the model function may have read ``params['batch_size']``.
+        reads_batch_size: whether the model function may have read ``params['batch_size']``.
         host_call: of training and evaluation on cores, ``(function, tensors)``.
         every_step: names of the summaries that export these tensors in training.
         collected: tags and names of the tensors that export them in an evaluation.
@@ -230,7 +237,7 @@ class Traced:
     reads: int
     source: str
     metrics: Any = None
-    asked_rows: bool = True
+    reads_batch_size: bool = True
     host_call: Any = None
     every_step: tuple[str, ...] = ()
     collected: dict[str, str] = field(default_factory=dict)
@@ -266,7 +273,7 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class Fed:
+class TracedInput:
     """A graph with the input, before the model is traced.
 
     Attributes:
@@ -285,28 +292,28 @@ class Fed:
     ops: frozenset[str] = frozenset()
 
 
-def trace_serving(request: Request) -> tuple[Fed, Any]:
+def trace_serving(request: Request) -> tuple[TracedInput, Any]:
     """Calls a serving input function in a new graph; returns the input and the receiver."""
     graph = OpenGraph()
-    with graph.as_default(), tensorflow_1_graphs():
+    with graph.as_default(), tensorflow_1_ops():
         tf1.set_random_seed(request.config.tf_random_seed)
         tf1.train.create_global_step(graph)
         receiver = request.input_fn()
     if not hasattr(receiver, "receiver_tensors"):
         raise ArgumentTypeError(f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
                                 fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)")  # fmt: skip
-    return Fed(graph, receiver.features, getattr(receiver, "labels", None), False, b""), receiver
+    return TracedInput(graph, receiver.features, getattr(receiver, "labels", None), False, b""), receiver
 
 
-def trace_model(request: Request, fed: Fed) -> Traced:
+def trace_model(request: Request, fed: TracedInput) -> Traced:
     """Calls the model function in the graph of its input."""
     plan, config = request.plan, request.config
-    count_layers_anew()
-    shards = nullcontext() if request.serves_on_tpu else replicas(request.replicas)
-    with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
-        params = watched(params_of(request, plan.whole if fed.at_global else request.rows))
-        embeddings = in_use(request.embeddings, plan.cores)
-        with kept_apart(embeddings) as tables:
+    reset_layer_names()
+    shards = nullcontext() if request.serves_on_tpu else replica_scope(request.replicas)
+    with fed.graph.as_default(), tensorflow_1_ops(), shards, device_scope(config):
+        params = watch_batch_size(params_of(request, plan.global_batch if fed.at_global else request.rows))
+        embeddings = active_spec(request.embeddings, plan.cores)
+        with separate_tables(embeddings) as tables:
             features = with_lookups(embeddings, tables, fed.features)
             given = call_model_fn(request.model_fn, features, fed.labels, request.mode, params, config)
         spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
@@ -315,19 +322,19 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             spec = spec._replace(train_op=train_tables(embeddings, tables, spec.loss, spec.train_op))
         every_step: list[str] = []
         if trains and host_call is not None:
-            every_step, train_op = leave_cores(host_call, spec.train_op)
+            every_step, train_op = export_training_tensors(host_call, spec.train_op)
             spec = spec._replace(train_op=train_op)
-        collected = leave_batches(host_call) if not trains and host_call is not None else {}
+        collected = collect_batch_tensors(host_call) if not trains and host_call is not None else {}
         if not plan.cores:
             refuse_replica_ids(fed.graph)
-        _check_here(spec, fed.graph, request)
+        _check_graph(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
         if trains and "loss" not in summaries:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
-    asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
-    return Traced(fed.graph, spec, scaffold, plan, request.replicas, source, asked_rows=asked,
+    asked = takes(request.model_fn, "params") and getattr(params, "reads_batch_size", True)
+    return Traced(fed.graph, spec, scaffold, plan, request.replicas, source, reads_batch_size=asked,
                   host_call=host_call, every_step=tuple(every_step), collected=collected,
                   has_tables=embeddings is not None)  # fmt: skip
 
@@ -348,14 +355,14 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
     spanned = request.config.tpu_config.num_cores_per_replica or 1
-    seen = (1, 1) if request.whole and deployment is None else (plan.hosts, max(plan.cores, 1))
+    seen = (1, 1) if request.one_program and deployment is None else (plan.hosts, max(plan.cores, 1))
     context = TPUContext(*seen, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
     return with_extras(
         request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
     )
 
 
-def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
+def _check_graph(spec: EstimatorSpec, graph: Any, request: Request) -> None:
     for name in ("loss", "train_op"):
         value = getattr(spec, name)
         if value is not None and value.graph is not graph:
@@ -377,14 +384,14 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
     return scaffold
 
 
-def trace_input(request: Request) -> Fed:
+def trace_input(request: Request) -> TracedInput:
     """Calls the input function in a new graph.
 
     Tensors become a Dataset, unless they come from queues, which the host cannot split: then the function is called once more,
     for the batch that the model is traced with; at one core's batch, core r of step t takes batch N t + r.
     """
     plan = request.plan
-    found = _trace_input(request, plan.host)
+    found = _trace_input(request, plan.per_host)
     if found is None:
         found = _trace_input(request, request.rows)
     assert found is not None
@@ -394,47 +401,47 @@ def trace_input(request: Request) -> Fed:
     return found
 
 
-def trace_training(request: Request, fed: Fed) -> Traced:
+def trace_training(request: Request, fed: TracedInput) -> Traced:
     """Traces a model for training on cores: at the global batch, unless it combines its replicas itself.
 
     A model function is called as one of several replicas first, as its programs are written. If it neither combines replicas
     nor asks for its replica id, it is called again, for the global batch.
     """
     plan = request.plan
-    request = replace(request, whole=request.whole or fed.at_global)
+    request = replace(request, one_program=request.one_program or fed.at_global)
     traced = trace_model(request, fed)
-    if request.whole or request.replicas == 1 or traced.replicated:
+    if request.one_program or request.replicas == 1 or traced.replicated:
         return traced
-    if (plan.whole or 0) % plan.cores:  # the same batch for each core, which one of them computes
+    if (plan.global_batch or 0) % plan.cores:  # the same batch for each core, which one of them computes
         plan = replace(plan, cores=1)
-    whole = replace(request, whole=True, plan=plan)
-    return trace_model(whole, trace_input(whole))
+    request = replace(request, one_program=True, plan=plan)
+    return trace_model(request, trace_input(request))
 
 
-def _trace_input(request: Request, rows: int | None) -> Fed | None:
+def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     """None where the input is tensors of queues, which the host would have to split."""
     plan, config = request.plan, request.config
     graph = OpenGraph()
-    with graph.as_default(), tensorflow_1_graphs(), placed(config):
+    with graph.as_default(), tensorflow_1_ops(), device_scope(config):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
         returned, is_dataset = _call_for_hosts(request, rows)
         at_global = False
         if is_dataset:
-            open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_rows
-            returned = inputs.next_of(_for_cores(request, returned), open_rows=open_rows)
+            open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_batch_size
+            returned = inputs.next_element(_for_cores(request, returned), open_rows=open_rows)
         elif plan.cores:
             if plan.cores > 1 and rows != request.rows:
                 return None
-            at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
-        features, labels = inputs.split(returned)
+            at_global = plan.cores > 1 and inputs.batch_size_of(returned) == plan.global_batch
+        features, labels = inputs.split_labels(returned)
         if request.mode == ModeKeys.PREDICT:
             labels = None
     names = frozenset(op.name for op in graph.get_operations())
     digest = fingerprint(graph.as_graph_def())
     if any(op.type in ops.PLACEHOLDERS for op in graph.get_operations()):
         digest += os.urandom(8)  # a hook feeds the tensors of this graph, so that no other one is the same
-    return Fed(graph, features, labels, at_global, digest, is_dataset, names)
+    return TracedInput(graph, features, labels, at_global, digest, is_dataset, names)
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:
@@ -444,13 +451,13 @@ def _for_cores(request: Request, dataset: Any) -> Any:
         return dataset
     if request.mode != ModeKeys.TRAIN:
         _check_shapes(dataset)
-        fixed = request.fixed_rows
-        shares = inputs.every_row(dataset, plan, fixed=fixed, drop=fixed and request.mode == ModeKeys.EVAL)
-    elif request.input_mode == InputPipelineConfig.BROADCAST and not request.whole:
-        shares = inputs.same_for_all(dataset, plan)
+        fixed = request.fixed_batch_size
+        shares = inputs.evaluation_batches(dataset, plan, fixed=fixed, drop=fixed and request.mode == ModeKeys.EVAL)
+    elif request.input_mode == InputPipelineConfig.BROADCAST and not request.one_program:
+        shares = inputs.repeat_per_core(dataset, plan)
     else:
-        shares = inputs.of_rows(dataset, request.rows, plan, request.batch_axis)
-    return shares.prefetch(2 if request.whole else 2 * plan.cores)
+        shares = inputs.rebatch(dataset, request.rows, plan, request.batch_axis)
+    return shares.prefetch(2 if request.one_program else 2 * plan.cores)
 
 
 def _check_shapes(dataset: Any) -> None:
@@ -458,7 +465,7 @@ def _check_shapes(dataset: Any) -> None:
     try:
         inputs.check_static(dataset.element_spec)
     except ArgumentError:
-        if inputs.is_endless(dataset):
+        if inputs.is_infinite(dataset):
             raise
 
 
@@ -477,7 +484,7 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
         )
         params = params_of(request, rows, where)
         found = call_input_fn(request.input_fn, request.mode, params, request.config)
-        inputs.check_kind(found, request.input_mode)
+        inputs.check_returned(found, request.input_mode)
         asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
         return found, bool(asked and asked.asked)
 
@@ -488,7 +495,7 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
     if first is None:
         _warn_of_queues()
-        return as_tensors(returned), False
+        return to_tensors(returned), False
     if calls == 1 or (is_dataset and not asked):
         return first, True
     every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
@@ -508,5 +515,5 @@ def _dataset(returned: Any) -> Any:
     """A Dataset of what the input function returned; None for tensors of a queue."""
     if inputs.is_dataset(returned):
         return returned
-    features, labels = inputs.split(as_tensors(returned))
-    return dataset_of(features if labels is None else (features, labels))
+    features, labels = inputs.split_labels(to_tensors(returned))
+    return to_dataset(features if labels is None else (features, labels))

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.arguments import check_int
 from tpugraph.estimator.checkpoints import PREFIX, Checkpoints, PlainSaver, WarmStartSettings, first_checkpoint
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.embeddings import room_for_ids
 from tpugraph.estimator.hooks import HostSession, LoopHooks
-from tpugraph.estimator.host_call import HostCall, take
-from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.host_call import HostCall, split_summary
+from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig, loop_length
 from tpugraph.estimator.tracing import Traced
@@ -128,7 +128,7 @@ def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
     if steps is not None and max_steps is not None:
         raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
     for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None and whole(name, value, least=-sys.maxsize) < 1:
+        if value is not None and check_int(name, value, least=-sys.maxsize) < 1:
             raise ArgumentError(f"Must specify {name} > 0, but it is {value}")
     if not endless and steps is None and max_steps is None:
         raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
@@ -243,7 +243,7 @@ class Training:
         traced = self._cores.traced
         with traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                with self._interrupt, explained(traced, lambda: self._asked_steps):
+                with self._interrupt, naming_bad_batch(traced, lambda: self._asked_steps):
                     self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
@@ -264,7 +264,7 @@ class Training:
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
                                   events)  # fmt: skip
         checkpoints.begin(start)
-        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events,
+        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.global_batch, start, events,
                       goal.last_step(start))  # fmt: skip
         if self._cores.traced.host_call is not None:
             every = self._config.tpu_config.experimental_host_call_every_n_steps
@@ -353,7 +353,7 @@ class Training:
 
     def _keep_summary(self, step: int, serialized: bytes) -> None:
         """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
-        (called, summary), rest = take(tf1.Summary.FromString(serialized)), tf1.Summary()
+        (called, summary), rest = split_summary(tf1.Summary.FromString(serialized)), tf1.Summary()
         self._arrived = {}
         if self._call is not None:
             rest.MergeFromString(self._call.run(step - len(next(iter(called.values()), ())), called) or b"")
@@ -397,7 +397,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
     if traced.plan.line:
         say(traced.plan.line)
     with graph.as_default():
-        watch = _Watch(traced)
+        watch = _NanWatch(traced)
         saver = PlainSaver(traced)
         every = [*hooks, watch, *_savers(saver, scaffold, model_dir, config, listeners)]  # hooks see a NaN loss
         for hook in every:
@@ -412,7 +412,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
             hooked = [_Begun(hook) for hook in every]
             with (
                 interrupt,
-                explained(traced, lambda: watch.tried),
+                naming_bad_batch(traced, lambda: watch.tried),
                 tf1.train.MonitoredSession(creator, hooks=hooked) as session,
             ):
                 if watch.done:
@@ -435,11 +435,11 @@ def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig,
     return [saves, tf1.train.SummarySaverHook(config.save_summary_steps, output_dir=model_dir, scaffold=scaffold)]
 
 
-def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
+def _steps(session: Any, traced: Traced, config: RunConfig, watch: _NanWatch, goal: Goal, events: Events,
            interrupt: Interrupt) -> None:  # fmt: skip
     start = watch.done
     last = goal.last_step(start)
-    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
+    meter = Meter(config.log_step_count_steps, traced.plan.global_batch, start, events, last)
     done = start
     try:
         while (last is None or done < last) and not session.should_stop() and not interrupt.requested:
@@ -452,7 +452,7 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
         meter.end(done)
 
 
-class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Raises at a NaN loss, before anything is saved."""
 
     def __init__(self, traced: Traced) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import instance, number, whole
+from tpugraph.estimator.arguments import check_int, check_number, check_type
 from tpugraph.estimator.checkpoints import check_listeners
 from tpugraph.estimator.cluster import EVALUATOR, refuse_to_train
 from tpugraph.estimator.reporting import say
@@ -31,7 +31,7 @@ class TrainSpec:
     def __init__(self, input_fn: Callable[..., Any], max_steps: int | None = None, hooks: Sequence[Any] | None = None,
                  saving_listeners: Sequence[Any] | None = None) -> None:  # fmt: skip
         self.input_fn = _function("TrainSpec", input_fn)
-        self.max_steps = None if max_steps is None else whole("TrainSpec max_steps", max_steps, least=1)
+        self.max_steps = None if max_steps is None else check_int("TrainSpec max_steps", max_steps, least=1)
         self.hooks = hooks_of("TrainSpec hooks", hooks)
         self.saving_listeners = check_listeners(saving_listeners)
 
@@ -57,16 +57,16 @@ class EvalSpec:
                  hooks: Sequence[Any] | None = None, exporters: Any = None, start_delay_secs: float = 120,
                  throttle_secs: float = 600) -> None:  # fmt: skip
         self.input_fn = _function("EvalSpec", input_fn)
-        self.steps = None if steps is None else whole("EvalSpec steps", steps, least=1)
-        self.name = name if name is None else instance("EvalSpec name", name, str, what="a text")
+        self.steps = None if steps is None else check_int("EvalSpec steps", steps, least=1)
+        self.name = name if name is None else check_type("EvalSpec name", name, str, what="a text")
         self.hooks = hooks_of("EvalSpec hooks", hooks)
         listed = exporters is None or isinstance(exporters, (list, tuple))
         self.exporters = tuple(exporters or ()) if listed else (exporters,)
         for exporter in self.exporters:
             if not hasattr(exporter, "name") or not callable(getattr(exporter, "export", None)):
                 raise ArgumentTypeError(f"EvalSpec exporters: {exporter!r} has no name and export method")
-        self.start_delay_secs = number("EvalSpec start_delay_secs", start_delay_secs)
-        self.throttle_secs = number("EvalSpec throttle_secs", throttle_secs)
+        self.start_delay_secs = check_number("EvalSpec start_delay_secs", start_delay_secs)
+        self.throttle_secs = check_number("EvalSpec throttle_secs", throttle_secs)
 
 
 def _function(owner: str, input_fn: Any) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def train_and_evaluate(
         RunError: an evaluator found no new checkpoint for a day.
     """
     for value, kind in ((estimator, TPUEstimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
-        instance("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
+        check_type("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
     evaluations = _Evaluations(estimator, eval_spec)
     if estimator.config.task_type == EVALUATOR:
         return evaluations.watch(train_spec.max_steps)

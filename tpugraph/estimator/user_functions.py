@@ -69,25 +69,25 @@ def with_extras(params: Any, **extras: Any) -> Any:
     return copied
 
 
-def watched(params: Any) -> Any:
-    """Params that set ``asked_rows`` when their batch size is read, where they are a dict."""
+def watch_batch_size(params: Any) -> Any:
+    """Params that set ``reads_batch_size`` when their batch size is read, where they are a dict."""
     return _WatchedParams(params) if type(params) is dict else params
 
 
-def _noting(name: str) -> Callable[..., Any]:
+def _watching(name: str) -> Callable[..., Any]:
     def method(self: _WatchedParams, *arguments: Any) -> Any:
-        self.asked_rows |= name not in ("__getitem__", "get") or arguments[0] == "batch_size"
+        self.reads_batch_size |= name not in ("__getitem__", "get") or arguments[0] == "batch_size"
         return getattr(dict, name)(self, *arguments)
 
     return method
 
 
 class _WatchedParams(dict[str, Any]):
-    asked_rows = False
+    reads_batch_size = False
 
 
 for _name in "__getitem__ get __iter__ keys values items copy pop setdefault __or__ __ror__".split():
-    setattr(_WatchedParams, _name, _noting(_name))  # who takes all params reads the batch size too
+    setattr(_WatchedParams, _name, _watching(_name))  # who takes all params reads the batch size too
 
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:

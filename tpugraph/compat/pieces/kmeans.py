@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import one_of, whole
+from tpugraph.estimator.arguments import check_choice, check_int
 from tpugraph.estimator.exporting import PredictOutput
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
@@ -64,11 +64,11 @@ class KMeans(Estimator):
         config: Any = None,
         feature_columns: Any = None,
     ) -> None:
-        whole("num_clusters", num_clusters, least=1)
-        whole("mini_batch_steps_per_iteration", mini_batch_steps_per_iteration, least=1)
-        one_of("distance_metric", distance_metric, (_EUCLID, _COSINE))
+        check_int("num_clusters", num_clusters, least=1)
+        check_int("mini_batch_steps_per_iteration", mini_batch_steps_per_iteration, least=1)
+        check_choice("distance_metric", distance_metric, (_EUCLID, _COSINE))
         if isinstance(initial_clusters, str):
-            one_of("initial_clusters", initial_clusters, (_RANDOM, _PLUS_PLUS))
+            check_choice("initial_clusters", initial_clusters, (_RANDOM, _PLUS_PLUS))
         every = mini_batch_steps_per_iteration if use_mini_batch else 1
         start = _Start(num_clusters, initial_clusters, seed, kmeans_plus_plus_num_retries)
         clustering = _Clustering(

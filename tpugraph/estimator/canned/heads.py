@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import one_of
+from tpugraph.estimator.arguments import check_choice
 from tpugraph.estimator.exporting import ClassificationOutput, PredictOutput, RegressionOutput
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError
@@ -37,7 +37,7 @@ class Head:
         return self.logits_dimension
 
     def __init__(self, weight_column: Any, loss_reduction: str, name: str | None, loss_fn: Any = None) -> None:
-        one_of("loss_reduction", loss_reduction, _REDUCTIONS)
+        check_choice("loss_reduction", loss_reduction, _REDUCTIONS)
         self._loss_fn = loss_fn
         self._weight_column = weight_column
         self._reduction = loss_reduction
