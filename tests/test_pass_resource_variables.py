@@ -8,7 +8,7 @@ import tensorflow as tf
 from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1, variable
 from tpugraph import testing
 from tpugraph.passes.resource_variables import ResourceVariables
-from tpugraph.support.errors import InvariantError
+from tpugraph.support.errors import RolesError
 
 
 def test_golden_step() -> None:
@@ -56,14 +56,10 @@ def test_a_ref_variable_that_is_left_breaks_the_promise() -> None:
     assert graph["w"].op == "VarHandleOp"
 
 
-def test_roles_must_be_known() -> None:
+def test_a_graph_that_trains_nothing_is_refused() -> None:
+    words = ["the graph has no train op", "--train_op"]
     testing.assert_raises_block(
-        testing.run_pass,
-        ResourceVariables(),
-        testing.parse("x = Test()"),
-        words=["roles"],
-        max_length=200,
-        kind=InvariantError,
+        testing.run_pass, ResourceVariables(), testing.parse("x = Test()"), words=words, max_length=200, kind=RolesError
     )
 
 

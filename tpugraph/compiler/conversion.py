@@ -96,20 +96,8 @@ def _convert(
     size = len(graph)
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
-    if graph.roles is None:
-        graph.roles = find_roles(graph, options)
+    pipeline, options, odd = prepare(graph, options)
     predictions = dict(graph.roles.predictions)
-    odd = preconditions.check(graph)
-    if not options.global_batch and (options.batch_constants or options.literals):
-        raise UsageError("--batch_constants and --literals say what follows another batch, and none is asked for",
-                         fix="--global_batch=ROWS")  # fmt: skip
-    if options.global_batch:
-        odd += another_batch(
-            graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
-        ).lines()
-    options, said = with_cores(graph, options)
-    odd += said
-    pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))
     recording = None if history is None else Recording(history, graph, pipeline, progress)
     with recording or contextlib.nullcontext():
         pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
@@ -125,6 +113,30 @@ def _convert(
         program.history = history
         history.finish(graph).facts = program.summary().splitlines()
     return program
+
+
+def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOptions, list[str]]:
+    """What comes before the passes: roles, preconditions, another batch, the number of cores.
+
+    Args:
+        graph: a plain graph, changed in place.
+        options: how to convert it.
+
+    Returns:
+        The passes to run, the options with a number of cores, and lines for the report.
+    """
+    if graph.roles is None:
+        graph.roles = find_roles(graph, options)
+    odd = preconditions.check(graph)
+    if not options.global_batch and (options.batch_constants or options.literals):
+        raise UsageError("--batch_constants and --literals say what follows another batch, and none is asked for",
+                         fix="--global_batch=ROWS")  # fmt: skip
+    if options.global_batch:
+        odd += another_batch(
+            graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
+        ).lines()
+    options, said = with_cores(graph, options)
+    return Pipeline(build_passes(options, replica=graph.roles.replica)), options, [*odd, *said]
 
 
 def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:

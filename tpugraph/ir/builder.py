@@ -64,8 +64,8 @@ class Builder:
         Raises:
             GraphError: TensorFlow has no such op, the dtype of an operand is unknown, or an attribute of an output is missing.
         """
-        known = _decided(op, inputs, attributes) | attributes
-        kinds = _output_kinds(op, known)
+        known = operand_attrs(op, [tensor.dtype for tensor in inputs], attributes) | attributes
+        kinds = output_dtypes(op, known)
         padded = [*shapes, *[None] * (len(kinds) - len(shapes))]
         made = self.graph.add(
             op,
@@ -205,8 +205,16 @@ def _argument(argument: Any) -> _Argument:
     return _Argument(argument.number_attr, argument.type_list_attr, argument.type_attr, fixed)
 
 
-def _decided(op: str, inputs: Sequence[Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that operands decide: dtypes but those given, lists of dtypes, how many there are of one kind."""
+def default_attrs(op: str) -> Mapping[str, Any]:
+    """The attributes that have a default, with their defaults."""
+    return _form(op).defaults
+
+
+def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that the dtypes of operands decide: dtypes but those given, lists of dtypes, how many there are of one kind.
+
+    An operand of an unknown dtype (None) decides nothing.
+    """
     found: dict[str, Any] = {}
     arguments = _form(op).inputs
     several = len(inputs) - sum(not argument.is_several for argument in arguments)
@@ -217,15 +225,19 @@ def _decided(op: str, inputs: Sequence[Tensor], given: Mapping[str, Any]) -> dic
         place += count
         if argument.number:
             found[argument.number] = count
-        if argument.kinds:
-            found[argument.kinds] = [tensor.dtype for tensor in group]
-        if argument.kind and argument.kind not in given and group:
-            found[argument.kind] = group[0].dtype
+        if argument.kinds and None not in group:
+            found[argument.kinds] = list(group)
+        if argument.kind and argument.kind not in given and group and group[0] is not None:
+            found[argument.kind] = group[0]
     return found
 
 
-def _output_kinds(op: str, attributes: Mapping[str, Any]) -> list[DType]:
-    """The dtypes of the outputs."""
+def output_dtypes(op: str, attributes: Mapping[str, Any]) -> list[DType]:
+    """The dtypes of the outputs.
+
+    Raises:
+        GraphError: an attribute that decides one is missing.
+    """
     form = _form(op)
 
     def value(name: str) -> Any:

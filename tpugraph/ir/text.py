@@ -7,18 +7,21 @@ The form serves golden tests, dumps and ``inspect``; big constants are shown by 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.ir import Graph, Node, Output, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func
-from tpugraph.support.errors import LoadError
+from tpugraph.ir.builder import default_attrs, operand_attrs, output_dtypes
+from tpugraph.support.errors import GraphError, LoadError
 
 _LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
 _LARGEST_DIGEST = 2**28  # bytes; a larger one of one number is not written out to be digested
@@ -115,9 +118,47 @@ def parse_graph(text: str) -> Graph:
         tensors = [_find(graph, name.strip()) for name in inputs.split(",") if name.strip()]
         graph.set_inputs(node, tensors)
         graph.set_controls(node, [_find(graph, name[1:]).node for name in controls.split()])
+    for node, attrs in implied_attrs(graph).items():
+        for key, value in attrs.items() if node.inputs else ():
+            if key not in node.raw_attrs and value != default_attrs(node.op).get(key):
+                graph.set_attr(node, key, value)
     graph.edits = type(graph.edits)()
     graph.take_touched()
     return graph
+
+
+def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
+    """For each node the attributes that its op's defaults or its operands' dtypes say, which a line may leave out."""
+    found: dict[Node, dict[str, Any]] = {}
+    dtypes: dict[Node, list[DType]] = {n: [kind for kind, _ in n.outputs] for n in graph if n.outputs is not None}
+    for node in graph:
+        definition = ops.op_def(node.op)
+        if definition is None or len(node.inputs) < sum(
+            not (a.number_attr or a.type_list_attr) for a in definition.input_arg
+        ):
+            continue
+        known = [dtypes.get(tensor.node, [])[tensor.port : tensor.port + 1] for tensor in node.inputs]
+        operands = [attr_codec.dtype(kind[0].name) if kind else None for kind in known]
+        given = {key: node.attr(key) for key in node.raw_attrs}
+        found[node] = {**default_attrs(node.op), **operand_attrs(node.op, operands, {})}
+        if node not in dtypes:
+            with contextlib.suppress(GraphError):  # an attribute that nothing says
+                dtypes[node] = output_dtypes(node.op, found[node] | given)
+    return found
+
+
+def with_attrs(line: str, attrs: Mapping[str, Any]) -> str:
+    """The line of a node with attributes put where they stand in the order, but those that the line has."""
+    match = _LINE.match(line)
+    if match is None:
+        return line
+    given = [match["attrs"]] if match["attrs"] else []
+    items = {item.partition(":")[0].strip(): item for item in _split(", ".join(given), ",")}
+    items = {key: f"{key}: {format_value(value)}" for key, value in attrs.items()} | items
+    head = line[: match.start("attrs") - 2 if given else match.end("controls")]
+    tail = line[match.end("attrs") + 1 if given else match.end("controls") :]
+    shown = " {" + ", ".join(items[key] for key in sorted(items)) + "}" if items else ""
+    return f"{head.rstrip()}{shown}{tail}"
 
 
 def _find(graph: Graph, name: str) -> Tensor:

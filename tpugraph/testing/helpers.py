@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpugraph.ir import Edits, Graph, text
+from tpugraph.compiler import ConvertOptions
+from tpugraph.compiler.conversion import prepare
+from tpugraph.ir import Edits, Graph, graphdef, text
 from tpugraph.roles.findings import Roles
-from tpugraph.support.errors import TpuGraphError
+from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.suggestions import did_you_mean
 from tpugraph.tpu.pipeline import Pass, Pipeline
 
 UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
@@ -51,7 +54,7 @@ def parse(source: str) -> Graph:
 
 
 RolesSpec = Roles | Callable[[Graph], Roles] | None
-"""Roles, a function that finds or builds them, or None to leave them unknown."""
+"""Roles, a function that builds them, or None: the pipeline finds those of a training graph where a pass requires them."""
 
 
 def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequence[Pass] = ()) -> Edits:
@@ -60,14 +63,13 @@ def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequen
     Args:
         step: the pass.
         graph: the graph, rewritten in place.
-        roles: the roles of the graph; ``roles.find`` is a function that finds them.
+        roles: the roles of the graph, where they are not those that are found of a training graph.
         after: passes to run before it, whose edits do not count.
 
     Example:
         >>> from tpugraph.passes.prune import Prune
-        >>> from tpugraph import roles
         >>> graph = graphdef.load("model.pb")  # doctest: +SKIP
-        >>> print(run_pass(Prune(), graph, roles=roles.find))  # doctest: +SKIP
+        >>> print(run_pass(Prune(), graph))  # doctest: +SKIP
         +0 -102 ~0
     """
     if roles is not None:
@@ -81,6 +83,33 @@ def _everything_required(steps: Sequence[Pass]) -> set[str | type]:
     """A pass is tested alone: what it requires and reads is taken as given (and still checked on the graph)."""
     required: set[str | type] = {name for step in steps for name in step.requires}
     return required.union(*(step.reads for step in steps))
+
+
+def graph_before(step: str, model: str | os.PathLike[str] | Graph, **options: Any) -> Graph:
+    """A real graph in the middle of its conversion: with its roles, and what the passes before one made of it.
+
+    Args:
+        step: the name of the pass that is to run next.
+        model: a plain graph, which is changed, or the path of one.
+        **options: options of :func:`tpugraph.convert`.
+
+    Example:
+        >>> graph = graph_before("placement", "model.pb", num_replicas=4)  # doctest: +SKIP
+        >>> print(run_pass(MyPass(), graph))  # doctest: +SKIP
+        +2 -0 ~1
+
+    Raises:
+        UsageError: the conversion of this graph has no such pass.
+        TpuGraphError: from the conversion up to there.
+    """
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    passes = prepare(graph, ConvertOptions(**options))[0].passes
+    names = [each.name for each in passes]
+    if step not in names:
+        raise UsageError(
+            f"the conversion has no pass '{step}'", fix=did_you_mean(step, names, f"one of {', '.join(names)}")
+        )
+    return Pipeline(passes[: names.index(step)]).run(graph)
 
 
 def check_pass(
@@ -120,11 +149,23 @@ def check_pass(
     """
     graph = parse(before) if isinstance(before, str) else before
     counted = run_pass(step, graph, roles=roles)
-    wanted = [line for line in (line.strip() for line in after.splitlines()) if line and not line.startswith("#")]
-    _compare(step.name, wanted, graph_text(graph, outputs=outputs).splitlines())
+    _compare(step.name, _filled_in(after, graph), graph_text(graph, outputs=outputs).splitlines())
     if edits is not None and str(counted) != edits:
         raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
     return graph
+
+
+def _filled_in(golden: str, graph: Graph) -> list[str]:
+    """The lines of a golden text, with the attributes that they leave out where op or operands say those of the graph's nodes."""
+    lines = [line for line in map(str.strip, golden.splitlines()) if line and not line.startswith("#")]
+    implied = {node.name: (node, attrs) for node, attrs in text.implied_attrs(graph).items()}
+    for number, line in enumerate(lines):
+        node, attrs = implied.get(line.partition(" = ")[0], (None, {}))
+        if node is not None:
+            lines[number] = text.with_attrs(
+                line, {k: v for k, v in attrs.items() if node.has_attr(k) and node.attr(k) == v}
+            )
+    return lines
 
 
 def _compare(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:

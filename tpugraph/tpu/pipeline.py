@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tpugraph import roles
+from tpugraph.control_flow import lower_functional, one_shot
 from tpugraph.ir import Edits, Graph, text
 from tpugraph.ir.difference import changed_lines
 from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
@@ -137,7 +139,7 @@ class Pipeline:
         """Run all passes on the graph, in place.
 
         Args:
-            graph: the graph; its roles must be known where a pass requires it.
+            graph: the graph; its roles as a training graph are found where they are not known and a pass requires them.
             dump_dir: folder for numbered text dumps; none are written without it.
             dump_after: names of the passes to dump after; all when empty.
             progress: called with the pass's name, its number and the number of passes.
@@ -149,6 +151,10 @@ class Pipeline:
         Raises:
             TpuGraphError: from a pass or from a check, with the pass's name.
         """
+        if graph.roles is None and any("roles_known" in step.requires for step in self.passes):
+            one_shot.make_initializable(graph)
+            lower_functional.inline_updates(graph, None)
+            graph.roles = roles.find(graph)
         unknown = set(dump_after) - {step.name for step in self.passes}
         if unknown:
             fix = did_you_mean(min(unknown), [step.name for step in self.passes], "`tpugraph passes` lists them")
