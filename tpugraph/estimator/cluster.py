@@ -143,8 +143,6 @@ class TPUClusterResolver:
         tpu_names: another name of ``tpu``.
 
     Raises:
-        ArgumentError: no TPU is named, or by a name that is no address (a ``ValueError``).
-        ArgumentTypeError: a name that is no text (a ``TypeError``).
         TooManyTPUsError: several TPUs (a ``NotImplementedError``).
     """
 

@@ -36,9 +36,6 @@ class TableConfig:
         learning_rate: of this table; that of the optimization parameters when None.
         learning_rate_fn: a function of the global step, instead.
         optimization_parameters: those of the spec when None.
-
-    Raises:
-        ArgumentError: an invalid value (a ``ValueError``).
     """
 
     vocabulary_size: int
@@ -70,9 +67,6 @@ class FeatureConfig:
         table_id: name of the table.
         max_sequence_length: of a sequence feature, whose embeddings are not combined; 0 for others.
         weight_key: the feature with a weight for each id.
-
-    Raises:
-        ArgumentError: an invalid value (a ``ValueError``).
     """
 
     table_id: str
@@ -211,10 +205,6 @@ class EmbeddingConfigSpec:
         table_to_config_dict: table name to :class:`~tpugraph.TableConfig`.
         partition_strategy: ``div`` or ``mod``; the results are the same.
         profile_data_directory: ignored.
-
-    Raises:
-        ArgumentError: neither or both of columns and tables, or invalid parameters (a ``ValueError``).
-        ArgumentTypeError: a column of another kind (a ``TypeError``).
     """
 
     feature_columns: Sequence[Any] | None = None

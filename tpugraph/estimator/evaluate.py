@@ -115,10 +115,10 @@ def evaluate(
         RunError: the input is empty.
     """
     update, values = model.traced.metrics
-    runs = HookedRuns(model.session, hooks)
+    runs = HookedRuns(hooks, model)
     runs.begin()
     model.start(checkpoint)
-    runs.started()
+    runs.after_create_session()
     done = 0
     try:
         while (steps is None or done < steps) and not runs.stop_requested:

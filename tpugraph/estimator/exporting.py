@@ -37,9 +37,6 @@ class ServingInputReceiver(_Receiver):
         features: a tensor (the model gets it under the key ``feature``) or a dict of them.
         receiver_tensors: the tensor, or dict of tensors, that is fed.
         receiver_tensors_alternatives: other tensors, or dicts, that may be fed, by a name: each gets a signature ``name:output``.
-
-    Raises:
-        ArgumentTypeError: something else than tensors (a ``TypeError``).
     """
 
     __slots__ = ()
@@ -77,11 +74,7 @@ class _Supervised(NamedTuple):
 
 
 class SupervisedInputReceiver(_Supervised):
-    """What an input receiver function returns for export in the modes TRAIN and EVAL; each part is a tensor or a dict of them.
-
-    Raises:
-        ArgumentTypeError: something else than tensors (a ``TypeError``).
-    """
+    """What an input receiver function returns for export in the modes TRAIN and EVAL; each part is a tensor or a dict of them."""
 
     __slots__ = ()
 
@@ -337,7 +330,6 @@ def export_trained(request: Request, exports: Exports, checkpoint: str, base: st
     """Traces the model behind its input receiver, restores a checkpoint and writes it.
 
     Raises:
-        ArgumentTypeError: the function returns no receiver (a ``TypeError``).
         ArgumentError: only a graph for TPUs is asked for, and the model cannot be one (a ``ValueError``).
     """
     request = replace(request, plan=Batches(0, None, None, None))  # the rows of a request are not known

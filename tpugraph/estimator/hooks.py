@@ -133,7 +133,7 @@ class LoopHooks:
     settled before the first loop. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
 
     Args:
-        model: has ``traced`` and ``host``, the HostSession, which is used if there are hooks.
+        model: has ``traced`` and ``host``, the session of hooks, which is used if there are any.
         fetches: those of the run that hooks see; the train op and the loss when None.
     """
 
@@ -148,15 +148,17 @@ class LoopHooks:
         self.stop_requested = False
 
     def begin(self) -> None:
-        for hook in self._hooks:
-            hook.begin()
+        with self._traced.graph.as_default():
+            for hook in self._hooks:
+                hook.begin()
 
     def after_create_session(self) -> None:
-        for hook in self._hooks:
-            hook.after_create_session(self._model.host, self._coordinator)
+        with self._traced.graph.as_default():
+            for hook in self._hooks:
+                hook.after_create_session(self._model.host, self._coordinator)
 
     def before_loop(self) -> None:
-        original = tf1.train.SessionRunArgs(fetches=self._fetches)
+        original = tf1.train.SessionRunArgs(self._fetches)
         self._asked = []
         for hook in self._hooks:
             context = tf1.train.SessionRunContext(original, self._model.host)
@@ -200,8 +202,9 @@ class LoopHooks:
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
 
     def end(self) -> None:
-        for hook in self._hooks:
-            hook.end(self._model.host)
+        with self._traced.graph.as_default():
+            for hook in self._hooks:
+                hook.end(self._model.host)
 
     def _results(self, fetches: Any, known: Mapping[str, Any]) -> Any:
         ended = self._traced.spec.train_op
@@ -219,43 +222,22 @@ class LoopHooks:
         return tf.nest.pack_sequence_as(fetches, done)
 
 
-class HookedRuns:
-    """Session.run with session hooks around it."""
-
-    def __init__(self, session: Any, hooks: Sequence[Any]) -> None:
-        self._session = session
-        self._hooks = hooks
-        self._coordinator = tf1.train.Coordinator()
-        self.stop_requested = False
-
-    def begin(self) -> None:
-        with self._session.graph.as_default():
-            for hook in self._hooks:
-                hook.begin()
-
-    def started(self) -> None:
-        with self._session.graph.as_default():
-            for hook in self._hooks:
-                hook.after_create_session(self._session, self._coordinator)
+class HookedRuns(LoopHooks):
+    """Session.run with session hooks around it, which may feed it."""
 
     def run(self, fetches: Any) -> Any:
-        original = tf1.train.SessionRunArgs(fetches)
-        asked = []
+        session, asked = self._model.host, []
         feed: dict[Any, Any] = {}
-        with self._session.graph.as_default():
+        original = tf1.train.SessionRunArgs(fetches)
+        with self._traced.graph.as_default():
             for hook in self._hooks:
-                context = tf1.train.SessionRunContext(original, self._session)
+                context = tf1.train.SessionRunContext(original, session)
                 wanted = hook.before_run(context)
                 feed.update((wanted and wanted.feed_dict) or {})
                 asked.append((hook, context, () if wanted is None or wanted.fetches is None else wanted.fetches))
-            results = self._session.run([fetches, *(fetch for _, _, fetch in asked)], feed_dict=feed)
+            results = session.run([fetches, *(fetch for _, _, fetch in asked)], feed_dict=feed)
             for (hook, context, fetch), found in zip(asked, results[1:], strict=True):
                 values = None if isinstance(fetch, tuple) and not fetch else found
                 hook.after_run(context, tf1.train.SessionRunValues(values, None, None))
                 self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
         return results[0]
-
-    def end(self) -> None:
-        with self._session.graph.as_default():
-            for hook in self._hooks:
-                hook.end(self._session)

@@ -220,9 +220,6 @@ class KerasTPUModel:
             initial_epoch: the epoch to begin with.
             steps_per_epoch: batches of an epoch; needed where x is a function or a generator.
             validation_steps: batches of a validation; all of them when None.
-
-        Raises:
-            ArgumentError: an invalid argument (a ``ValueError``).
         """
         if class_weight is not None or sample_weight is not None:
             raise ArgumentError("weights of classes or rows are not taken on cores", fix="multiply the loss by them")

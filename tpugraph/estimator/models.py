@@ -89,7 +89,7 @@ class PlainModel:
         self.turn = 0
         with traced.graph.as_default():
             traced.scaffold.finalize()
-        self.session = tf1.Session(graph=traced.graph, config=guarded(config))
+        self.host = self.session = tf1.Session(graph=traced.graph, config=guarded(config))
 
     def start(self, checkpoint: str | None) -> None:
         """Initializes the input, and restores a checkpoint, or takes initial values where it is None.

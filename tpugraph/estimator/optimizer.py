@@ -22,7 +22,6 @@ class CrossShardOptimizer(tpu_optimizer.CrossShardOptimizer):  # type: ignore[mi
         group_assignment: lists of cores that reduce among themselves; only one group of all cores can run.
 
     Raises:
-        ArgumentError: another reduction, or groups that do not hold each core once (a ``ValueError``).
         ArgumentTypeError: a Keras optimizer (a ``TypeError``).
     """
 

@@ -69,10 +69,6 @@ class Estimator(TPUEstimator):
         warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings`.
         use_tpu: whether to train on cores; None is what ``python -m tpugraph.compat --use_tpu`` says, else whether the config
             has a distribution strategy.
-
-    Raises:
-        ArgumentError: an invalid value (a ``ValueError``).
-        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
     def __init__(self, model_fn: Callable[..., Any], model_dir: str | os.PathLike[str] | None = None,

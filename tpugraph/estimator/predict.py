@@ -85,8 +85,7 @@ def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[
         with traced.graph.as_default():
             around.after_loop({})
             around.before_loop()
-    with traced.graph.as_default():
-        around.end()
+    around.end()
 
 
 def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
@@ -107,10 +106,10 @@ def predict(
     model: PlainModel, checkpoint: str | None, predictions: Any, hooks: Sequence[Any], *, single: bool
 ) -> Iterator[Any]:
     """Yields the predictions of a plain model; the generator may be left at any time."""
-    runs = HookedRuns(model.session, hooks)
+    runs = HookedRuns(hooks, model)
     runs.begin()
     model.start(checkpoint)
-    runs.started()
+    runs.after_create_session()
     turn, tried = model.turn, 0
     try:
         while not runs.stop_requested:

@@ -64,10 +64,6 @@ class TPUConfig:
             1 GiB with an EmbeddingConfigSpec in one process, else 0.
         step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,
             such as the step counter.
-
-    Raises:
-        ArgumentError: an invalid value (a ``ValueError``).
-        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
     iterations_per_loop: int | str = 2
@@ -204,10 +200,6 @@ class RunConfig:
         session_creation_timeout_secs: seconds to wait for a session.
         async_save: writes checkpoints in the background; not the last one, not with saving listeners, and not with
             ``use_tpu=False``.
-
-    Raises:
-        ArgumentError: an invalid value, or two that exclude each other (a ``ValueError``).
-        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
     def __init__(

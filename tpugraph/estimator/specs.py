@@ -98,10 +98,6 @@ class EstimatorSpec(_EstimatorSpec):
         export_outputs: dict of export outputs.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: session hooks.
         scaffold: a ``tf.compat.v1.train.Scaffold``.
-
-    Raises:
-        ArgumentError: something required is missing, or the loss is no scalar (a ``ValueError``).
-        ArgumentTypeError: something of the wrong type (a ``TypeError``).
     """
 
     __slots__ = ()
@@ -145,10 +141,6 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         host_call: ``(function, tensors)``; what the function returns runs on the host in each step, on batch-major tensors
             of all cores. See ``experimental_host_call_every_n_steps`` of :class:`TPUConfig`.
         training_hooks, evaluation_hooks, prediction_hooks: session hooks.
-
-    Raises:
-        ArgumentError: something required is missing or malformed (a ``ValueError``).
-        ArgumentTypeError: something of the wrong type (a ``TypeError``).
     """
 
     __slots__ = ()

@@ -162,10 +162,6 @@ class TPUEstimator:
         warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings`.
         embedding_config_spec: an :class:`EmbeddingConfigSpec`, or None.
         export_saved_model_api_version: V2 where the model function itself calls ``inference_on_tpu``.
-
-    Raises:
-        ArgumentError: an invalid value (a ``ValueError``).
-        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
     """
 
     def __init__(
@@ -382,7 +378,6 @@ class TPUEstimator:
             The metrics by name, with ``loss`` (the mean over batches) and ``global_step``.
 
         Raises:
-            ArgumentError: an invalid batch size or number of steps (a ``ValueError``).
             RunError: the input is empty.
         """
         users = hooks_of("hooks", hooks)
@@ -417,7 +412,6 @@ class TPUEstimator:
             yield_single_examples: False yields batches.
 
         Raises:
-            ArgumentError: no such predictions (a ``ValueError``).
             ArgumentTypeError: predict_keys are no names, or no Dataset (a ``TypeError``).
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
@@ -464,7 +458,6 @@ class TPUEstimator:
 
         Raises:
             ArgumentError: nothing is trained yet, or no such mode (a ``ValueError``).
-            ArgumentTypeError: a function that returns no receiver (a ``TypeError``).
         """
         check_choice("experimental_mode", experimental_mode, ALL_MODES, why="see ModeKeys")
         checkpoint = checkpoint_path or self._newest()

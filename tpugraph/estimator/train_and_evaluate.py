@@ -21,12 +21,7 @@ LONGEST_WAIT = 24 * 3600.0  # seconds without a new checkpoint after which an ev
 
 
 class TrainSpec:
-    """The training of :func:`train_and_evaluate`; arguments as :meth:`TPUEstimator.train`.
-
-    Raises:
-        ArgumentError: invalid steps.
-        ArgumentTypeError: something of the wrong type.
-    """
+    """The training of :func:`train_and_evaluate`; arguments as :meth:`TPUEstimator.train`."""
 
     def __init__(self, input_fn: Callable[..., Any], max_steps: int | None = None, hooks: Sequence[Any] | None = None,
                  saving_listeners: Sequence[Any] | None = None) -> None:  # fmt: skip
@@ -47,10 +42,6 @@ class EvalSpec:
             is_the_final_export)``.
         start_delay_secs: seconds before the first evaluation, in an evaluator of TF_CONFIG only.
         throttle_secs: the least seconds between two evaluations.
-
-    Raises:
-        ArgumentError: an invalid value.
-        ArgumentTypeError: something of the wrong type.
     """
 
     def __init__(self, input_fn: Callable[..., Any], steps: int | None = 100, name: str | None = None,
@@ -87,7 +78,6 @@ def train_and_evaluate(
         The metrics of the last evaluation, and what the exporters returned.
 
     Raises:
-        ArgumentTypeError: arguments of other kinds.
         ArgumentError: the model_dir is at ``max_steps`` already; or TF_CONFIG has a second evaluator, or makes this process a
             parameter server or a worker beside the chief.
         RunError: an evaluator found no new checkpoint for a day.

@@ -173,9 +173,6 @@ class DNNLinearCombinedEstimator(Estimator):
     """Wide and deep: a linear model and fully connected layers, whose logits are added.
 
     Arguments as ``tf.estimator.DNNLinearCombinedEstimator``.
-
-    Raises:
-        ArgumentError: no columns at all, or a deep part without hidden units.
     """
 
     def __init__(self, head: Head, model_dir: Any = None, linear_feature_columns: Collection[Any] | None = None,

@@ -380,9 +380,6 @@ class MultiHead(Head):
 
     Labels are a dict by head name; logits are such a dict, or one tensor with the heads' logits concatenated. Predictions are
     keyed ``(name, key)``.
-
-    Raises:
-        ArgumentError: no heads, heads without names of their own, or not one weight per head (a ``ValueError``).
     """
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
