@@ -318,7 +318,7 @@ def test_a_checkpoint_that_does_not_match_says_how(block: Block) -> None:
     common = ("run", IRIS / "model.pb", "--steps=2", "--num_replicas=2", "--losses=l.jsonl")
     error = block(*common, f"--checkpoint={CORPUS / 'clip_adam' / 'model.ckpt-0'}")
     for words in (
-        "missing: dense/bias/Adagrad",
+        "missing: dense_2/bias (nearest: dense_1/bias)",
         "of another shape: dense/bias is [32], not [10]",
         "extra: beta1_power",
     ):

@@ -363,3 +363,24 @@ def test_a_canned_model_is_exported(tmp_path: Path) -> None:
     with tf.Graph().as_default(), tf1.Session() as session:
         meta = tf1.saved_model.load(session, ["serve"], folder)
     assert set(meta.signature_def) == {"serving_default", "classification", "predict"}
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_layer_that_a_checkpoint_has_not_is_named_with_the_nearest(tmp_path: Path, use_tpu: bool) -> None:
+    def estimator(layers: int) -> Any:
+        def model_fn(features: Any, labels: Any, mode: str) -> Any:
+            made = features["x"]
+            for number in range(layers):
+                made = made @ tf1.get_variable(f"layer_{number}/kernel", [made.shape[-1], 3])
+            loss = tf.reduce_mean(tf.square(made[:, 0] - labels))
+            train = tf1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, tf1.train.get_global_step())
+            return tpugraph.EstimatorSpec(mode, loss=loss, train_op=train)
+
+        return tpugraph.Estimator(model_fn, tmp_path, use_tpu=use_tpu)
+
+    estimator(1).train(read(), steps=1)
+    for question in (lambda: estimator(2).train(read(), steps=1), lambda: estimator(2).evaluate(read(), steps=1)):
+        with pytest.raises(tpugraph.CheckpointError) as caught:
+            question()
+        assert "missing: layer_1/kernel (nearest: layer_0/kernel)" in caught.value.fault
+        assert all(word in str(caught.value.fix) for word in ("of this model", "another model_dir", "warm_start_from"))

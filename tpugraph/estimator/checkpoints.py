@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.estimator.arguments import check_type
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.reporting import say
@@ -127,6 +129,23 @@ def _listed(label: str, names: list[str]) -> str:
 PREFIX = "model.ckpt"
 
 
+def check_keys(traced: Traced, prefix: str) -> None:
+    """See that a checkpoint has what the saver of a model reads.
+
+    Raises:
+        CheckpointError: what is missing is named, with the nearest that is there.
+    """
+    saver = traced.scaffold.saver.saver_def
+    path = traced.graph.get_tensor_by_name(saver.filename_tensor_name)
+    reads = [op for op in path.consumers() if op.type in ops.RESTORES]
+    keys = [key.decode() for op in reads for key in np.ravel(tf.get_static_value(op.inputs[1]))]
+    try:
+        checkpoint.compare_keys(Path(prefix), dict.fromkeys(keys))
+    except CheckpointError as error:
+        error.origin = error.origin or traced.source
+        raise
+
+
 def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: WarmStartSettings | None) -> str:
     """The newest checkpoint; without one, writes the initial values.
 
@@ -145,6 +164,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
         warm_start(traced, host, warm)
     host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
     if latest is not None:
+        check_keys(traced, str(latest))
         return str(latest)
     missing = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
     if missing:

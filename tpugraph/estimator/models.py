@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.estimator.checkpoints import check_keys
 from tpugraph.estimator.compiling import compile_inference
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, producers, split_by_batch
@@ -110,6 +111,7 @@ class PlainModel:
 
     def _restore(self, checkpoint: str) -> None:
         verify(Path(checkpoint))
+        check_keys(self.traced, checkpoint)
         try:
             self.traced.scaffold.saver.restore(self.session, checkpoint)
         except (tf.errors.OpError, ValueError) as error:

@@ -24,6 +24,7 @@ from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.support.errors import CheckpointError, GraphError, LoadError, RunError
+from tpugraph.support.suggestions import near_nodes
 from tpugraph.tables.sharding import ROWS, table_of
 
 _INPUT = "tpugraph/input/"
@@ -119,30 +120,55 @@ def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
         CheckpointError: it is damaged, or does not match: what is missing, extra or of another shape is named.
     """
     verify(prefix)
-    held = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
-    wanted = {key: _whole_shape(piece, shape) for key, piece, shape in saved.values()}
+    held = compare_keys(prefix, {key: _whole_shape(piece, shape) for key, piece, shape in saved.values()})
+    return any(key.startswith(_INPUT) for key in held)
+
+
+def compare_keys(prefix: Path, wanted: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The keys of a checkpoint with their shapes.
+
+    Args:
+        prefix: the checkpoint.
+        wanted: the keys that it must have, with their shapes; None where any will do.
+
+    Raises:
+        CheckpointError: what is missing, with the nearest key that is there, extra or of another shape is named.
+    """
+    held: dict[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
     other = [
         f"{key} is {held[key]}, not {list(shape)}"
         for key, shape in wanted.items()
         if key in held and shape is not None and list(shape) != held[key]
     ]
-    missing = set(wanted) - set(held)
+    missing = sorted(set(wanted) - set(held), key=lambda key: (key.count("/"), key))  # slots behind their variables
     if missing or other:
+        missing[:_MOST_NAMED] = [_with_nearest(key, held) for key in missing[:_MOST_NAMED]]
         said = [
-            f"{label}: {_some(sorted(names))}"
-            for label, names in (("missing", missing), ("of another shape", other), ("extra", extra))
+            f"{label}: {_some(names)}"
+            for label, names in (("missing", missing), ("of another shape", sorted(other)), ("extra", sorted(extra)))
             if names
         ]
         raise CheckpointError(
             f"the checkpoint '{prefix}' does not match the graph; {'; '.join(said)}",
-            fix="take the checkpoint of this model",
+            fix="a checkpoint of this model; or another model_dir, where training starts anew, or with warm_start_from from the "
+            "variables that this checkpoint has",
         )
-    return any(key.startswith(_INPUT) for key in held)
+    return held
+
+
+_MOST_NAMED = 5
+
+
+def _with_nearest(key: str, held: Mapping[str, Any]) -> str:
+    near = near_nodes(key, held)
+    return f"{key} (nearest: {near[0]})" if near else key
 
 
 def _some(names: list[str]) -> str:
-    return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+    return (
+        f"{', '.join(names[:_MOST_NAMED])}{f' and {len(names) - _MOST_NAMED} more' if len(names) > _MOST_NAMED else ''}"
+    )
 
 
 def _whole_shape(piece: str, shape: Any) -> Any:
