@@ -282,7 +282,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=2)
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="the loss is nan at step 6") as caught:
         trained.train(poisoned, max_steps=20)
-    assert "the gradient of 'w' went bad first, at step 6" in str(caught.value)
+    assert "the first NaN gradient is that of 'w', at step 6" in str(caught.value)
     assert trained.get_variable_value("global_step") == 4
     assert np.isfinite(trained.get_variable_value("w")).all()
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
@@ -306,7 +306,7 @@ def test_the_gradient_that_went_bad_before_the_loss(tmp_path: Path, *, use_tpu: 
 
     with pytest.raises(tpugraph.NanLossDuringTrainingError) as caught:
         estimator(tmp_path, models, use_tpu=use_tpu, save_checkpoints_steps=2, loop=2).train(reads, max_steps=20)
-    words = "the loss is nan at step 6; the gradient of 'rooted' went bad first, at step 5"
+    words = "the loss is nan at step 6; the first NaN gradient is that of 'rooted', at step 5"
     assert caught.value.fault == words
     assert caught.value.step == 6
     assert isinstance(caught.value.__cause__, tpugraph.NanLossDuringTrainingError)
@@ -323,7 +323,7 @@ def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path) -> None:
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="at step 6; no longer finite: w"), lines() as said:
         estimator(tmp_path).train(reads, max_steps=20)
     assert (
-        "note: training again from step 0 met no gradient that is no number: the input or random numbers differ" in said
+        "note: a replay from step 0 met no NaN gradient: the input or random numbers differ" in said
     )
 
 

@@ -1,4 +1,4 @@
-"""Distribution strategies as an estimator takes them: those of TensorFlow 1.x name devices, which are cores here."""
+"""Distribution strategies of a RunConfig: their devices become cores."""
 
 from __future__ import annotations
 
@@ -10,31 +10,23 @@ import tensorflow as tf
 
 
 class CoreStrategy:
-    """A strategy whose replicas are cores, which share each batch of the input.
-
-    Args:
-        count: how many cores at most; as many as an estimator takes by itself when None.
-    """
+    """A strategy that splits each batch over at most ``count`` cores; the estimator's default when None."""
 
     def __init__(self, count: int | None) -> None:
         self.count = count
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """How many cores."""
         return self.count or 8
 
     @contextmanager
     def scope(self) -> Iterator[CoreStrategy]:
-        """Nothing is changed within: variables are on the cores."""
+        """Variables are on the cores anyway."""
         yield self
 
 
 def cores_of(config: Any) -> int | None:
-    """On how many cores a ``RunConfig`` with a strategy trains; None where it has none, 0 where any number will do.
-
-    TensorFlow's own strategies are taken too: whatever devices they name, training is on cores.
-    """
+    """The most cores that a RunConfig's strategy asks for; None without a strategy, 0 for one of TensorFlow's own."""
     strategy = config.train_distribute or getattr(config.experimental_distribute, "train_distribute", None)
     if isinstance(strategy, CoreStrategy):
         return strategy.count or 0
@@ -42,6 +34,6 @@ def cores_of(config: Any) -> int | None:
 
 
 def is_strategy(value: Any) -> bool:
-    """Whether a value is a distribution strategy, or what holds one."""
+    """Whether a value is a distribution strategy, or a DistributeConfig."""
     whole = (CoreStrategy, tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
     return isinstance(value, whole) or (hasattr(value, "train_distribute") and hasattr(value, "eval_distribute"))

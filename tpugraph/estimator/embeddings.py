@@ -489,14 +489,13 @@ def _sequence(table: Any, length: int, ids: Any) -> Any:
     return tf.gather(table, tf.maximum(ids, tf.zeros_like(ids))) * there
 
 
-_MEASURED = 32
-"""How many batches are read to see how many ids a row has."""
+_MEASURED = 32  # batches that are read for their longest row
 
 
 def room_for_ids(graph: Any, config: Any) -> tuple[int, int]:
-    """How many ids a row of the input has room for, and the most that a row of the first batches has; zeros where shapes tell.
+    """The padded length of rows of ids, and the longest row of the first batches; zeros where shapes are static.
 
-    A TPU's own embeddings take rows of any length; a compiled step has a number, which the input alone can tell.
+    Embeddings of a TPU take rows of any length; a compiled step has a fixed length, which only the input tells.
     """
     fills = [op for op in graph.get_operations() if op.type == "SparseFillEmptyRows"]
     lists = [op.inputs[0] for op in fills if None in (tf.get_static_value(op.inputs[2], partial=True) or [None])]

@@ -73,14 +73,12 @@ def export_training_tensors(pair: Any, train_op: Any) -> tuple[list[str], Any]:
     """Exports the tensors of a training host call from the cores as summaries of the current graph.
 
     Returns:
-        The names of the summaries, which must run in every step; and the train op with the tensors that are made behind
-        writes, such as the updates of batch norm, which are parts of the step.
+        The names of the summaries, which must run in every step; and the train op, grouped with tensors that depend on
+        writes such as the updates of batch norm.
     """
     names = [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
-    behind = [
-        tensor for tensor in _tensors(pair) if any(op.type in ops.WRITES for op in reached((tensor.op,), producers))
-    ]
-    return names, tf.group(train_op, *behind) if behind else train_op
+    writing = [t for t in _tensors(pair) if any(op.type in ops.WRITES for op in reached((t.op,), producers))]
+    return names, tf.group(train_op, *writing) if writing else train_op
 
 
 def collect_batch_tensors(pair: Any) -> dict[str, str]:

@@ -40,20 +40,20 @@ def replay_nan(
         finally:
             replayed.close()
     except (TpuGraphError, tf.errors.OpError, ValueError, TypeError) as error:
-        say(f"note: the steps before cannot be trained again: {str(error).splitlines()[0]}")
+        say(f"note: the steps before the NaN loss cannot be replayed: {str(error).splitlines()[0]}")
         return None
     if found is None:
-        say(f"note: training again from step {saved:,} met no gradient that is no number: "
-            "the input or random numbers differ")  # fmt: skip
+        say(f"note: a replay from step {saved:,} met no NaN gradient: the input or random numbers differ")
         return None
     steps, names = found
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    fault = f"{failure.fault.partition(';')[0]}; the gradient of '{names[0]}' went bad first, at step {saved + steps:,}"
+    fault = (
+        f"{failure.fault.partition(';')[0]}; the first NaN gradient is that of '{names[0]}', at step {saved + steps:,}"
+    )
     if len(names) > 1:
         fault += f" (in the same step: {', '.join(names[1:3])}{more})"
-    return NanLossDuringTrainingError(
-        fault, origin=failure.origin, fix=failure.fix, step=failure.step, start=failure.start
-    )
+    return NanLossDuringTrainingError(fault, origin=failure.origin, fix=failure.fix, step=failure.step,
+                                      start=failure.start)  # fmt: skip
 
 
 def _replay(model: PlainModel, checkpoint: str, skipped: int, steps: int) -> tuple[int, list[str]] | None:

@@ -30,11 +30,7 @@ _cores: int | None = None
 
 
 def use_cores(count: int | None) -> None:
-    """Trains Estimators that are not told otherwise on up to so many cores from now on.
-
-    Args:
-        count: how many; 0: on this machine; None: on cores where the ``RunConfig`` has a distribution strategy.
-    """
+    """Sets the most cores of Estimators without ``use_tpu``; 0: this machine; None: cores if a strategy is configured."""
     global _cores
     _cores = count
 
