@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, finish, tf1
+from models import assert_cores_are_the_whole_batch, batches, finish, tf1, trace
+from tpugraph import testing
+from tpugraph.support.errors import TpuGraphError
 
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 ROWS, WIDTH, IDS = 96, 4, 11
@@ -91,3 +93,42 @@ def test_texts_are_split_into_words_that_are_looked_up() -> None:
         finish(loss, tf1.train.AdagradOptimizer(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE, max_ids=2)
+
+
+# --------------------------------------------------------------------------- lists that are looked up as they are
+
+
+def split(rows: int, how: str, *, weighted: bool, empty: bool = False) -> None:
+    """Texts of one to four words, each with a number, looked up by the hash of the word; the number is its weight, or none."""
+    random = np.random.default_rng(4)
+    lengths = random.integers(1, 5, ROWS)
+    lengths[3] = 0 if empty else 1
+    texts = [" ".join(f"w{random.integers(0, 30)}:{random.uniform(0.2, 2):.2f}" for _ in range(n)) for n in lengths]
+    texts, targets = batches((np.array(texts, object), random.normal(size=ROWS).astype(np.float32)), rows)
+    words = tf1.string_split(texts)
+    pairs = tf.reshape(tf1.string_split(words.values, ":").values, [-1, 2])
+    numbers = tf1.string_to_hash_bucket_fast(pairs[:, 0], IDS)
+    ids = tf.SparseTensor(words.indices, numbers, words.dense_shape)
+    weights = tf.SparseTensor(words.indices, tf1.string_to_number(pairs[:, 1]), words.dense_shape)
+    found = tf1.nn.embedding_lookup_sparse(table("words", 1), ids, weights if weighted else None, combiner=how)
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets))
+    finish(loss, tf1.train.MomentumOptimizer(0.2, 0.9))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("how", ["sum", "mean", "sqrtn"])
+def test_words_are_looked_up_without_filling_rows(how: str, *, weighted: bool) -> None:
+    assert_cores_are_the_whole_batch(
+        lambda rows: split(rows, how, weighted=weighted), **CLOSE, resource=weighted, max_ids=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("max_ids", "empty", "words"),
+    [(2, False, "a row has 4 ids"), (4, True, "a row of the batch has no id"), (0, False, "--max_ids=N")],
+)
+def test_a_row_without_ids_or_with_too_many_is_an_error(max_ids: int, words: str, *, empty: bool) -> None:
+    with pytest.raises(TpuGraphError) as caught:
+        testing.run_on_cores(trace(lambda: split(16, "mean", weighted=False, empty=empty)), steps=2, num_replicas=4,
+                             max_ids=max_ids)  # fmt: skip
+    assert words in caught.value.block()

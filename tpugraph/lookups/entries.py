@@ -188,12 +188,14 @@ def is_for_update(unique: Node) -> bool:
 
 def _column(node: Node, roles: Roles) -> Outcome:
     """The first coordinate is the row of the batch."""
-    if roles != {0: "indices"}:
-        return None
+    return ["segments"] if roles == {0: "indices"} and is_row_of_entries(node) else None
+
+
+def is_row_of_entries(node: Node) -> bool:
+    """Whether a slice takes the first coordinate of each entry, which is its row of the batch."""
     begin, end, strides = (_constant(t) for t in node.inputs[1:4])
     masks = node.attr("begin_mask", 0) & 1, node.attr("end_mask", 0) & 1, node.attr("shrink_axis_mask", 0)
-    plain = masks == (1, 1, 2) and strides == [1, 1] and begin is not None and end is not None and begin[1] == 0
-    return ["segments"] if plain else None
+    return masks == (1, 1, 2) and strides == [1, 1] and begin is not None and end is not None and begin[1] == 0
 
 
 def _gather(node: Node, roles: Roles) -> Outcome:

@@ -202,8 +202,16 @@ _TOO_MANY = "a row has more ids than the padding of"
 _SAID = re.compile(_TOO_MANY + r" (?P<node>[^ ,]+), which has room for (?P<room>\d+):\]? *\[?(?P<longest>\d+)")
 
 
-def too_many_ids(message: str) -> RunError | None:
-    """The error for a row that has more ids than it was padded to, where a message of TensorFlow tells of one."""
+NO_IDS = "a row of the batch has no entry in"
+_SAID_NONE = re.compile(NO_IDS + r" (?P<node>[^ ,]+):")
+
+
+def ids_of_a_row(message: str) -> RunError | None:
+    """The error for a row that has more ids than it was padded to, or none, where a message of TensorFlow tells of one."""
+    none = _SAID_NONE.search(message)
+    if none is not None:
+        return RunError(f"a row of the batch has no id in '{none['node']}'", node=none["node"],
+                        fix="look up with tf.nn.safe_embedding_lookup_sparse, which takes rows without ids")  # fmt: skip
     said = _SAID.search(message)
     if said is None:
         return None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tpugraph import analysis, ops
+from tpugraph.analysis import shapes
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.values import known_vector
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.lookups.entries import Entries, Lists
+from tpugraph.lookups.filled_rows import fill_rows
 from tpugraph.lookups.padded_lists import Bound
 from tpugraph.support.errors import ShapeError
 
@@ -14,6 +16,8 @@ from tpugraph.support.errors import ShapeError
 def sparse_lists(graph: Graph) -> Lists:
     """The lists of ids and weights of sparse columns, as SparseFillEmptyRows makes them: each row has an entry at least."""
     starts: dict[Tensor, Entries] = {}
+    if graph.of_type(*ops.SPARSE_SEGMENTS, *ops.SEGMENTS) and fill_rows(graph, _free_of_variables(graph)):
+        shapes.infer(graph)
     fills = graph.of_type("SparseFillEmptyRows")
     free = _free_of_variables(graph) if fills else {}
     for fill in fills:

@@ -188,6 +188,9 @@ PARTITIONS = with_role("partition")
 DYNAMIC_STITCHES = with_role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
 
+SEGMENTS = with_role("segments")
+"""Ops that combine the rows of each segment, whose numbers do not fall."""
+
 UNSORTED_SEGMENTS = with_role("unsorted_segments")
 """Ops that take together the rows with one number: the output has a row for each number."""
 

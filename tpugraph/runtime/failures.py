@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.compiler.set_shapes import SET_SHAPE
 from tpugraph.ir.file_names import missing_file_error
-from tpugraph.lookups.padded_lists import too_many_ids
+from tpugraph.lookups.padded_lists import ids_of_a_row
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.tables.sharding import FIRST, LAST, ROWS, TABLE
@@ -47,7 +47,7 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
     """
     if isinstance(error, TpuGraphError):
         return error
-    known = missing_file_error(str(error), source, files) or too_many_ids(str(error))
+    known = missing_file_error(str(error), source, files) or ids_of_a_row(str(error))
     if known is not None:
         known.origin = known.origin or source
         return known
