@@ -1,1 +1,1 @@
-"""TPUEstimator and the classes of its API: model functions and input functions become graphs, and take the one road."""
+"""TPUEstimator and the classes of its API: traces model and input functions, and converts and runs their graphs."""

@@ -192,7 +192,7 @@ class CoresModel:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Cached:
     """A model on cores, or why there is none."""
 
     key: tuple[bytes, Any]
@@ -200,13 +200,13 @@ class _Kept:
     why: str = ""
 
 
-class Models:
-    """The models of one estimator."""
+class ModelCache:
+    """The models of evaluation and prediction of one estimator, kept while their input stays the same."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
         self._plain: dict[str, PlainModel] = {}
-        self._cores: dict[str, _Kept] = {}
+        self._cores: dict[str, _Cached] = {}
         self._master: str | None = None
 
     def close(self) -> None:
@@ -249,11 +249,11 @@ class Models:
             say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {known.why}")
         return known.model
 
-    def _make(self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any) -> _Kept:
+    def _make(self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any) -> _Cached:
         key = fed.fingerprint, keys
         why = _of_input(request, fed)
         if why:
-            return _Kept(key, None, why)
+            return _Cached(key, None, why)
         traced = _trace(request, fed)
         check(traced)
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
@@ -263,10 +263,10 @@ class Models:
             shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
             program = compile_inference(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
-            return _Kept(key, None, why_not(error))
+            return _Cached(key, None, why_not(error))
         for note in program.report["notes"]:
             say(f"note: {note}")
-        return _Kept(key, CoresModel(traced, program, self._address(), self._config.session_config))
+        return _Cached(key, CoresModel(traced, program, self._address(), self._config.session_config))
 
     def _address(self) -> str:
         """The master of evaluation; this process if that has several workers, since one host evaluates."""

@@ -21,14 +21,14 @@ from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_si
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
-from tpugraph.estimator.models import Models, PlainModel, why_not
+from tpugraph.estimator.models import ModelCache, PlainModel, why_not
 from tpugraph.estimator.nan_replay import replay_nan
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
 from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
-from tpugraph.estimator.train import Cores, Goal, NanLossDuringTrainingError, Training, goal_of, train_plain
+from tpugraph.estimator.train import Goal, NanLossDuringTrainingError, Training, TrainingModel, goal_of, train_plain
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
@@ -203,8 +203,8 @@ class TPUEstimator:
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
         self._warm_start = warm_start_settings(warm_start_from)
-        self._cores: Cores | None = None
-        self._models = Models(self._config)
+        self._cores: TrainingModel | None = None
+        self._models = ModelCache(self._config)
         self._exports = Exports()
 
     @property
@@ -350,14 +350,14 @@ class TPUEstimator:
         fed = trace_input(request)
         return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
 
-    def _model_on_cores(self, request: Request) -> Cores:
+    def _model_on_cores(self, request: Request) -> TrainingModel:
         """The converted model; the one at hand if the input is the same."""
         fed = trace_input(request)
         if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
             return self._cores
         if self._cores is not None:
             self._cores.close()
-        self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
+        self._cores = TrainingModel(trace_training(request, fed), fed.fingerprint, self._config)
         return self._cores
 
     def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None, hooks: Sequence[Any] | None = None,

@@ -138,7 +138,7 @@ def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
 _REACH_SECONDS = 120.0
 
 
-class Cores:
+class TrainingModel:
     """A training model on cores, traced and converted, whose session stays open for the next training.
 
     Attributes:
@@ -215,7 +215,7 @@ class Cores:
 class Training:
     """One call of ``train`` on cores."""
 
-    def __init__(self, cores: Cores, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
+    def __init__(self, cores: TrainingModel, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
                  warm: WarmStartSettings | None) -> None:  # fmt: skip
         self._cores = cores
         self._model_dir = model_dir
