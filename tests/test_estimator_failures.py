@@ -322,9 +322,7 @@ def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path) -> None:
 
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="at step 6; no longer finite: w"), lines() as said:
         estimator(tmp_path).train(reads, max_steps=20)
-    assert (
-        "note: a replay from step 0 met no NaN gradient: the input or random numbers differ" in said
-    )
+    assert "note: a replay from step 0 met no NaN gradient: the input or random numbers differ" in said
 
 
 @pytest.mark.usefixtures("answers_ctrl_c")

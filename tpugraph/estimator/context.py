@@ -170,23 +170,13 @@ def _wrong_side(what: str, where: str) -> NoReturn:
     )
 
 
-def check_keys(params: dict[str, object]) -> None:
-    """Refuses params with the reserved keys."""
-    for key in ("batch_size", "context"):
-        if key in params:
-            raise ArgumentError(
-                f"params has the key '{key}', but 'batch_size' and 'context' are reserved keys: TPUEstimator sets them",
-                fix="give the batch size as train_batch_size" if key == "batch_size" else "rename the key",
-            )
-
-
-def as_dict(params: object) -> dict[str, object]:
-    """The params as a dict; an HParams object gives its values."""
-    if params is None:
-        return {}
-    if isinstance(params, dict):
-        return params
-    values = getattr(params, "values", None)
-    if callable(values) and isinstance(found := values(), dict):
-        return found
-    raise ArgumentTypeError(f"params must be a dict, but is {params!r} ({type(params).__name__})")
+def check_params(params: object) -> None:
+    """Refuses params that are neither a dict nor an HParams object, and reserved keys in them."""
+    values = params if params is None or isinstance(params, dict) else getattr(params, "values", None)
+    keys = values() if callable(values) else {} if params is None else values
+    if not isinstance(keys, dict):
+        raise ArgumentTypeError(f"params must be a dict, but is {params!r} ({type(params).__name__})")
+    for key in [key for key in ("batch_size", "context") if key in keys]:
+        fix = "give the batch size as train_batch_size" if key == "batch_size" else "rename the key"
+        raise ArgumentError(f"params has the key '{key}', but 'batch_size' and 'context' are reserved keys: TPUEstimator "
+                            "sets them", fix=fix)  # fmt: skip

@@ -68,12 +68,9 @@ def _of_input(traced: Traced, batches: int, failure: Any) -> RunError | None:
                 break
     if last is None or last[1] == first or traced.plan.cores:  # cores take one shape only, or the last rows
         return None
-    return RunError(
-        f"batch {last[0] // traced.reads + 1:,} of the input has the shapes {_listed(last[1])}, but the first has "
-        f"{_listed(first)}: {first_words(failure)}",
-        origin=traced.source,
-        fix=_FIX,
-    )
+    number, found = last[0] // traced.reads + 1, _listed(last[1])
+    return RunError(f"batch {number:,} of the input has the shapes {found}, but the first has {_listed(first)}: "
+                    f"{first_words(failure)}", origin=traced.source, fix=_FIX)  # fmt: skip
 
 
 _FIX = (

@@ -17,7 +17,7 @@ from tpugraph.estimator import predict as predict_only
 from tpugraph.estimator.arguments import check_choice, check_int, check_type
 from tpugraph.estimator.checkpoints import check_listeners, warm_start_settings, warn
 from tpugraph.estimator.cluster import refuse_to_train
-from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
+from tpugraph.estimator.context import Batches, batches, check_batch_size, check_params
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
@@ -185,7 +185,7 @@ class TPUEstimator:
         if not isinstance(config, RunConfig):
             raise ArgumentError(f"config must be a tpugraph.RunConfig, but is {config!r}", fix="config=RunConfig()")
         check_model_fn(model_fn, params)
-        check_keys(as_dict(params))
+        check_params(params)
         if embedding_config_spec is not None:
             check_type(
                 "embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec"
