@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def _constant_for_each(made: Any, targets: Any) -> Any:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (_grouped, ["takes rows of the batch apart or together", "--batch_constants="]),
+        (_grouped, ["taken apart or together by constants", "--batch_constants="]),
         (_halved, ["strided_slice", "another batch"]),
         (_one_for_each, ["row by row, which has 8 rows", "trace the graph"]),
         (_constant_for_each, ["row by row, which has 8 rows", "trace the graph"]),
@@ -201,6 +202,17 @@ def _constant_for_each(made: Any, targets: Any) -> Any:
 )
 def test_what_may_be_another_number_is_refused(loss: Callable[[Any, Any], Any], words: list[str]) -> None:
     testing.assert_raises_block(_rebatched, trace(_linear(8, loss)), 24, words=words, max_length=1200)
+
+
+def test_all_constants_that_may_follow_are_asked_for_at_once() -> None:
+    """The words of the fix, followed, are enough."""
+    with pytest.raises(TpuGraphError) as caught:
+        _rebatched(trace(_linear(8, _halved)), 24)
+    names = re.search(r"--batch_constants=([^ ]+) of", caught.value.fix or "")
+    assert names is not None
+    assert names[1].count(",") == 1
+    said = _rebatched(trace(_linear(8, _halved)), 24, batch_constants=names[1].split(","))
+    assert set(said.constants) >= set(names[1].split(","))
 
 
 def test_groups_follow_as_the_user_says() -> None:

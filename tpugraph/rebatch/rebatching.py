@@ -377,34 +377,39 @@ TRACE = "trace the graph with the batch that you want"
 
 
 def refuse_unread(f: Following) -> None:
-    """Refuse the first node that takes rows in a way that no reading tells."""
+    """Refuse the first node that takes rows in a way that no reading tells; constants that may follow the batch all at once."""
     wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
+    asked: dict[Node, Node] = {}
     for node in f.order:
-        if node in gathers:
-            _refuse_numbers(f, node)
-        if node in wanted:
+        held = _asked_of(f, node) if node in gathers else None
+        if held is not None:
+            asked.setdefault(held, node)
+        elif node in wanted and not asked:
             tensor, axis = wanted[node]
             size = (tensor.shape or ())[axis]
             raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
                              "another batch is not known", node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
+    if asked:
+        each = "; ".join(f"'{node.name}' ({node.op}) as the constant '{held.name}' {constant(held).tolist()} says"
+                         for held, node in asked.items())  # fmt: skip
+        names = ",".join(held.name for held in asked)
+        raise ShapeError(f"rows of the batch are taken apart or together by constants that may be others with another batch: {each}",
+                         node=next(iter(asked.values())), origin=f.graph.source,
+                         fix=f"{TRACE}; or --literals={names} of those that stay, --batch_constants={names} of those that follow the "
+                         "batch")  # fmt: skip
 
 
-def _refuse_numbers(f: Following, node: Node) -> None:
-    """Refuse what takes rows as a constant says which may be another with another batch."""
+def _asked_of(f: Following, node: Node) -> Node | None:
+    """The constant by which a node takes rows, and which may be another one with another batch; None where that is settled."""
     if node.op in ops.CONTENTS and not f.lists:
         raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
                          node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
     if node.op in ops.CONTENTS:
-        return  # a list has an element for each row, of the shape that it is told
-    held = _numbers_beside(f, node)
-    settled = node.op not in ops.SLICE_GRADIENTS and any(
+        return None  # a list has an element for each row, of the shape that it is told
+    made = node.op not in ops.SLICE_GRADIENTS and any(
         f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
     )
-    if held is not None and not settled:
-        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
-                         f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
-                         origin=f.graph.source, fix=f"{TRACE}; or --literals={held.name} where it stays, "
-                         f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
+    return None if made else _numbers_beside(f, node)
 
 
 def _numbers_beside(f: Following, node: Node) -> Node | None:

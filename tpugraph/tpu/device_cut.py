@@ -175,9 +175,8 @@ class Step:
     def _uncut_error(
         self, sources: Iterable[Tensor], sinks: Iterable[Tensor], capacity: dict[Tensor, int]
     ) -> ShapeError:
-        for tensor in (*sinks, *sources):
-            if tensor in capacity or tensor.node.op in ops.GROUPS:
-                continue
+        uncut = [tensor for tensor in (*sinks, *sources) if tensor not in capacity and tensor.node.op not in ops.GROUPS]
+        for tensor in uncut:
             kind, shape = tensor.dtype, tensor.shape
             if self._bound_to_place(tensor.node) and shapes.is_static(shape):
                 return ShapeError(
@@ -197,12 +196,14 @@ class Step:
                 )
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
+            all_open = dict.fromkeys(_told(_opener(other)) for other in uncut if not shapes.is_static(other.shape))
             return ShapeError(
                 f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
                 f"opened by '{opened.node}'",
                 node=tensor.node,
                 origin=self.graph.source,
-                fix=f"--set_shape={_told(opened)} where it is the same for each batch, or batch with drop_remainder=True and "
+                fix=f"{' '.join(f'--set_shape={told}' for told in all_open)} where it is the same for each batch, or batch with "
+                "drop_remainder=True and "
                 "give the dimension a fixed size in the program (padded_batch, set_shape); lists of any length are looked up "
                 "with tf.nn.safe_embedding_lookup_sparse",
             )
