@@ -22,14 +22,12 @@ class Signature:
         outputs: the factors of each output.
         linear: the sets of operands in which the node is linear: in those of a set together, while the others are fixed.
         elementwise: whether all operands broadcast together to the output.
-        sums: whether what an output does not carry is summed over.
     """
 
     inputs: tuple[Tokens, ...]
     outputs: tuple[Tokens, ...]
     linear: tuple[frozenset[int], ...]
     elementwise: bool
-    sums: bool
 
 
 def whole(token: str) -> bool:
@@ -74,7 +72,7 @@ def _made(record: Op, call: Call) -> Signature | None:
         return None
     inputs, outputs = tuple(map(_tokens, found.operands)), tuple(map(_tokens, found.outputs))
     together = all(tokens == ("...",) for tokens in (*inputs, *outputs) if tokens is not None)
-    return Signature(inputs, outputs, record.linear_in(call), together and len(outputs) == 1, record.reduce_op == "sum")
+    return Signature(inputs, outputs, record.linear_in(call), together and len(outputs) == 1)
 
 
 def _tokens(text: str) -> Tokens:

@@ -90,17 +90,11 @@ PACKS = with_role("pack")
 DIAGONALS = with_role("diagonal")
 """Ops that make matrices of their diagonals, of as many rows and columns as operands 2 and 3 say."""
 
-BANDS = with_role("band")
-"""Ops that keep a band around the diagonal of a matrix, and nothing else of it."""
-
 CONCATS = with_role("concat")
 """Ops that put tensors one behind the other along a dimension."""
 
 SPLITS = with_role("split")
 """Ops that cut a tensor into pieces along a dimension."""
-
-ONE_HOTS = with_role("one_hot")
-"""Ops that mark in a new dimension which number an element has."""
 
 SHAPED_ANEW = having(lambda record: record.family == "shape" and record.alias == "memory")
 """Ops whose output holds the same elements in the same order, in another shape."""
@@ -143,7 +137,6 @@ CASTS = with_role("cast")
 COMPUTES: dict[str, Callable[..., Any]] = facts_by_op(lambda record: record.computes)
 """The function of NumPy arrays that an op computes of its operands, element by element."""
 
-
 ELEMENTWISE = having(
     lambda record: record.family == "arithmetic" and (record.dims == "elementwise" or record.name == "Select")
 ) | {"BiasAdd"}
@@ -153,7 +146,6 @@ SAME_NUMBERS = computing(np.asarray)
 """Ops that hand on the numbers of their operand, in the same dtype or another one."""
 
 REDUCTIONS = with_role("reduction")
-
 
 SUMS = reducing("sum")
 SQUARED_SUMS = REDUCTIONS - having(lambda record: record.dims == "reduce")

@@ -12,9 +12,8 @@ from tpugraph import ops
 from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.attrs import DType
-from tpugraph.ir.walks import reached
 from tpugraph.rewrite.step_nodes import StepNodes
 from tpugraph.support.errors import ConversionError
 
@@ -184,52 +183,6 @@ class Collectives(Combining):
         return self.add("Reshape", f"{tensor.node.name}/gathered", [every, whole], {"T": tensor.dtype, "Tshape": _INT32},
                         tensor.dtype, made, tensor)  # fmt: skip
 
-    def gather_rows(self, tensor: Tensor, rows: Shard, most: Sequence[int | None] = ()) -> Tensor:
-        """As ``gather``, of rows whose number may be open.
-
-        Args:
-            tensor: the rows.
-            rows: where they are.
-            most: how long each dimension is at most, where that is known.
-
-        Raises:
-            ConversionError: another dimension is as long as data say, and nothing bounds it.
-        """
-        shape = tensor.shape
-        if shape is not None and None not in shape:
-            return self.gather(tensor, rows)
-        if not shape or (rows.axis == 0 and shape[0] is None):
-            return self.gather_entries(tensor)
-        bound = [longest if size is None else size for size, longest in zip(shape, most, strict=False)]
-        if shape[rows.axis] is not None and len(bound) == len(shape) and None not in bound:
-            return self._gather_padded(tensor, rows, [int(size or 0) for size in bound])
-        axis, opened = shape.index(None), _opened_by(tensor.node)
-        raise ConversionError(
-            f"the rows of '{tensor}' are read by all cores, and '{opened.name}' ({opened.op}) makes dimension {axis} of them as "
-            "long as data say when a step runs", node=tensor.node, origin=self.graph.source,
-            fix="keep that dimension as long as it can be, and mask what is behind the end of each row: "
-                "x * tf.sequence_mask(lengths, LONGEST) in place of x[:, :tf.reduce_max(lengths)]",
-        )  # fmt: skip
-
-    def _gather_padded(self, tensor: Tensor, rows: Shard, bound: list[int]) -> Tensor:
-        """Rows whose other dimensions are as long as data say, alike on all cores: padded, gathered, and cut again."""
-        rank, axis = len(bound), rows.axis
-        length = self.shape(tensor)
-        missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(bound, _INT32, tensor), length], {"T": _INT32},
-                           _INT32, (rank,), tensor)  # fmt: skip
-        behind = {"N": 2, "T": _INT32, "axis": 1}
-        padding = self.add("Pack", f"{tensor.node.name}/padding", [self.constant([0] * rank, _INT32, tensor), missing], behind,
-                           _INT32, (rank, 2), tensor)  # fmt: skip
-        padded = self.add("Pad", f"{tensor.node.name}/padded", [tensor, padding],
-                          {"T": tensor.dtype, "Tpaddings": _INT32}, tensor.dtype, tuple(bound), tensor)  # fmt: skip
-        every = self.gather(padded, rows)
-        whole = self.sizes_of_all(length, [place == axis for place in range(rank)])
-        made = tuple(
-            size and size * (self.count if place == axis else 1) for place, size in enumerate(tensor.shape or ())
-        )
-        return self.add("Slice", f"{tensor.node.name}/gathered", [every, self.constant([0] * rank, _INT32, tensor), whole],
-                        {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, made, tensor)  # fmt: skip
-
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""
         if rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is None:
@@ -389,12 +342,6 @@ class Collectives(Combining):
         return self.add(
             "StridedSlice", f"{vector.node.name}/rows", [vector, *ends], attrs.first_element(), _INT32, (), vector
         )
-
-
-def _opened_by(node: Node) -> Node:
-    """The first node behind one with an open shape, itself among them, that reads none with one."""
-    behind = reached((node,), lambda at: (t.node for t in at.inputs if _is_open(t)))
-    return next((at for at in behind if not any(map(_is_open, at.inputs))), node)
 
 
 def _is_open(tensor: Tensor) -> bool:
