@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 
 def counted(count: int, noun: str) -> str:
@@ -13,3 +15,15 @@ def counted(count: int, noun: str) -> str:
 def first_of(names: Sequence[str]) -> str:
     """The first of some names and how many others there are: ``'w'``, ``'w' and 3 more``."""
     return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+_NAMES_AND_NUMBERS = re.compile(r"'[^']*'|\S*/\S*|\d[\d,.]*")
+
+
+def folded(lines: Iterable[str], most: int = 3) -> list[str]:
+    """Lines, of which more than ``most`` in a row that differ in names and numbers alone are one with a count."""
+    made = []
+    for _, group in groupby(lines, lambda line: _NAMES_AND_NUMBERS.sub("#", line)):
+        alike = list(group)
+        made += alike if len(alike) <= most else [f"{alike[0]} (and {len(alike) - 1} more like it)"]
+    return made

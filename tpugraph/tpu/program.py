@@ -14,7 +14,7 @@ from tpugraph.analysis import shapes
 from tpugraph.ir import graphdef, model_files
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError
-from tpugraph.support.wording import counted
+from tpugraph.support.wording import counted, folded
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 
@@ -91,8 +91,8 @@ class Program:
         return self.view()._repr_html_()
 
     def summary(self) -> str:
-        """The report as a few readable lines."""
-        return "\n".join(_summary_lines(self.report))
+        """The report as a few readable lines; of many that differ in names and numbers alone one, with a count."""
+        return "\n".join(folded(_summary_lines(self.report)))
 
 
 def as_read(size: int | None) -> str:
