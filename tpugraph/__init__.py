@@ -27,6 +27,7 @@ from tpugraph.support.errors import (
 )
 
 if TYPE_CHECKING:
+    from tpugraph.analysis.networkx_view import as_networkx
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
     from tpugraph.compiler.viewing import view
@@ -87,6 +88,7 @@ _HOMES = {
     "Tensor": "tpugraph.ir",
     "TrainSpec": "tpugraph.estimator.train_and_evaluate",
     "WarmStartSettings": "tpugraph.estimator.checkpoints",
+    "as_networkx": "tpugraph.analysis.networkx_view",
     "check": "tpugraph.compiler.tpu_check",
     "compare": "tpugraph.testing.tensor_comparison",
     "convert": "tpugraph.compiler",
@@ -150,6 +152,7 @@ __all__ = [
     "UsageError",
     "WarmStartSettings",
     "__version__",
+    "as_networkx",
     "check",
     "compare",
     "convert",

@@ -5,31 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tpugraph.analysis import shapes
+from tpugraph.analysis.sides_of_step import in_cluster
 from tpugraph.ir import Graph, Node, is_back_edge
 
 
 def as_networkx(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
-    """The graph as a ``networkx.DiGraph``, for analyses that the field has written already.
+    """The graph as a ``networkx.MultiDiGraph``, for analyses that the field has written already.
 
-    Vertices are node names with the attribute ``op``; edges carry ``kind``: ``data``, ``control``, or ``back`` for the
-    edge that closes a loop.
+    Vertices are node names with the attributes ``op``, ``dtypes`` and ``shapes`` of the outputs (None for what is not known), and
+    ``placement``: ``device`` for what a converted graph runs on the cores, else ``host``. Edges carry ``kind``: ``data``,
+    ``control``, or ``back`` for the edge that closes a loop; those with data ``output``, the number of the output that is read,
+    and ``operand``, the place where it is read.
 
     Args:
-        graph: the graph.
+        graph: the graph; dtypes and shapes are inferred where they are not known yet.
         nodes: limits the view to some nodes; all by default.
     """
     import networkx as nx
 
     chosen = dict.fromkeys(graph if nodes is None else nodes)
-    view: Any = nx.DiGraph()
+    if any(node.outputs is None for node in chosen):
+        shapes.infer(graph)
+    view: Any = nx.MultiDiGraph()
     for node in chosen:
-        view.add_node(node.name, op=node.op)
+        outputs = node.outputs or ()
+        view.add_node(node.name, op=node.op, dtypes=tuple(str(dtype) for dtype, _ in outputs),
+                      shapes=tuple(shape for _, shape in outputs), placement="device" if in_cluster(node) else "host")  # fmt: skip
     for node in chosen:
         for control in node.controls:
             if control in chosen:
                 view.add_edge(control.name, node.name, kind="control")
-        for tensor in node.inputs:
+        for operand, tensor in enumerate(node.inputs):
             if tensor.node in chosen:
                 kind = "back" if is_back_edge(tensor.node, node) else "data"
-                view.add_edge(tensor.node.name, node.name, kind=kind)
+                view.add_edge(tensor.node.name, node.name, kind=kind, output=tensor.port, operand=operand)
     return view
