@@ -448,11 +448,13 @@ def test_names_that_tensorflow_moved() -> None:
         "from tensorflow_estimator.python.estimator.canned import head\n"
         "from tensorflow.contrib.tensorboard.plugins import projector\n"
         "columns = feature_column_lib.DenseFeatures, tf2.estimator.DNNClassifier, control_flow_ops.case, array_ops.stack\n"
-        "key = head._DEFAULT_SERVING_KEY\n"
+        "from tensorflow.python.estimator.util import fn_args\n"
+        "key, arguments = head._DEFAULT_SERVING_KEY, fn_args(lambda a, b: 0)\n"
     )
     assert space["tf2"].estimator.Estimator is tpugraph.Estimator
     assert space["tf2"].__version__ == real.__version__
     assert space["key"] == "serving_default"
+    assert space["arguments"] == ("a", "b")
     with real.Graph().as_default():
         assert tf.keras.layers.Dense(3).apply(tf.ones([2, 2])).shape.as_list() == [2, 3]
     assert space["evaluation"]._evaluate_once

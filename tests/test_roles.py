@@ -144,6 +144,24 @@ def test_several_train_ops_together() -> None:
     assert {name.partition("/")[0] for name in found.trained} == {"Discriminator", "Generator"}
 
 
+def test_the_collection_tells_the_train_op_from_what_nothing_runs() -> None:
+    """Moving averages whose updates the train op does not wait for, as of batch norm without its update ops, are no rival."""
+
+    def build() -> None:
+        features, targets, weights = linear(4)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        average = variable("average", (3, 1))
+        tf1.assign_sub(average, 0.1 * (average - tf.gradients(loss, weights)[0]), name="alone")
+        finish(loss, SGD(0.1))
+
+    graph = trace(build)
+    found = roles.find(graph)
+    assert "alone" not in [finding.name for finding in found.train_ops]
+    graph.collections["train_op"] = [found.train_ops[0].name]
+    assert [finding.name for finding in roles.find(graph).train_ops] == [found.train_ops[0].name]
+    graph.collections["train_op"] = []
+
+
 # ------------------------------------------------------------------ what cannot be told
 
 

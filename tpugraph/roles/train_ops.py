@@ -101,7 +101,11 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     full = (1 << len(updates)) - 1
     missed = full & ~reached[best][0]
     findings = [_train_finding(node, reached[node], len(updates), node.name in hinted) for node in sinks]
-    rivals = [f for n, f in zip(sinks[1:], findings[1:], strict=True) if reached[n][0] & missed]
+    rivals = [
+        finding
+        for node, finding in zip(sinks[1:], findings[1:], strict=True)
+        if reached[node][0] & missed and (node.name in hinted or best.name not in hinted)
+    ]
     if rivals:
         names = ", ".join(f"{f.name} ({f.reason})" for f in [findings[0], *rivals][:4])
         raise RolesError(

@@ -64,6 +64,7 @@ INSIDE: Page = {
     **found_in(
         "tensorflow.python.saved_model.signature_constants", "_DEFAULT_SERVING_KEY=DEFAULT_SERVING_SIGNATURE_DEF_KEY"
     ),
+    **found_in("tensorflow.python.util.function_utils", "fn_args"),
 }
 
 V2: Page = {
