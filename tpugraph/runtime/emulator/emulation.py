@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpugraph import analysis
 from tpugraph.analysis import shapes
-from tpugraph.analysis.trip_counts import steps_per_loop
-from tpugraph.ir import Graph, Node, attrs
-from tpugraph.runtime.emulator.compile_loop import compile_step
+from tpugraph.ir import Graph, Node
 from tpugraph.runtime.emulator.copies import (
     Copies,
     copy_per_core,
@@ -28,6 +25,8 @@ from tpugraph.runtime.emulator.copies import (
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
 from tpugraph.runtime.emulator.hosts import Hosts, spread
 from tpugraph.runtime.emulator.infeed_outfeed import connect
+from tpugraph.runtime.emulator.system import clear_places, lower_system
+from tpugraph.runtime.emulator.xla_loop import compile_loop
 from tpugraph.runtime.engine import TensorFlowEngine
 from tpugraph.runtime.three_parts import ThreeParts
 from tpugraph.runtime.timeline import OpTimes, Timeline
@@ -43,15 +42,13 @@ class Lowered:
         graph: the lowered graph.
         num_replicas: number of emulated cores.
         fused: whether one Session.run does infeed, step and outfeed.
-        compiled_nodes: nodes of the step that became one XLA computation.
-        staged: whether the whole loop is that computation, on batches that are read before it starts.
+        compiled_nodes: nodes of the device's loop where it is one XLA computation, else 0.
     """
 
     graph: Graph
     num_replicas: int
     fused: bool
     compiled_nodes: int = 0
-    staged: bool = False
 
 
 def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
@@ -78,6 +75,11 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     count = metadata[0].attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
+    trains = not any(name in graph for name in BESIDE_TRAINING)
+    compiled = compile_loop(graph, count) if trains and hosts is None and not queues else 0
+    if compiled:
+        graph.stage = None
+        return Lowered(graph, count, fused=True, compiled_nodes=compiled)
     copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
@@ -86,30 +88,11 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     lower_boundary(graph, copies, graph.of_type("TPUReplicatedInput"), graph.of_type("TPUReplicatedOutput"))
     lower_dynamic_sizes(graph)
     lower_system(graph)
-    compiled, staged = 0, False
     if hosts is not None:
         _spread(graph, copies, sums, hosts, fused=fused)
-    elif fused and not any(name in graph for name in BESIDE_TRAINING):
-        compiled, staged = compile_step(graph, copies, steps_per_loop(graph))
     clear_places(graph, devices=hosts is None)
     graph.stage = None
-    return Lowered(graph, count, fused, compiled, staged)
-
-
-def clear_places(graph: Graph, *, devices: bool = True) -> None:
-    """Remove the marks of the cluster, and devices."""
-    for node in graph:
-        if devices:
-            graph.set_device(node, "")
-        for name in (
-            "_tpu_replicate",
-            "_tpu_input_identity",
-            "_tpu_output_identity",
-            "_tpu_compilation_status",
-            "_class",
-        ):
-            if node.has_attr(name):
-                graph.set_attr(node, name, None)
+    return Lowered(graph, count, fused)
 
 
 def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fused: bool) -> None:
@@ -121,18 +104,6 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
         raise RunError(f"the cores share the rows of '{shared}', and workers share none: each has every variable whole",
                        origin=graph.source, fix="convert without --shard_tables, or with TPUConfig(shard_tables=0)")  # fmt: skip
     spread(graph, copies, sums, hosts)
-
-
-def lower_system(graph: Graph) -> None:
-    """Turn the ops of the TPU system into constants and no-ops; infeed and outfeed must be gone."""
-    empty = {"dtype": attrs.dtype("string"), "value": np.asarray(b"", dtype=object)}
-    for node in graph.of_type("ConfigureDistributedTPU", "TPUCompilationResult"):
-        graph.set_controls(node, [])
-        graph.retype(node, "Const", inputs=[], attrs=empty)
-    for node in graph.of_type("ShutdownDistributedTPU", "TPUReplicateMetadata"):
-        graph.retype(node, "NoOp", inputs=[], attrs={})
-    for node in graph.of_type("InfeedEnqueueTuple", "OutfeedEnqueueTuple", "InfeedDequeueTuple", "OutfeedDequeueTuple"):
-        raise RunError("an infeed or outfeed has no other side", node=node)
 
 
 def emulate(graph: Graph, *, queues: bool, timeline: Timeline) -> EmulatedLoop | ThreeParts:

@@ -28,8 +28,8 @@ from tpugraph.runtime.emulator.copies import (
     refuse_collectives,
 )
 from tpugraph.runtime.emulator.device_mesh import topology_of
-from tpugraph.runtime.emulator.emulation import clear_places, lower_system
 from tpugraph.runtime.emulator.infeed_outfeed import again, join_by_queue
+from tpugraph.runtime.emulator.system import clear_places, lower_system
 from tpugraph.support.errors import RunError
 
 _GIVEN: dict[str, Callable[[Node], tuple[list[DType], Sequence[Tensor]]]] = {
