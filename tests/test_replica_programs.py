@@ -54,6 +54,20 @@ def test_a_model_function_is_one_replica_or_the_whole(tmp_path: Path, wraps: boo
     assert_close(np.asarray(list(losses_in(tmp_path).values())), np.asarray(by_hand(4)[0]), 1e-5)
 
 
+def test_a_model_function_that_needs_the_whole_batch_is_told_what_it_was_given(tmp_path: Path) -> None:
+    """A grid of 4 x 8 images cannot be made of a core's 8 rows."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        tf.reshape(features["x"], [4, 8, 3])
+        return spec(mode, tf.reduce_mean(tf.square(linear(features) - labels)), tf1.train.GradientDescentOptimizer(0.1))
+
+    with pytest.raises(ValueError, match="Cannot reshape") as caught:
+        trained(tmp_path, model_fn)
+    (note,) = caught.value.__notes__
+    assert note.startswith("model_fn was given 8 rows, those of one core")
+    assert "each of the 4 cores has its part of the 32 rows" in note
+
+
 def test_what_replicas_do_not_share_asks_for_the_whole(tmp_path: Path) -> None:
     """Statistics of all rows are those of one program, whose wrapper does nothing."""
     seen = []

@@ -409,7 +409,16 @@ def trace_training(request: Request, fed: TracedInput) -> Traced:
     """
     plan = request.plan
     request = replace(request, one_program=request.one_program or fed.at_global)
-    traced = trace_model(request, fed)
+    try:
+        traced = trace_model(request, fed)
+    except Exception as error:
+        if request.replicas > 1:
+            error.add_note(
+                f"model_fn was given {request.rows} rows, those of one core: a program for TPUEstimator may combine its replicas itself, "
+                f"so that each of the {plan.cores} cores has its part of the {plan.global_batch} rows. One that needs all of them in one "
+                "place, as a grid of images does, trains with TPUConfig(num_shards=1) or use_tpu=False"
+            )
+        raise
     if request.one_program or request.replicas == 1 or traced.replicated:
         return traced
     if (plan.global_batch or 0) % plan.cores:  # the same batch for each core, which one of them computes
