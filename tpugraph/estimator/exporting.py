@@ -173,10 +173,7 @@ def build_raw_supervised_input_receiver_fn(
 
     def receive() -> SupervisedInputReceiver:
         fed = [
-            {
-                name: tf1.placeholder(kind, [default_batch_size, *shape], name=name)
-                for name, (shape, kind) in part.items()
-            }
+            {name: tf1.placeholder(kind, [default_batch_size, *dims], name=name) for name, (dims, kind) in part.items()}
             for part in shapes
         ]
         ours, theirs = (

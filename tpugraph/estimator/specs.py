@@ -162,18 +162,10 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         A hook runs the host call in each step of training and evaluation.
         """
         beside = host_call_hooks(self.host_call)
-        return EstimatorSpec(
-            self.mode,
-            self.predictions,
-            self.loss,
-            self.train_op,
-            None if self.eval_metrics is None else call_pair("eval_metrics", self.eval_metrics),
-            self.export_outputs,
-            training_hooks=(*(self.training_hooks or ()), *beside),
-            scaffold=_scaffold(self.scaffold_fn),
-            evaluation_hooks=(*(self.evaluation_hooks or ()), *beside),
-            prediction_hooks=self.prediction_hooks,
-        )
+        metrics = None if self.eval_metrics is None else call_pair("eval_metrics", self.eval_metrics)
+        hooks = {name: (*(getattr(self, name) or ()), *beside) for name in ("training_hooks", "evaluation_hooks")}
+        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op, metrics, self.export_outputs, **hooks,
+                             scaffold=_scaffold(self.scaffold_fn), prediction_hooks=self.prediction_hooks)  # fmt: skip
 
 
 def plain_spec(spec: EstimatorSpec | TPUEstimatorSpec) -> EstimatorSpec:

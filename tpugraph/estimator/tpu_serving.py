@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -89,17 +89,13 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
 
     ``batch_config`` batches requests; each is computed by itself when None.
     """
-    names = ("labels", "mode", "params", "config")
-    given = {
-        name: value
-        for name, value in zip(names, (labels, "infer", params, config), strict=True)
-        if takes(model_fn, name)
-    }
+    every = {"labels": labels, "mode": "infer", "params": params, "config": config}
+    given = {name: value for name, value in every.items() if takes(model_fn, name)}
     kept: list[tuple[EstimatorSpec, Any]] = []
 
     def compute(*inputs: Any) -> list[Any]:
         spec = plain_spec(model_fn(features=tf.nest.pack_sequence_as(features, inputs), **given))
-        outputs = _served(spec)
+        outputs = {"predictions": spec.predictions, "export_outputs": spec.export_outputs}
         kept.append((spec, outputs))
         return [tensor for tensor in tf.nest.flatten(outputs) if tensor is not None]
 
@@ -113,7 +109,3 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
     filled = [None if tensor is None else next(values) for tensor in tf.nest.flatten(outputs)]
     served = tf.nest.pack_sequence_as(outputs, filled)
     return spec._replace(predictions=served["predictions"], export_outputs=served["export_outputs"])
-
-
-def _served(spec: EstimatorSpec) -> Mapping[str, Any]:
-    return {"predictions": spec.predictions, "export_outputs": spec.export_outputs}

@@ -357,9 +357,8 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     spanned = request.config.tpu_config.num_cores_per_replica or 1
     seen = (1, 1) if request.one_program and deployment is None else (plan.hosts, max(plan.cores, 1))
     context = TPUContext(*seen, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
-    return with_extras(
-        request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
-    )
+    use_tpu = bool(plan.cores) or request.serves_on_tpu
+    return with_extras(request.params, batch_size=rows, use_tpu=use_tpu, context=context)
 
 
 def _check_graph(spec: EstimatorSpec, graph: Any, request: Request) -> None:
@@ -488,10 +487,8 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
 
     def call(index: int) -> tuple[Any, bool]:
-        where = Deployment(
-            index * plan.hosts // max(calls, 1), index, max(calls, 1), max(plan.cores // max(calls, 1), 1)
-        )
-        params = params_of(request, rows, where)
+        host, served = index * plan.hosts // max(calls, 1), max(plan.cores // max(calls, 1), 1)
+        params = params_of(request, rows, Deployment(host, index, max(calls, 1), served))
         found = call_input_fn(request.input_fn, request.mode, params, request.config)
         inputs.check_returned(found, request.input_mode)
         asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
@@ -514,10 +511,8 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
 def _warn_of_queues() -> None:
     """The warning of ``tf.contrib.tpu`` about queue runners."""
     if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
-        tf_logging.warn(
-            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
-            "Please consider converting your input pipeline to use `tf.data` instead."
-        )
+        tf_logging.warn("Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+                        "Please consider converting your input pipeline to use `tf.data` instead.")  # fmt: skip
 
 
 def _dataset(returned: Any) -> Any:
