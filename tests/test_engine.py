@@ -12,7 +12,7 @@ import pytest
 from models import CORPUS
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
-from tpugraph.runtime import engines, session, stateful_session
+from tpugraph.runtime import engines, session
 from tpugraph.runtime.cluster.spread_loop import SpreadLoop
 from tpugraph.runtime.cluster.tpu_master import TPUMaster
 from tpugraph.runtime.emulator import emulation
@@ -111,8 +111,7 @@ def test_each_engine_has_what_the_protocol_asks_for(kind: type) -> None:
 
 def test_a_session_knows_no_engine_by_its_class() -> None:
     kinds = {"EmulatedLoop", "Queues", "SpreadLoop", "TPUMaster", "CompiledLoop", "ThreeParts"}
-    for module in (session, stateful_session):
-        tree = ast.parse(inspect.getsource(module))
-        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-        assert not named & kinds
+    tree = ast.parse(inspect.getsource(session))
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not named & kinds
