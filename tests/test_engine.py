@@ -13,10 +13,9 @@ from models import CORPUS
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import engines, session
-from tpugraph.runtime.cluster.spread_loop import SpreadLoop
 from tpugraph.runtime.cluster.tpu_master import TPUMaster
 from tpugraph.runtime.emulator import emulation
-from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues
+from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues, SpreadLoop
 from tpugraph.runtime.engine import Engine, TensorFlowEngine, Trained, TrainingLoop
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.support.errors import RunError

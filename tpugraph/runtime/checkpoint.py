@@ -15,7 +15,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.saves import saved_by
 from tpugraph.ir.walks import source_of
-from tpugraph.runtime import input_forms
+from tpugraph.runtime import input_position
 from tpugraph.runtime.checkpoints import checkpoint_folder
 from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
@@ -268,7 +268,7 @@ class SessionCheckpoints:
         host: the session of what TensorFlow runs.
         engine: what runs the steps.
         keys: of each saved variable its checkpoint key, slice and shape; see :func:`tpugraph.runtime.checkpoint.keys_of`.
-        forms: the form of each input; see :func:`tpugraph.runtime.input_forms.save_forms`.
+        forms: the form of each input; see :func:`tpugraph.runtime.input_position.save_forms`.
         run: runs fetches with feeds on the newest values.
         note: told what is worth knowing, in sentences.
 
@@ -315,7 +315,7 @@ class SessionCheckpoints:
         """Let the input go on where a checkpoint has it; returns why it cannot, else ""."""
         if "tpugraph/restore_input" not in self._host.names:
             return "the position of the input is that of another graph"
-        why = input_forms.why_not(prefix, self._forms)
+        why = input_position.why_not(prefix, self._forms)
         if not why:
             try:
                 self._run(["tpugraph/restore_input"], {"tpugraph/checkpoint:0": str(prefix)})

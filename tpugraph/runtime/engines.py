@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.cluster.masters import Master
-from tpugraph.runtime.cluster.spread_loop import SpreadLoop
 from tpugraph.runtime.cluster.tpu_master import TPUMaster
-from tpugraph.runtime.emulator.emulation import emulate
+from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.engine_choice import Choice
 from tpugraph.runtime.pipelines import run_as_written

@@ -16,7 +16,7 @@ from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.ir.side_effects import refuse_to_end
-from tpugraph.runtime import checkpoint, engines, evaluation, input_forms
+from tpugraph.runtime import checkpoint, engines, evaluation, input_position
 from tpugraph.runtime.checkpoint import SessionCheckpoints
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.cluster import masters
@@ -107,7 +107,7 @@ class TPUSession:
         self.engine = made
         self.notes = list(made.notes)
         self.restored_from: str | None = None
-        held, keys, forms = checkpoint.held_by(graph), checkpoint.keys_of(graph), input_forms.save_forms(graph)
+        held, keys, forms = checkpoint.held_by(graph), checkpoint.keys_of(graph), input_position.save_forms(graph)
         start = partial(place.session, config=config, progress="tpugraph/global_step:0")
         self._host = GraphSession(graph, start, files=files, note=self.notes.append,
                                   stall_seconds=0.0 if master or cluster else stall_seconds)  # fmt: skip

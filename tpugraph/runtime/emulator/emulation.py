@@ -23,7 +23,7 @@ from tpugraph.runtime.emulator.copies import (
     refuse_collectives,
 )
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
-from tpugraph.runtime.emulator.hosts import Hosts, spread
+from tpugraph.runtime.emulator.hosts import MIRROR, Hosts, spread
 from tpugraph.runtime.emulator.infeed_outfeed import connect
 from tpugraph.runtime.emulator.system import clear_places, lower_system
 from tpugraph.runtime.emulator.xla_loop import compile_loop
@@ -165,3 +165,26 @@ class EmulatedLoop(TensorFlowEngine):
         times.read(metadata)
         self.costs = times.costs
         return list(found)
+
+
+class SpreadLoop(EmulatedLoop):
+    """Emulated cores on several hosts, each of which has variables of its own that hold the same.
+
+    Its ops are not measured one by one: the session of a cluster hands out no measurements.
+
+    Args:
+        graph: the TPU graph with its entry points; it is lowered in place.
+        hosts: the workers.
+        notes: what is worth knowing about them.
+
+    Raises:
+        RunError: the graph has what is not emulated, or a loop that cannot be shared.
+    """
+
+    def __init__(self, graph: Graph, hosts: Hosts, notes: list[str]) -> None:
+        super().__init__(lower(graph, hosts=hosts), notes=notes)
+
+    def variables_changed(self) -> None:
+        """Let the variables of all hosts follow those of the first."""
+        if MIRROR in self.host.names:
+            self.host.run([MIRROR])
