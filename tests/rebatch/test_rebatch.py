@@ -183,6 +183,10 @@ def _halved(made: Any, targets: Any) -> Any:
     return tf.reduce_mean(tf.square(made[:4] - targets[4:]))
 
 
+def _rolled(made: Any, targets: Any) -> Any:
+    return tf.reduce_mean(tf.square(tf.roll(made, 4, 0) - targets))
+
+
 def _one_for_each(made: Any, targets: Any) -> Any:
     return tf.reduce_mean(tf.square(made - targets) * variable("weights", (8,)))
 
@@ -196,6 +200,7 @@ def _constant_for_each(made: Any, targets: Any) -> Any:
     [
         (_grouped, ["taken apart or together by constants", "--batch_constants="]),
         (_halved, ["strided_slice", "another batch"]),
+        (_rolled, ["Roll/shift", "another batch"]),
         (_one_for_each, ["row by row, which has 8 rows", "trace the graph"]),
         (_constant_for_each, ["row by row, which has 8 rows", "trace the graph"]),
     ],
@@ -245,6 +250,20 @@ def test_halves_follow_as_the_user_says() -> None:
         _rebatched, trace(halved(8)), 24, words=["'half' [4]", "--batch_constants=half"], max_length=1200
     )
     _assert_rebatched(halved, 8, 24, batch_constants=["half"])
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("fold", [tf1.foldr, tf1.foldl])
+def test_loops_from_the_last_row_on_follow(fold: Callable[..., Any], first: bool) -> None:
+    def folded(rows: int) -> Callable[[], Any]:
+        def loss(made: Any, targets: Any) -> Any:
+            start = None if first else tf.constant(0.1)
+            found = fold(lambda state, error: 0.8 * state + error, made - targets, initializer=start)
+            return tf.square(tf.reshape(found, []))
+
+        return _linear(rows, loss, rate=0.01)
+
+    _assert_rebatched(folded, 8, 24)
 
 
 @pytest.mark.parametrize("functional", [False, True])

@@ -63,7 +63,7 @@ Role = Literal[
     "replica_id",
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
     "filled", "expand", "squeeze", "unpack", "pick", "true_places", "range", "reshape", "tile", "broadcast",
-    "transpose", "pack", "diagonal",
+    "transpose", "roll", "pack", "diagonal",
     "band", "concat", "split", "one_hot",
     "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "inverse_order",

@@ -44,7 +44,7 @@ op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0, fused=True)
 op("Empty", constants=(0,), shaped_by=0)
 op("ReverseV2", dims="along", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
-op("Roll", dims="along", linear="0", axis=2, constants=(2,))
+op("Roll", dims="along", role="roll", linear="0", axis=2, constants=(2,))
 
 
 def _squeeze(call: Call) -> str | None:

@@ -64,6 +64,9 @@ PLAIN_SLICES = with_role("slice")
 STRIDED_SLICES = with_role("strided_slice")
 """Those whose bounds may be left out, counted from the end, and name single elements."""
 
+ROLLS = with_role("roll")
+"""Ops that move elements round by as many places as operand 1 says."""
+
 SLICE_GRADIENTS = with_role("slice_gradient")
 """Ops that put a gradient at the place of the slice that it belongs to."""
 

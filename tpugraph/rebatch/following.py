@@ -115,7 +115,16 @@ class Following:
         self.forced[place][tensor] = Shard(axis)
         self.axes.setdefault(tensor, set()).add(axis)
 
-    def change(self, node: Node, why: str, *, place: int = 0, power: int = 1, axis: int | None = None) -> bool:
+    def change(
+        self,
+        node: Node,
+        why: str,
+        *,
+        place: int = 0,
+        power: int = 1,
+        axis: int | None = None,
+        formula: Formula | None = None,
+    ) -> bool:
         """Let an element of a constant, or a dimension of it, follow; returns whether it does."""
         if node.name in self.literals:
             return False
@@ -124,6 +133,7 @@ class Following:
             if found.exponents is None:
                 return False
             found.exponents.flat[place] = power
+            found.formula, found.rows = formula, self.rows
             return True
         if not can_be_longer(constant(node)):
             return False

@@ -199,8 +199,8 @@ def _follow_named(following: Following, name: str) -> None:
         following.change(node, "named by --batch_constants", place=held[0])
     elif value.size == 1:
         number = float(value.item())
-        following.change(node, "named by --batch_constants", power=-1 if 0 < number < 1 else 1)
-        following.changes[node].formula, following.changes[node].rows = formula_of(number, rows), rows
+        power, formula = -1 if 0 < number < 1 else 1, formula_of(number, rows)
+        following.change(node, "named by --batch_constants", power=power, formula=formula)
     elif not following.change(node, "named by --batch_constants", axis=0):
         raise UsageError(
             f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=TRACE
@@ -267,15 +267,16 @@ def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
 
 
 def _left(f: Following, rows: int) -> tuple[str, ...]:
-    """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows."""
-    found = []
+    """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows or count their elements."""
+    found, counts = [], {shapes.element_count(tensor.shape) for tensor, axes in f.axes.items() if axes}
     for node in f.order:
         if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
             continue
         value = constant(node)
-        if value.size != 1 or value.dtype.kind not in "iuf" or formula_of(value.item(), rows) is None:
+        if value.size != 1 or value.dtype.kind not in "iuf":
             continue
-        if any(_computes(use.node) for use in node.uses()):
+        made = formula_of(value.item(), rows) is not None or value.item() in counts
+        if made and any(_computes(use.node) for use in node.uses()):
             found.append(f"{node.name} ({value.item():g})")
     return tuple(found)
 
@@ -406,7 +407,7 @@ def _asked_of(f: Following, node: Node) -> Node | None:
                          node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
     if node.op in ops.CONTENTS:
         return None  # a list has an element for each row, of the shape that it is told
-    made = node.op not in ops.SLICE_GRADIENTS and any(
+    made = node.op not in ops.SLICE_GRADIENTS | ops.ROLLS and any(
         f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
     )
     return None if made else _numbers_beside(f, node)
@@ -418,6 +419,8 @@ def _numbers_beside(f: Following, node: Node) -> Node | None:
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
     if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
         told = _bounds_of_rows(f, node)
+    if node.op in ops.ROLLS and factors.integers(node.inputs[1]) not in ([1], [-1]):  # further than the next row
+        told = {1}
     for index in sorted(told - {record.axis_operand(count)}):
         found = node.inputs[index].node
         if (
