@@ -11,7 +11,9 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
+from tpugraph.compiler import ConvertOptions
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.testing.verification import verify
 
 tf1 = tf.compat.v1
 ROWS = np.random.RandomState(0).randn(64, 2).astype(np.float32)
@@ -101,3 +103,17 @@ def test_one_shot_iterators_train_as_others(tmp_path: Path) -> None:
     one_shot = _save(tmp_path / "one", one_shot=True)
     other = _save(tmp_path / "other", one_shot=False)
     assert_close(_losses(one_shot, 4), _losses(other, 4, set_shape=("IteratorGetNext:16,2",)), 1e-6)
+
+
+def test_the_open_batch_of_a_one_shot_iterator_is_closed(tmp_path: Path) -> None:
+    """Estimator saves the iterator, too, by its handle as a text."""
+    with tf.Graph().as_default():
+        data = tf1.data.Dataset.from_tensor_slices(ROWS).repeat().batch(16)
+        iterator = tf1.data.make_one_shot_iterator(data)
+        iterator.string_handle()
+        w = tf1.get_variable("w", initializer=np.float32([[1], [2]]))
+        loss = tf.reduce_mean(tf.square(iterator.get_next() @ w - 1))
+        tf1.summary.scalar("loss", loss)
+        tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
+        tf1.train.export_meta_graph(str(tmp_path / "m.meta"))
+    assert verify(str(tmp_path / "m.meta"), 3, ConvertOptions(num_replicas=4)).ok

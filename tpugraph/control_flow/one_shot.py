@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from tpugraph import ops
+from tpugraph.control_flow import inlining, lower_functional
 from tpugraph.ir import Graph, attrs
 
 _RESOURCE, _VARIANT = attrs.dtype("resource"), attrs.dtype("variant")
 
 
 def make_initializable(graph: Graph) -> None:
-    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; the call of its function is inlined later.
+    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; its function is inlined.
 
     One that a dataset reads stays: it starts when that dataset asks for the first element.
     """
     for node in graph.of_type("OneShotIterator"):
-        if any(use.node.op not in ops.GET_NEXT for use in node.uses(0)):
+        if any(ops.is_dataset(use.node.op) for use in node.uses(0)):
             continue
         factory = node.attr("dataset_factory")
         call = graph.add("PartitionedCall", f"{node.name}/dataset", source=node, outputs=[(_VARIANT, ())],
@@ -27,3 +28,4 @@ def make_initializable(graph: Graph) -> None:
         graph.add("MakeIterator", f"{node.name}/make", [call.out(), iterator.out()], source=node, outputs=[])
         graph.replace_uses(node.out(), iterator.out())
         graph.remove(node)
+        lower_functional.replace_calls(graph, inlining.calls_of(graph, [call]), ())

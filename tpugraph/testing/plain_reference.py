@@ -144,10 +144,10 @@ def nothing_to_compare(source: str) -> RunError:
 
 def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: list[str]) -> PlainRun:
     """The plain graph with the order of reads and writes and the closed batches of its conversion."""
+    found = find_roles(graph, options)
     for name in closed_batches(program):
         if drop_remainder(graph, graph[name]):
             notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
-    found = find_roles(graph, options)
     roots = [graph[name] for name in found.roots]
     notes += races.sentences(races.settle(graph, roots, options.step_order))
     if any(graph[finding.name].op in ops.DEQUEUES for finding in found.inputs):
