@@ -14,11 +14,11 @@ from tpugraph.analysis.shapes import import_graph
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.passes import WITHOUT_TRAINING
-from tpugraph.roles import evaluation_roles, prediction_roles
+from tpugraph.roles import evaluation_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.tpu.pipeline import Pass
 
-ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": prediction_roles.find_prediction}
+ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": evaluation_roles.find_prediction}
 
 
 def data(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

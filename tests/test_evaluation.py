@@ -14,7 +14,7 @@ from evaluating import area, data, evaluation, plain_metrics, prediction, probab
 from models import corpus, finish, tf1, trace, variable
 from tpugraph import TPUSession, convert, testing
 from tpugraph.ir import Graph
-from tpugraph.roles.prediction_roles import find_prediction
+from tpugraph.roles.evaluation_roles import find_prediction
 from tpugraph.support.errors import ConversionError, RolesError, RunError, ShapeError, UsageError
 
 

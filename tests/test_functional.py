@@ -15,7 +15,7 @@ from tpugraph import ops
 from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.analysis.trip_counts import bound_stacks, most_iterations
-from tpugraph.control_flow.functionalize_while import raise_control_flow
+from tpugraph.control_flow.functionalize import raise_control_flow
 from tpugraph.control_flow.stacks import replace_known_stacks
 from tpugraph.ir import Graph, function_library
 from tpugraph.ir.session_config import guarded

@@ -23,8 +23,8 @@ from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Que
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.infeed import Infeed
+from tpugraph.roles.evaluation_roles import NO_LOSS
 from tpugraph.roles.findings import Roles
-from tpugraph.roles.plain_step import NO_LOSS
 from tpugraph.support.errors import ConversionError
 
 SGD = tf1.train.GradientDescentOptimizer

@@ -7,8 +7,8 @@ import pytest
 from tpugraph import testing
 from tpugraph.analysis.state import flows_from
 from tpugraph.ir import Graph
-from tpugraph.roles import losses, train_ops, training_roles
-from tpugraph.roles.plain_step import PlainStep
+from tpugraph.roles import training_roles
+from tpugraph.roles.evaluation_roles import PlainStep
 from tpugraph.support.errors import RolesError
 
 STEP = """
@@ -35,17 +35,17 @@ def read() -> Graph:
 def test_the_loss_is_the_scalar_that_is_summarised_as_one() -> None:
     graph = read()
     varying = flows_from(graph, [graph["x"]])
-    finding, others = losses.find_loss(graph, varying, [graph["update"]], None)
+    finding, others = training_roles.find_loss(graph, varying, [graph["update"]], None)
     assert (finding.name, others) == ("loss", [])
     assert "summarised under the tag 'loss'" in finding.reason
     with pytest.raises(RolesError, match="'nowhere'"):
-        losses.find_loss(graph, varying, [graph["update"]], "nowhere")
+        training_roles.find_loss(graph, varying, [graph["update"]], "nowhere")
 
 
 def test_the_writes_of_what_the_loss_reads_train() -> None:
     graph = read()
-    assert train_ops.find_updates(graph, [graph["update"]], graph["loss"].out()) == [graph["update"]]
-    found, _ = train_ops.find_train_op(graph, [graph["update"]], [graph["update"], graph["count"]])
+    assert training_roles.find_updates(graph, [graph["update"]], graph["loss"].out()) == [graph["update"]]
+    found, _ = training_roles.find_train_op(graph, [graph["update"]], [graph["update"], graph["count"]])
     assert [finding.name for finding in found] == ["train"]
 
 
@@ -65,7 +65,7 @@ def test_all_roles_of_a_step() -> None:
 
 
 def test_a_graph_that_trains_nothing_says_so() -> None:
-    error = losses.no_train_op(testing.parse("x = Test()"))
+    error = training_roles.no_train_op(testing.parse("x = Test()"))
     assert "the graph has no train op: no variable is updated from the input" in error.block()
 
 

@@ -23,7 +23,7 @@ from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import lower_functional, one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
-from tpugraph.roles import evaluation_roles, prediction_roles
+from tpugraph.roles import evaluation_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
@@ -167,7 +167,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     if options.mode == "predict":
         serves = bool(graph.signatures) or options.signature is not None
         named = serving_input.read_examples(graph, options.signature) if serves else None
-        return prediction_roles.find_prediction(graph, predictions=options.predictions or named)
+        return evaluation_roles.find_prediction(graph, predictions=options.predictions or named)
     lower_functional.inline_updates(graph, options.train_op)
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 

@@ -1,4 +1,4 @@
-"""A call of a library function replaced by the nodes of its body."""
+"""Inlines calls of library functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpugraph import analysis, ops
-from tpugraph.control_flow import functionalize_cond
+from tpugraph.control_flow import functionalize
 from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge, op_schemas
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType
@@ -17,15 +17,13 @@ from tpugraph.support.errors import ConversionError
 
 @dataclass(frozen=True)
 class Call:
-    """A node that calls functions, and where it stands.
+    """A node that calls functions.
 
     Attributes:
-        node: the node.
-        scope: what the names of the nodes that replace it begin with.
-        pivot: what a node without inputs has to wait for, so that it runs just when the call would: in a loop once in
-            each iteration, in a conditional in its branch. Empty outside of loops and conditionals.
+        scope: the prefix of the names of the nodes that replace it.
+        pivot: nodes that run just when the call would, in its loop or branch; inlined nodes without inputs wait for them.
         inside: the functions whose bodies the call comes from, outermost first.
-        gates: whether a result has to wait for what the body does beside it.
+        gates: whether a result waits for the side effects of the body.
     """
 
     node: Node
@@ -36,16 +34,16 @@ class Call:
 
     @property
     def starts(self) -> tuple[Node, ...]:
-        """What the body's first nodes wait for."""
+        """The nodes that the body's first nodes wait for."""
         return self.node.controls or self.pivot
 
     def part(self, node: Node, pivot: Iterable[Node], *, gates: bool = True) -> Call:
-        """A call that was made to replace a part of this one."""
+        """A call that replaces a part of this one."""
         return Call(node, self.scope, tuple(pivot), self.inside, gates)
 
 
 def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
-    """The nodes that call functions; ``SymbolicGradient``, which makes a function of another one, is none of them."""
+    """The nodes that call functions, but for ``SymbolicGradient``, which makes a function of another one."""
     functions = function_library.functions_named(graph)
     found = [
         node for node in nodes if node.op in ops.CALLS or node.op in functions
@@ -68,21 +66,20 @@ def body_of(graph: Graph, call: Call, name: str) -> Body:
 
 
 def is_constant(tensor: Tensor) -> bool:
-    """Whether a loop has the value in every iteration, even in the one that does not take place."""
+    """Whether a tensor is loop-invariant, so that it is there in the iteration that does not take place, too."""
     return tensor.node.op in ops.ENTER and bool(tensor.node.attr("is_constant"))
 
 
 def identity(graph: Graph, tensor: Tensor, kind: DType, name: str, call: Call, controls: Iterable[Node] = ()) -> Tensor:
-    """The same value under another name, once ``controls`` have run."""
     node = graph.add("Identity", name, [tensor], controls=controls, attrs={"T": kind}, device=call.node.device,
                      source=call.node)  # fmt: skip
     return node.out()
 
 
 def inline(graph: Graph, call: Call, name: str) -> list[Call]:
-    """Replace a node that calls the function ``name`` by its body; returns the calls in the body.
+    """Replace a call of the function ``name`` by its body; returns the calls in the body.
 
-    The node itself is left without uses. What waited for it waits for what the body does and reads.
+    The node itself is left without uses; nodes that waited for it wait for the stateful nodes of the body.
     """
     body, node = body_of(graph, call, name), call.node
     ends = [n for n in body.graph if n in body.must_run or (n.op != ARGUMENT and _acts(n))]
@@ -113,7 +110,7 @@ def inline(graph: Graph, call: Call, name: str) -> list[Call]:
 
 
 def hold(graph: Graph, call: Call) -> Node:
-    """Read all that the node gives, and wait for it: what replaces the node is known by who reads it."""
+    """An IdentityN of all outputs of a call, which waits for it too: its inputs show afterwards what replaced the call."""
     node = call.node
     kinds = output_types(graph, node)
     return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
@@ -121,7 +118,7 @@ def hold(graph: Graph, call: Call) -> Node:
 
 
 def keep_name(graph: Graph, node: Node, held: Node) -> None:
-    """Under the node's name there are the values that replace it."""
+    """Turn the inlined call into an Identity of the values that replace it, so that its name stays."""
     kinds = held.attr("T")
     op = "NoOp" if not kinds else "Identity" if len(kinds) == 1 else "IdentityN"
     graph.set_controls(node, held.controls)
@@ -130,19 +127,18 @@ def keep_name(graph: Graph, node: Node, held: Node) -> None:
 
 
 def has_effects(node: Node) -> bool:
-    """Whether a node has to run where nothing reads it."""
-    return functionalize_cond.has_effects(node) and node.op not in ops.RANDOM
+    """Whether a node must run though nothing reads it."""
+    return functionalize.has_effects(node) and node.op not in ops.RANDOM
 
 
 def _acts(node: Node) -> bool:
-    """Whether it matters when a node runs: it has effects, or it reads what effects change."""
+    """Whether it matters when a node runs: it writes or reads state."""
     return ops.is_stateful(node.op) and node.op not in ops.RESOURCE_VARIABLES | ops.RANDOM
 
 
 def _copy(
     graph: Graph, call: Call, name: str, body: Graph, wanted: Mapping[Node, Any], given: Mapping[Node, Tensor]
 ) -> dict[Node, Node]:
-    """Copy the nodes of a body that are wanted; ``given`` holds the arguments."""
     copies: dict[Node, Node] = {}
     closing: list[tuple[Node, int]] = []
     for node in body.topological_order([n for n in wanted if n.op != ARGUMENT]):
@@ -164,12 +160,11 @@ def _copy(
 
 
 def _found(tensor: Tensor, given: Mapping[Node, Tensor], copies: Mapping[Node, Node]) -> Tensor:
-    """What stands for a tensor of the body."""
     return given[tensor.node] if tensor.node in given else copies[tensor.node].out(tensor.port)
 
 
 def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...]:
-    """What a node waits for that has no inputs, or only such as a loop has in the iteration that does not take place."""
+    """The control inputs of an inlined node: ``starts`` where it has none but loop-invariant inputs."""
     return starts if all(is_constant(tensor) for tensor in inputs) else ()
 
 
@@ -183,7 +178,7 @@ def _held(graph: Graph) -> dict[Node, Any]:
 
 
 def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
-    """What runs just when the call does: what it waits for, or else its first argument."""
+    """Nodes that run just when a call does: its control inputs, else an Identity of its first argument."""
     if node.controls or not node.inputs:
         return node.controls
     kind = input_types(graph, node)[0]
@@ -192,13 +187,11 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def input_types(graph: Graph, node: Node) -> list[DType]:
-    """The dtypes of the inputs of a node that calls functions."""
     definition = _definition(graph, node)
     return _types(definition, definition.input_arg, node)
 
 
 def output_types(graph: Graph, node: Node) -> list[DType]:
-    """The dtypes of the outputs of a node that calls functions."""
     definition = _definition(graph, node)
     return _types(definition, definition.output_arg, node)
 

@@ -1,4 +1,4 @@
-"""TF1 while loops as a verb: put a flat part of a graph into a loop frame of its own."""
+"""Makes TF1 while loops: puts nodes of a graph into a loop frame."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.analysis.step import Enqueues, Results
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
-from tpugraph.ir.attrs import DType
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import frames, frames_around
 from tpugraph.support.errors import GraphError
 
 _INT32 = attrs.dtype("int32")
-_BOOL = attrs.dtype("bool")
 
 
 @dataclass
@@ -49,34 +48,22 @@ class Loop:
         self._enters: dict[Tensor, Tensor] = {}
         self._open: list[tuple[Node, Tensor | None]] = []  # merges with their updates
         self._exits: list[Tensor] = []
-        zero = self._add(
-            "Const", "zero", [], {"dtype": _INT32, "value": np.int32(0)}, [(_INT32, ())], controls=self.entry_controls
-        )
+        zero = self._add("Const", name="zero", controls=self.entry_controls, dtype=_INT32, value=np.int32(0))
         merge = self._merge(zero.out())
-        read = self._add(
-            "ReadVariableOp", "limit", [self.enter(self.limit)], {"dtype": _INT32}, [(_INT32, ())], [merge]
-        )
-        less = self._add("Less", "less", [merge.out(), read.out()], {"T": _INT32}, [(_BOOL, ())])
-        self.condition = self._add("LoopCond", "condition", [less.out()], {}, [(_BOOL, ())])
-        self.counter = self._body_value(merge, 0)
+        read = self._add("ReadVariableOp", [self.enter(self.limit)], name="limit", controls=[merge], dtype=_INT32)
+        less = self._add("Less", [merge.out(), read.out()], name="less")
+        self.condition = self._add("LoopCond", [less.out()], name="condition")
+        self.counter = self._body_value(merge)
         self.pivot = self.counter.node
-        one = self._add("Const", "one", [], {"dtype": _INT32, "value": np.int32(1)}, [(_INT32, ())], [self.pivot])
-        self._increment_step = one
-        self._increment = self._add("AddV2", "next", [self.counter, one.out()], {"T": _INT32}, [(_INT32, ())])
-        self._open[0] = (merge, self._increment.out())
+        self._increment_step = self._add("Const", name="one", controls=[self.pivot], dtype=_INT32, value=np.int32(1))
+        increment = self._add("AddV2", [self.counter, self._increment_step.out()], name="next")
+        self._open[0] = (merge, increment.out())
 
     def enter(self, tensor: Tensor) -> Tensor:
         """The loop-invariant value of an outside tensor, inside the body."""
         if tensor not in self._enters:
-            node = self._add(
-                "Enter",
-                f"{tensor.node.name}/Enter",
-                [tensor],
-                {"T": tensor.dtype, "frame_name": self.name, "is_constant": True, "parallel_iterations": 1},
-                [(tensor.dtype, tensor.shape)],
-                controls=self.entry_controls,
-                scoped=False,
-            )
+            node = self._add("Enter", [tensor], [tensor.shape], scope="", name=f"{tensor.node.name}/Enter", frame_name=self.name,
+                             is_constant=True, parallel_iterations=1, controls=self.entry_controls)  # fmt: skip
             self._enters[tensor] = node.out()
         return self._enters[tensor]
 
@@ -84,7 +71,7 @@ class Loop:
         """Carry a value from one iteration to the next; returns its number and its value inside the body."""
         index = len(self._open)
         merge = self._merge(initial)
-        return index, self._body_value(merge, index)
+        return index, self._body_value(merge)
 
     def update(self, index: int, value: Tensor) -> None:
         """Say what carried value ``index`` becomes at the end of an iteration."""
@@ -120,8 +107,7 @@ class Loop:
         for merge, value in self._open:
             if value is None:
                 raise GraphError("a carried value is never updated", node=merge)
-            kind = merge.out().dtype
-            following = self._add("NextIteration", "NextIteration", [value], {"T": kind}, [(kind, merge.out().shape)])
+            following = self._add("NextIteration", [value], [merge.out().shape])
             self.graph.set_input(merge, 1, following.out())
         for node in self._own:
             for use in node.uses():
@@ -132,61 +118,37 @@ class Loop:
     # ------------------------------------------------------------------ parts
 
     def _merged(self, tensor: Tensor) -> Tensor:
-        """An outside tensor as one that a merge of the body reads, which has no value where its branch is not taken.
+        """An outside tensor for a Merge of the body, behind an Identity.
 
-        TensorFlow takes a merge for one in a branch that is not taken as soon as an Enter without a value reaches it, so
-        that what the other branch makes is lost. Behind an Identity it waits for the others.
+        TensorFlow takes a Merge for dead as soon as a dead Enter reaches it, and loses the value of the other branch; an
+        Identity waits for all of its inputs.
         """
-        entered, kind = self.enter(tensor), [(tensor.dtype, tensor.shape)]
         return self._add(
-            "Identity", f"{tensor.node.name}/merged", [entered], {"T": tensor.dtype}, kind, scoped=False
+            "Identity", [self.enter(tensor)], [tensor.shape], scope="", name=f"{tensor.node.name}/merged"
         ).out()
 
     def _merge(self, initial: Tensor) -> Node:
-        kind, shape = initial.dtype, initial.shape
         enter = self._add(
-            "Enter",
-            "Enter",
-            [initial],
-            {"T": kind, "frame_name": self.name, "is_constant": False, "parallel_iterations": 1},
-            [(kind, shape)],
+            "Enter", [initial], [initial.shape], frame_name=self.name, is_constant=False, parallel_iterations=1
         )
-        merge = self._add(
-            "Merge", "Merge", [enter.out(), enter.out()], {"T": kind, "N": 2}, [(kind, shape), (_INT32, ())]
-        )
+        merge = self._add("Merge", [enter.out(), enter.out()], [initial.shape, ()])
         self._open.append((merge, None))
         return merge
 
-    def _body_value(self, merge: Node, index: int) -> Tensor:
-        kind, shape = merge.out().dtype, merge.out().shape
-        switch = self._add("Switch", "Switch", [merge.out(), self.condition.out()], {"T": kind}, [(kind, shape)] * 2)
-        value = self._add("Identity", "Identity", [switch.out(1)], {"T": kind}, [(kind, shape)])
-        leave = self._add("Exit", "Exit", [switch.out(0)], {"T": kind}, [(kind, shape)])
+    def _body_value(self, merge: Node) -> Tensor:
+        shape = merge.out().shape
+        switch = self._add("Switch", [merge.out(), self.condition.out()], [shape, shape])
+        value = self._add("Identity", [switch.out(1)], [shape])
+        leave = self._add("Exit", [switch.out(0)], [shape])
         self._own.pop(leave)
         self._exits.append(leave.out())
         return value.out()
 
-    def _add(
-        self,
-        op: str,
-        name: str,
-        inputs: Sequence[Tensor],
-        attributes: dict[str, Any],
-        outputs: list[Output],
-        controls: Sequence[Node] = (),
-        *,
-        scoped: bool = True,
-    ) -> Node:
-        node = self.graph.add(
-            op,
-            f"{self.name}/{name}" if scoped else name,
-            inputs,
-            controls=controls,
-            attrs={**attributes, **self.attributes},
-            device=self.device,
-            outputs=outputs,
-        )
-        if op != "Const" or controls:
+    def _add(self, op: str, inputs: Sequence[Tensor] = (), shapes: Sequence[Shape] = ((),), *, scope: str | None = None,
+             controls: Iterable[Node] = (), **about: Any) -> Node:  # fmt: skip
+        make = Builder(self.graph, self.name if scope is None else scope, device=self.device, marks=self.attributes)
+        node = make.node(op, inputs, shapes=shapes, controls=controls, **about)
+        if op != "Const" or node.controls:
             self._own[node] = None
         return node
 
@@ -194,15 +156,12 @@ class Loop:
 def enclose_step(
     graph: Graph, iterations: int, device: Callable[[Graph, Tensor], Tensor], outfeed: Callable[[Graph, Tensor], object]
 ) -> None:
-    """Let the step run in three loops of the same length, which is a variable: on the device, and on the host either side.
+    """Put the step into three loops of one length, a variable that starts as ``iterations``: device, infeed and outfeed.
 
-    Args:
-        graph: the graph, with infeed and outfeed.
-        iterations: the length until another one is assigned.
-        device: puts the cluster into its loop, given the handle of the length; returns the loop's result.
-        outfeed: does so with what the host does behind the device.
+    ``device`` puts the cluster into its loop, given the handle of the length, and returns the loop's result; ``outfeed`` does
+    so with the host's part behind the device.
     """
-    limit, assign = local_int(graph, "tpugraph/iterations_per_loop", iterations)
+    limit, assign = local_variable(graph, "tpugraph/iterations_per_loop", iterations, _INT32)
     last = device(graph, limit.out())
     enqueues = [graph[name] for name in graph.result(Enqueues).nodes]
     fed = infeed_loop(graph, limit.out(), enqueues)
@@ -211,7 +170,7 @@ def enclose_step(
 
 
 def add_results(graph: Graph, **names: str) -> None:
-    """Keep more of the nodes and tensors that entry points name."""
+    """Keep more names of nodes and tensors for the entry points."""
     before = graph.kept(Results) or Results()
     graph.keep(Results({**before.names, **names}))
 
@@ -226,7 +185,7 @@ def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
 
 
 def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
-    """What runs anew for each batch in front of ``ends``: what the input or random numbers lead to; loops and arrays whole."""
+    """Nodes in front of ``ends`` that run for each batch: descendants of the input and of random ops; loops and arrays as a whole."""
     cone, frame_of, around = graph.ancestors(ends), frames(graph), frames_around(graph)
     moving: dict[Node, Any] = {}
     more = [n for n in cone if n.op in ops.INPUTS | ops.RANDOM]
@@ -237,11 +196,6 @@ def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
         arrays = {n for n in cone if n.op in ops.CONTAINERS and any(user in moving for user in n.consumers())}
         more = [n for n in cone if n not in moving and (n in arrays or frame_of.get(n, "") in turning)]
     return [n for n in cone if n in moving]
-
-
-def local_int(graph: Graph, name: str, value: int) -> tuple[Node, Node]:
-    """A scalar int32 resource variable that no checkpoint holds, and the op that initialises it."""
-    return local_variable(graph, name, np.int32(value), _INT32)
 
 
 def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[Node, Node]:

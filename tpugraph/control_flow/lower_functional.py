@@ -1,7 +1,7 @@
 """Functional control flow lowered to that of TF1: a While becomes a loop frame, an If and a Case become Switch and Merge.
 
 The functions of conditions, bodies and branches stay calls, which :mod:`tpugraph.control_flow.inlining` replaces. The other way round
-is :mod:`tpugraph.control_flow.functionalize_while`.
+is :mod:`tpugraph.control_flow.functionalize`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,20 @@
-"""Roles: which node is the loss, the train op, the step counter, the input, an update - found by structure.
-
-Collections and names are hints that rank candidates; they never decide alone, since real graphs mislead (the
-``train_op`` collection holds optimizer ops, not the train op; the iterator's initialiser is in no collection).
-"""
+"""Roles of a plain training graph, found by structure: loss, train op, updates, step counter, variables."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+
 from tpugraph import ops
-from tpugraph.analysis.state import feeding, flows_from, written_variables
-from tpugraph.ir import Graph, Node
+from tpugraph.analysis import shapes
+from tpugraph.analysis.state import feeding, flows_from, reaching, written_variables
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.pattern import anything, either, match, number, op
 from tpugraph.ir.saves import saved_by
 from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.roles.findings import Finding, Roles, Variable, named
-from tpugraph.roles.losses import find_loss
-from tpugraph.roles.train_ops import check_gradients, find_train_op, find_updates, no_update
+from tpugraph.support.errors import RolesError
 
 
 def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> Roles:
@@ -168,3 +167,312 @@ def _update_reason(node: Node) -> str:
     if fact.kind == "apply":
         return f"optimizer step on {names}"
     return f"writes {names}, which the loss reads, from the input"
+
+
+_LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
+
+
+def find_loss(
+    graph: Graph, varying: Iterable[Node], moving: list[Node], name: str | None
+) -> tuple[Finding, list[Finding]]:
+    """The loss, and the scalars that come next.
+
+    Args:
+        graph: the graph as loaded.
+        varying: the nodes that depend on the input.
+        moving: the writes of a step.
+        name: what the user named, or None.
+
+    Raises:
+        RolesError: there is none, or what the user named is none.
+    """
+    if name is not None:
+        return _named_loss(graph, varying, name), []
+    varying = varying if isinstance(varying, dict) else dict.fromkeys(varying)
+    ranked = _summarised_losses(graph, varying)
+    if not ranked:
+        ranked = _unread_scalars(graph, varying, moving)
+    if not ranked and not moving:
+        raise no_train_op(graph)
+    if not ranked:
+        raise RolesError(
+            "no loss was found: no scalar depends on both the input and a variable",
+            origin=graph.source,
+            fix="name it with --loss=TENSOR, or give a training graph",
+        )
+    return ranked[0], ranked[1:4]
+
+
+def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
+    """The loss that the user named: a number that depends on the input."""
+    finding = named(graph, name, "loss")
+    tensor = graph.tensor(finding.name)
+    if tensor.node.outputs is None:
+        shapes.infer(graph)
+    outputs = tensor.node.outputs or []
+    if tensor.port >= len(outputs):
+        fault = f"'{name}' is no loss: '{tensor.node.name}' has {len(outputs)} outputs"
+    elif not tensor.dtype.floating:
+        fault = f"'{name}' is no loss: it holds {tensor.dtype}"
+    elif shapes.element_count(tensor.shape) not in (1, None):
+        fault = f"'{name}' is no loss: it has {shapes.element_count(tensor.shape)} elements, not one"
+    elif tensor.node not in dict.fromkeys(varying):
+        fault = f"'{name}' is no loss: it does not depend on the input"
+    else:
+        return finding
+    raise RolesError(fault, node=tensor.node, origin=graph.source, fix="name the scalar that training makes smaller")
+
+
+def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]:
+    """Losses by their summary: Estimator writes one under the tag ``loss`` (``loss_1`` where the model has its own)."""
+    found: list[tuple[tuple[int, int, int], Finding]] = []
+    for position, node in enumerate(graph.of_type("ScalarSummary")):
+        tag_node = node.inputs[0].node
+        if tag_node.op not in ops.CONSTANTS or tag_node.attr("value").size != 1 or node.inputs[1].node not in varying:
+            continue
+        tag = tag_node.attr("value").item()
+        tag = tag.decode() if isinstance(tag, bytes) else str(tag)
+        match = _LOSS_TAG.match(tag)
+        if match is None:
+            continue
+        plain = int("/" not in tag and tag.startswith("loss"))
+        rank = (plain, int(match[1] or 0), position)
+        found.append((rank, Finding(str(node.inputs[1]), f"summarised under the tag '{tag}'")))
+    return [finding for _, finding in sorted(found, key=lambda item: item[0], reverse=True)]
+
+
+_LOOKS_ON = ops.SUMMARIES | ops.IDENTITIES
+_HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
+_FLOWS = ops.CONTENTS.keys() | ops.CONTAINERS | ops.CONTAINER_GRADIENTS
+"""Ops of containers: a number that they give, as an array's flow, only orders them."""
+
+
+def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node]) -> list[Finding]:
+    """Losses by structure: a scalar of the input that covers the trained variables and that nothing computes on."""
+    if any(node.outputs is None for node in varying):
+        shapes.infer(graph)
+    backward = graph.ancestors(moving, data_only=True)
+    candidates = [
+        (position, node)
+        for position, node in enumerate(varying)
+        if node not in backward and _unread_scalar(node) and not _unread_gradient(node, backward)
+    ]
+    trained = _bits(v for node in moving for v in written_variables(node)[:1])
+    apart = _bits(node for node in varying if node not in backward)
+    covered = reaching(graph, [node for _, node in candidates], trained, data_only=True)
+    beside = reaching(graph, [node for _, node in candidates if covered.get(node)], apart, data_only=True)
+    found: list[tuple[tuple[int, int, int], Finding]] = []
+    for position, node in candidates:
+        count = covered.get(node, 0).bit_count()
+        if count:
+            rank = (count, -beside.get(node, 0).bit_count(), -position)
+            found.append((rank, Finding(node.name, f"a scalar of the input that reads {count} trained variables")))
+    return [finding for _, finding in sorted(found, key=lambda item: item[0], reverse=True)]
+
+
+def _unread_scalar(node: Node) -> bool:
+    """Whether a node yields one floating number that nothing computes on."""
+    if not node.outputs or len(node.outputs) != 1 or any(reader.op not in _LOOKS_ON for reader, _ in node.uses()):
+        return False
+    kind, shape = node.outputs[0]
+    return kind.floating and shape == () and source_of(node.out(), _HANDED_ON).node.op not in _FLOWS
+
+
+def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
+    """Whether a node is the gradient of an operand that nothing trains: it was made together with one that is read.
+
+    The gradients of an op's operands are handed on together, each once all of them are there (``tf.tuple``).
+    """
+    node = source_of(node.out()).node
+    for group in node.control_uses():
+        together = group.controls if group.op in ops.GROUPS else ()
+        handed_on = {
+            reader.inputs[0].node
+            for reader in group.control_uses()
+            if reader.op in ops.IDENTITIES and reader in backward
+        }
+        if handed_on.intersection(together):
+            return True
+    return False
+
+
+def _bits(nodes: Iterable[Node]) -> dict[Node, int]:
+    """A bit for each node."""
+    return {node: 1 << number for number, node in enumerate(dict.fromkeys(nodes))}
+
+
+def no_train_op(graph: Graph) -> RolesError:
+    """The error of a graph in which no step changes a variable."""
+    apart = next(iter(graph.of_type(*ops.APART)), None)
+    if apart is not None:
+        what, fix = ops.APART[apart.op]
+        return RolesError(f"the train op cannot be found: {what}", node=apart, origin=graph.source, fix=fix)
+    fix = "give the training graph (not one for evaluation or prediction), or name it with --train_op"
+    if graph.signatures:
+        fix = "`tpugraph run --mode=predict` computes what a signature of the SavedModel names; training needs the training graph"
+    return RolesError("the graph has no train op: no variable is updated from the input", origin=graph.source, fix=fix)
+
+
+def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
+    """The writes that train: optimizer ops, and plain writes of variables that the loss reads."""
+    forward = graph.ancestors([loss.node], data_only=True)
+    found = []
+    for node in moving:
+        fact = ops.WRITES[node.op]
+        variables = written_variables(node)
+        if fact.kind == "apply" or (variables and variables[0] in forward):
+            found.append(node)
+    trained = [node for node in found if not _is_statistic(graph, node, forward)]
+    return trained or found
+
+
+def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
+    """Whether a plain write keeps a number about the batch that the loss reads, such as a count, and no gradient.
+
+    A gradient comes out of backpropagation, and what the loss made of the variable led to it. Neither is so here.
+    """
+    fact = ops.WRITES[write.op]
+    if fact.kind != "assign":
+        return False
+    variable, value = written_variables(write)[0], write.inputs[fact.value].node
+    if _backpropagates(value, forward):
+        return False
+    reads = ops.READS | ops.IDENTITIES | ops.HANDLE_ALIASES
+    used = [n for n in graph.descendants([variable], data_only=True) if n in forward and n.op not in reads]
+    if not used:
+        return False
+    cone = graph.ancestors([value], data_only=True)
+    if not any(node.op in ops.INPUTS for node in cone):
+        return False  # made of other state, as sparse Adam's steps are of its slots
+    return not any(node in cone for node in used if node is not variable)
+
+
+def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
+    """Whether what the step computes for a write alone has an op of backpropagation, or a layer's product.
+
+    A product of what the loss is computed from is none: one side of a layer's product is a gradient that came back.
+    """
+    made: dict[Node, None] = {}
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if node in made or node in forward:
+            continue
+        if node.op in ops.BACKPROPAGATION:
+            return True
+        if node.op in ops.LAYER_PRODUCTS and not all(_hands_on(t.node, forward) for t in node.inputs):
+            return True
+        made[node] = None
+        pending += [tensor.node for tensor in node.inputs]
+    return False
+
+
+def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
+    """Whether a node is one that the loss is computed from, or hands one on."""
+    hands_on = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
+    return source_of(node.out(), hands_on, where=lambda at: at not in forward).node in forward
+
+
+def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:
+    """The train op, and those that come next.
+
+    Args:
+        graph: the graph as loaded.
+        updates: the writes that train.
+        writes: all writes of variables.
+
+    Raises:
+        RolesError: there is none, or several of which none contains the others.
+    """
+    if not updates:
+        raise no_train_op(graph)
+    reached = _reached(graph, updates, writes)
+    sinks = [node for node in reached if not node.consumers()]
+    if not sinks:
+        raise RolesError("a loop reads all that the updates of variables give, and nothing ends them", node=updates[0],
+                         origin=graph.source, fix="choose with --train_op=NODE what ends a step")  # fmt: skip
+    hinted = {name.partition(":")[0] for name in graph.collections.get("train_op", [])}
+    position = {node: i for i, node in enumerate(graph)}
+
+    def rank(node: Node) -> tuple[int, int, bool, int]:
+        update, write = reached[node]
+        return (update.bit_count(), write.bit_count(), node.name in hinted, position[node])
+
+    sinks.sort(key=rank, reverse=True)
+    best = sinks[0]
+    full = (1 << len(updates)) - 1
+    missed = full & ~reached[best][0]
+    findings = [_train_finding(node, reached[node], len(updates), node.name in hinted) for node in sinks]
+    rivals = [
+        finding
+        for node, finding in zip(sinks[1:], findings[1:], strict=True)
+        if reached[node][0] & missed and (node.name in hinted or best.name not in hinted)
+    ]
+    if rivals:
+        names = ", ".join(f"{f.name} ({f.reason})" for f in [findings[0], *rivals][:4])
+        raise RolesError(
+            f"the graph has several train ops and none contains the others: {names}",
+            origin=graph.source,
+            fix=f"choose with --train_op={best.name}, or run them together with "
+            f"--train_op={','.join(f.name for f in [findings[0], *rivals])}",
+        )
+    return findings[:1], findings[1:4]
+
+
+def _reached(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
+    """Of each node behind an update, as bits, which updates and which other writes it stands behind."""
+    trains = {node: 1 << i for i, node in enumerate(updates)}
+    others = {node: 1 << i for i, node in enumerate(writes)}
+    reached: dict[Node, tuple[int, int]] = {}
+    for node in graph.topological_order(graph.descendants(updates)):
+        update, write = trains.get(node, 0), others.get(node, 0)
+        for producer in node.producers():
+            more = reached.get(producer)
+            if more is not None:
+                update |= more[0]
+                write |= more[1]
+        if update:
+            reached[node] = (update, write)
+    return reached
+
+
+def _train_finding(node: Node, reached: tuple[int, int], total: int, hinted: bool) -> Finding:
+    count = reached[0].bit_count()
+    where = ", in the collection train_op" if hinted else ""
+    return Finding(
+        node.name, f"runs {count} of {total} updates and {reached[1].bit_count()} writes, nothing follows it{where}"
+    )
+
+
+def no_update(
+    graph: Graph, train_ops: list[Finding], inputs: list[Node], writes: list[Node], cone: dict[Node, None]
+) -> RolesError:
+    """The error of a train op, or of none, that trains nothing."""
+    name = train_ops[0].name if train_ops else None
+    if not inputs:
+        return RolesError(
+            "the graph reads no input: there is no iterator, queue or placeholder",
+            origin=graph.source,
+            fix="give the training graph that Estimator.train writes (it holds its input pipeline)",
+        )
+    if not any(node in cone for node in writes):
+        fault = f"'{name}' is no train op: it writes no variable"
+    else:
+        fault = f"there is no gradient path from the loss to what '{name}' writes"
+    return RolesError(fault, node=name, origin=graph.source, fix="name the right train op with --train_op")
+
+
+def check_gradients(graph: Graph, loss: Tensor, cone: dict[Node, None], updates: list[Node]) -> None:
+    """A train op whose updates share nothing with the loss trains something else."""
+    forward = graph.ancestors([loss.node], data_only=True)
+    for node in updates:
+        variables = written_variables(node)
+        if variables and variables[0] in forward:
+            return
+    node = updates[0]
+    raise RolesError(
+        f"there is no gradient path from the loss '{loss}' to any variable that the train op updates",
+        node=node,
+        origin=graph.source,
+        fix="name the loss with --loss and the train op with --train_op",
+    )

@@ -11,8 +11,8 @@ import time
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import bound_stacks
-from tpugraph.control_flow import scopes
-from tpugraph.control_flow.functionalize_while import raise_control_flow
+from tpugraph.control_flow import functionalize
+from tpugraph.control_flow.functionalize import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
 from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.side_effects import side_effects
@@ -65,7 +65,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     results += [("output", name, t) for name, t in found.outputs.items()]
     arguments = [*(t for *_, t in plain), *found.variables.values()]
     given = {t.node for t in arguments}
-    function = scopes.make_function(
+    function = functionalize.make_function(
         graph,
         "tpugraph_cluster",
         [node for node in graph if node not in given],

@@ -1,0 +1,557 @@
+"""Raises TF1 control flow to functional control flow: loop frames become While, Switch and Merge become If.
+
+Frames are taken from the inside out, so that a nested loop is one node when its surroundings are raised.
+
+A Switch sends its value to one of its outputs and leaves the other dead, and what reads a dead value is dead, up to the Merge
+that joins both sides. So each node has a *path*: the predicates, outermost first, that must have a certain value for it to
+run. All nodes whose path starts with one predicate become an If of two functions; what is nested is raised inside them.
+
+One predicate may need several Ifs, one after the other: a branch goes through the loss and comes back as a gradient into the
+same branch. The nodes between the same two crossings are a *phase*. Values of an earlier phase are computed again in a later
+one, which only nodes without side effects can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tpugraph import analysis, ops
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, loops
+from tpugraph.ir.attrs import Func
+from tpugraph.ir.conditionals import decides
+from tpugraph.ir.function_library import ARGUMENT
+from tpugraph.ir.loops import Carried
+from tpugraph.ir.walks import reached, source_of
+from tpugraph.support.errors import ConversionError, GraphError
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What was raised: the number of loops and of conditionals outside of them."""
+
+    loops: int
+    branches: int
+
+
+def raise_control_flow(graph: Graph) -> Raised:
+    """Turn every TF1 loop and conditional of a graph, nested ones and gradients too, into While and If, in place.
+
+    Each tensor's dtype must be known. What leaves a loop keeps its name: the Exit becomes an Identity of the While.
+
+    Raises:
+        ConversionError: a loop or conditional of another form than ``tf.while_loop`` and ``tf.cond`` make; its node
+            is named.
+    """
+    for node in graph:
+        if node.has_attr("_class"):
+            graph.set_attr(node, "_class", None)  # asks to be placed beside a node that may move into a function
+    count = 0
+    while graph.of_type(*ops.ENTER):
+        _raise_loop(_innermost(graph))
+        count += 1
+    return Raised(count, raise_branches(graph))
+
+
+# --------------------------------------------------------------------------- finding loops
+
+
+@dataclass
+class _Frame:
+    """One loop.
+
+    Attributes:
+        graph: the graph.
+        name: the frame's name.
+        nodes: everything in the frame.
+        condition: its LoopCond.
+        carried: its carried values.
+        fixed: the Enters of values that stay the same.
+    """
+
+    graph: Graph
+    name: str
+    nodes: dict[Node, None]
+    condition: Node
+    carried: list[Carried] = field(default_factory=list)
+    fixed: list[Node] = field(default_factory=list)
+
+
+def _innermost(graph: Graph) -> _Frame:
+    frame_of = analysis.frames(graph)
+    around = {
+        frame_of[p]
+        for enter in graph.of_type(*ops.ENTER)
+        for p in enter.producers()
+        if p.op not in ops.EXIT and frame_of[p] != frame_of[enter]
+    }
+    name = next((frame_of[e] for e in graph.of_type(*ops.ENTER) if frame_of[e] not in around), None)
+    if name is None:
+        raise ConversionError("the loops enclose each other", node=graph.of_type(*ops.ENTER)[0])
+    nodes = {node: None for node in graph if frame_of[node] == name}
+    conditions = [node for node in nodes if node.op in ops.LOOP_COND]
+    if len(conditions) != 1:
+        raise ConversionError(
+            f"the loop '{name}' has {len(conditions)} conditions, not one",
+            node=next(iter(nodes)), fix="write the loop with tf.while_loop",
+        )  # fmt: skip
+    frame = _Frame(graph, name, nodes, conditions[0])
+    for enter in (node for node in nodes if node.op in ops.ENTER):
+        merge = next((use.node for use in enter.uses() if use.node.op in ops.MERGE), None)
+        if merge is None:
+            frame.fixed.append(enter)
+        elif len(enter.uses()) > 1:
+            raise ConversionError("the first value of a loop is read past its Merge", node=enter)
+        else:
+            frame.carried.append(_carried(merge))
+    return frame
+
+
+def _carried(merge: Node) -> Carried:
+    found = loops.carried(merge)
+    if found is None or merge.uses(1):
+        raise ConversionError("the Merge closes no loop of tf.while_loop", node=merge)
+    return found
+
+
+def _inside(carried: Carried) -> list[Tensor]:
+    """All that stands for a value within an iteration."""
+    return [carried.merge.out(), *(switch.out(1) for switch in carried.switches)]
+
+
+# --------------------------------------------------------------------------- one loop
+
+
+def _raise_loop(frame: _Frame) -> None:
+    graph = frame.graph
+    switches = {switch for carried in frame.carried for switch in carried.switches}
+    closings = {t.node for c in frame.carried for t in c.merge.inputs}
+    borders = {*frame.fixed, *switches, *closings, frame.condition, *(c.merge for c in frame.carried)}
+    exits = [node for node in frame.nodes if node.op in ops.EXIT]
+    inner = [node for node in frame.nodes if node not in borders and node.op not in ops.EXIT]
+    test = _needed(frame, [frame.condition.inputs[0]], [], borders)
+    effects = [node for node in inner if node not in test and has_effects(node)]
+    body = _needed(frame, [c.following for c in frame.carried], effects, borders)
+    arguments = [*map(_inside, frame.carried), *([e.out()] for e in frame.fixed)]
+    results = [*(c.following for c in frame.carried), *(e.out() for e in frame.fixed)]
+    reads_condition = [use for use in frame.condition.uses() if use.node in body]
+    if reads_condition:
+        raise ConversionError("the loop's body reads its condition", node=reads_condition[0].node)
+    label = "".join(c if c.isalnum() else "_" for c in frame.name)
+    names = {
+        key: make_function(graph, f"tpugraph_{label}_{key}", nodes, arguments, returned, finish=finishing(nodes))
+        for key, nodes, returned in (("cond", test, [frame.condition.inputs[0]]), ("body", body, results))
+    }
+    initial = [*(c.initial for c in frame.carried), *(e.inputs[0] for e in frame.fixed)]
+    loop = graph.add(
+        "While" if effects else "StatelessWhile",
+        f"{frame.condition.name}/While",
+        initial,
+        controls=_waits(frame),
+        attrs={"T": [t.dtype for t in initial], "cond": Func(names["cond"]), "body": Func(names["body"]),
+               "output_shapes": [], "parallel_iterations": 1, "_xla_propagate_compile_time_consts": True},
+        outputs=[group[0].node.output(group[0].port) for group in arguments],
+        source=frame.condition,
+    )  # fmt: skip
+    _leave(frame, loop, exits)
+    graph.remove_all(node for node in frame.nodes if node not in exits)
+
+
+def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], borders: set[Node]) -> dict[Node, None]:
+    """The nodes behind the borders that make some results and have some effects."""
+
+    def behind(nodes: Iterable[Node]) -> Iterable[Node]:
+        return (node for node in nodes if node in frame.nodes and node not in borders)
+
+    return reached(behind([*(t.node for t in results), *effects]), lambda node: behind(node.producers()))
+
+
+def _waits(frame: _Frame) -> list[Node]:
+    return list(dict.fromkeys(c for n in frame.nodes for c in n.controls if c not in frame.nodes))
+
+
+def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
+    """Let what leaves the loop come from the While."""
+    number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
+    for node in exits:
+        left = source_of(node.inputs[0])  # a gradient puts an identity between Switch and Exit
+        switch = left.node
+        if switch not in number or left.port != 0:
+            raise ConversionError("what leaves the loop is no carried value", node=node)
+        value = loop.out(number[switch])
+        frame.graph.set_controls(node, [])
+        frame.graph.retype(
+            node, "Identity", inputs=[value], attrs={"T": value.dtype}, outputs=[loop.output(value.port)]
+        )
+    for node in frame.nodes:
+        for waiting in node.control_uses():
+            if waiting not in frame.nodes:
+                frame.graph.remove_control(waiting, node)
+                frame.graph.add_control(waiting, loop)
+
+
+Path = tuple[tuple[Tensor, int], ...]
+"""Predicates with the output of their Switches (0 is false), outermost first."""
+
+_BOOL = attrs.dtype("bool")
+_INT32 = attrs.dtype("int32")
+
+
+def raise_branches(graph: Graph) -> int:
+    """Turn every conditional of a graph without loops into If ops; returns how many Ifs were made.
+
+    Raises:
+        ConversionError: a conditional that is not of the form that ``tf.cond`` and its gradient make.
+    """
+    made = 0
+    _let_through(graph)
+    while graph.of_type(*ops.SWITCH):
+        path = _paths(graph)
+        switch = next((n for n in graph.topological_order() if n.op in ops.SWITCH and not path[n]), None)
+        if switch is None:
+            raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
+        made += _raise_one(graph, decides(switch), path)
+    return made
+
+
+def finishing(nodes: Iterable[Node]) -> Callable[[Graph], object] | None:
+    """What is left to raise in a function of some nodes: their conditionals; None where they have none."""
+    return raise_branches if any(node.op in ops.SWITCH for node in nodes) else None
+
+
+def _let_through(graph: Graph) -> None:
+    """What a function returns is there whenever it is called: a Switch that no Merge joins again lets its value through.
+
+    So it is in the gradient of a loop within a branch, whose stacks are read behind a Switch of that branch.
+    """
+    results = graph.of_type(RESULT)
+    if not results or not graph.of_type(*ops.SWITCH):
+        return
+    path = _paths(graph)
+    given = dict.fromkeys(crossing for node in results for crossing in path[node])
+    for switch in graph.of_type(*ops.SWITCH):
+        for side in (0, 1):
+            if (decides(switch), side) in given:
+                graph.replace_uses(switch.out(side), switch.inputs[0])
+
+
+def has_effects(node: Node) -> bool:
+    """Whether running the node twice, or not at all, makes a difference."""
+    return node.op not in ops.WITHOUT_EFFECTS and ops.is_stateful(node.op)
+
+
+# --------------------------------------------------------------------------- what runs when
+
+
+def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
+    """What Switches wait for, themselves or by the identities between them and the predicate."""
+    found: dict[Node, None] = {}
+
+    def passed(node: Node) -> bool:
+        found.update(dict.fromkeys(node.controls))
+        return True
+
+    for border in borders:
+        found.update(dict.fromkeys(border.controls))
+        source_of(border.inputs[1], where=passed)
+    return found
+
+
+def _paths(graph: Graph) -> dict[Node, Path]:
+    """The path of each node; of a Switch, what must hold for it to run, not for what follows it."""
+    found: dict[Node, Path] = {}
+    for node in graph.topological_order():
+        if node.op in ops.MERGE:
+            found[node] = _joined(node, [_path_of(t, found) for t in node.inputs])
+            continue
+        paths = [_path_of(t, found) for t in node.inputs] + [found[c] for c in node.controls]
+        found[node] = max(paths, key=len, default=())
+        other = next((p for p in paths if found[node][: len(p)] != p), None)
+        if other is not None:
+            raise ConversionError(
+                "the node reads from two branches that cannot both run",
+                node=node, fix="join the branches with tf.cond before they meet",
+            )  # fmt: skip
+    return found
+
+
+def _path_of(tensor: Tensor, found: dict[Node, Path]) -> Path:
+    path = found[tensor.node]
+    return (*path, (decides(tensor.node), tensor.port)) if tensor.node.op in ops.SWITCH else path
+
+
+def _joined(merge: Node, paths: list[Path]) -> Path:
+    if len(paths) == 2:
+        first, second = paths
+        outer = first[:-1]
+        if first and second and outer == second[:-1] and first[-1][0] == second[-1][0] and first[-1] != second[-1]:
+            return outer
+    raise ConversionError(
+        "the Merge does not join the two sides of one predicate",
+        node=merge, fix="write the conditional with tf.cond",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- one predicate
+
+
+@dataclass
+class _Phase:
+    """The nodes and joins of one predicate between two crossings of its border."""
+
+    nodes: list[Node] = field(default_factory=list)
+    merges: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class _Branch:
+    """One side of an If: the nodes it computes, and what they read from outside by what stands for it inside."""
+
+    nodes: dict[Node, None]
+    reads: dict[Tensor, list[Tensor]]
+    results: list[Tensor]
+
+
+def _raise_one(graph: Graph, predicate: Tensor, path: dict[Node, Path]) -> int:
+    inside = {node: p[0][1] for node, p in path.items() if p and p[0][0] == predicate}
+    borders = {n for n in path if n.op in ops.SWITCH and not path[n] and decides(n) == predicate}
+    joins = [n for n in path if n.op in ops.MERGE and not path[n] and _joins(n, predicate, path)]
+    phases = _phases(graph, inside, borders, joins)
+    made = 0
+    for number in sorted(phases):
+        made += _make_if(graph, predicate, phases[number], inside, borders)
+    for border in borders:  # what only waits for a Switch waits for the value
+        graph.replace_control_uses(border, [t.node for t in border.inputs[:1]])
+    graph.remove_all([*inside, *joins, *borders])
+    return made
+
+
+def _joins(merge: Node, predicate: Tensor, path: dict[Node, Path]) -> bool:
+    return _path_of(merge.inputs[0], path)[0][0] == predicate
+
+
+def _phases(graph: Graph, inside: dict[Node, int], borders: set[Node], joins: list[Node]) -> dict[int, _Phase]:
+    """The phases by number: how often the way to a node left the conditional and came back."""
+    joined = dict.fromkeys(joins)
+    number: dict[Node, int] = {}  # outside: the number of the first phase that may follow
+    phases: dict[int, _Phase] = {}
+    for node in graph.topological_order():
+        before = [number[p] for p in node.producers()]
+        number[node] = max(before, default=0)
+        if node in joined:
+            phases.setdefault(number[node], _Phase()).merges.append(node)
+            number[node] += 1
+        elif node in inside:
+            phases.setdefault(number[node], _Phase()).nodes.append(node)
+    return phases
+
+
+def _make_if(graph: Graph, predicate: Tensor, phase: _Phase, inside: dict[Node, int], borders: set[Node]) -> int:
+    effects = [node for node in phase.nodes if has_effects(node)]
+    if not effects and not phase.merges:
+        return 0  # nothing of it is wanted
+    branches = [_branch(side, phase, effects, inside, borders) for side in (0, 1)]
+    reads = list(dict.fromkeys(t for branch in branches for t in branch.reads))
+    near = (phase.merges or effects)[0]
+    names = [
+        _save(graph, branch, reads, f"{near.name}/{label}")
+        for branch, label in zip(branches, ("false", "true"), strict=True)
+    ]
+    entered = [t.node for n in [*phase.nodes, *phase.merges] for t in n.inputs if t.node in borders]
+    awaited = [*_awaited(dict.fromkeys(entered)), *(c for n in phase.nodes for c in n.controls)]
+    waits = dict.fromkeys(c for c in awaited if c not in inside and c not in borders and c is not predicate.node)
+    made = graph.add(
+        "If" if effects else "StatelessIf",
+        f"{near.name}/If",
+        [predicate, *reads],
+        controls=waits,
+        attrs={"Tcond": _BOOL, "Tin": [t.dtype for t in reads], "Tout": [m.out().dtype for m in phase.merges],
+               "then_branch": Func(names[1]), "else_branch": Func(names[0]), "output_shapes": [],
+               "_xla_propagate_compile_time_consts": True},
+        outputs=[m.output(0) for m in phase.merges],
+        source=near,
+    )  # fmt: skip
+    for port, merge in enumerate(phase.merges):
+        graph.replace_uses(merge.out(), made.out(port))
+        _replace_index(graph, merge, predicate, inside, borders)
+        graph.replace_control_uses(merge, [made])
+    for node in effects:
+        for waiting in node.control_uses():
+            if waiting not in inside:
+                graph.add_control(waiting, made)
+                graph.remove_control(waiting, node)
+    return 1
+
+
+def _branch(side: int, phase: _Phase, effects: list[Node], inside: dict[Node, int], borders: set[Node]) -> _Branch:
+    """What one side computes: what its results and effects need, of earlier phases too."""
+    results = [next(t for t in m.inputs if _side(t, inside, borders) == side) for m in phase.merges]
+    wanted: dict[Node, None] = dict.fromkeys(n for n in effects if inside[n] == side)
+    now = {*phase.nodes}
+    reads: dict[Tensor, list[Tensor]] = {}
+    stack = list(wanted)
+    for tensor in results:
+        _need(tensor, inside, borders, wanted, reads, stack)
+    while stack:
+        node = stack.pop()
+        if node not in now and has_effects(node):
+            raise ConversionError(
+                "a later part of the conditional needs what this node did in an earlier one", node=node,
+                fix="compute it outside of tf.cond and use the result in both branches",
+            )  # fmt: skip
+        for tensor in node.inputs:
+            _need(tensor, inside, borders, wanted, reads, stack)
+        for control in node.controls:
+            again = control in now or _is_pivot(control)
+            if again and control not in wanted and inside.get(control) == side:
+                wanted[control] = None
+                stack.append(control)
+    return _Branch(wanted, reads, results)
+
+
+def _is_pivot(node: Node) -> bool:
+    """Whether constants wait for the node so that they are in a branch, as of a conditional within this one."""
+    return node.op in ops.IDENTITIES and node.inputs[0].node.op in ops.SWITCH
+
+
+def _side(tensor: Tensor, inside: dict[Node, int], borders: set[Node]) -> int:
+    return tensor.port if tensor.node in borders else inside[tensor.node]
+
+
+def _need(
+    tensor: Tensor,
+    inside: dict[Node, int],
+    borders: set[Node],
+    wanted: dict[Node, None],
+    reads: dict[Tensor, list[Tensor]],
+    stack: list[Node],
+) -> None:
+    if tensor.node in inside:
+        if tensor.node not in wanted:
+            wanted[tensor.node] = None
+            stack.append(tensor.node)
+        return
+    outer = tensor.node.inputs[0] if tensor.node in borders else tensor
+    group = reads.setdefault(outer, [outer])
+    if tensor not in group:
+        group.append(tensor)
+
+
+def _save(graph: Graph, branch: _Branch, reads: Iterable[Tensor], name: str) -> str:
+    arguments = [branch.reads.get(tensor, [tensor]) for tensor in reads]
+    return make_function(graph, _function_name(name), branch.nodes, arguments, branch.results,
+                                finish=finishing(branch.nodes))  # fmt: skip
+
+
+def _function_name(name: str) -> str:
+    return "tpugraph_" + "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _replace_index(graph: Graph, merge: Node, predicate: Tensor, inside: dict[Node, int], borders: set[Node]) -> None:
+    """The number of the input that a Merge took, which is its second output."""
+    if not merge.uses(1):
+        return
+    if _side(merge.inputs[1], inside, borders) != 1:
+        raise ConversionError("the index of a Merge is read whose first input is the true branch", node=merge)
+    attributes = {"SrcT": _BOOL, "DstT": _INT32, "Truncate": False}
+    index = graph.add(
+        "Cast", f"{merge.name}/index", [predicate], attrs=attributes, outputs=[(_INT32, ())], source=merge
+    )
+    graph.replace_uses(merge.out(1), index.out())
+
+
+def make_function(
+    graph: Graph,
+    name: str,
+    nodes: Iterable[Node],
+    arguments: Sequence[Sequence[Tensor]],
+    results: Sequence[Tensor],
+    *,
+    finish: Callable[[Graph], object] | None = None,
+) -> str:
+    """Write nodes as a function of the library; returns its name. The nodes themselves stay where they are.
+
+    Args:
+        graph: the graph.
+        name: the name wished for.
+        nodes: the body. Control edges from outside are left out: the caller of the function waits instead.
+        arguments: of each argument, the tensors of the graph that it stands for.
+        results: what the function returns: outputs of the body, or argument tensors.
+        finish: edits the body, as a graph of its own, before it is saved.
+
+    Raises:
+        GraphError: the body reads a tensor that is no argument.
+    """
+    if finish is not None:
+        return _edited(graph, name, nodes, arguments, results, finish)
+    given = [group[0] for group in arguments]
+    alike = {tensor: group[0] for group in arguments for tensor in group[1:]}
+    return function_library.add_function(graph, name, [*nodes], given, results, alike, keep_names=True)
+
+
+def _edited(
+    graph: Graph,
+    name: str,
+    nodes: Iterable[Node],
+    arguments: Sequence[Sequence[Tensor]],
+    results: Sequence[Tensor],
+    finish: Callable[[Graph], object],
+) -> str:
+    """The same for a body that is edited first, as a graph of its own."""
+    body = Graph()
+    body.library, body.versions, body.source, body.stage = graph.library, graph.versions, graph.source, graph.stage
+    given: list[Tensor] = []
+    tensors: dict[Tensor, Tensor] = {}
+    for index, group in enumerate(arguments):
+        known = group[0].node.output(group[0].port)
+        given.append(body.add(ARGUMENT, f"in{index}", outputs=[known]).out())  # so no node of the body takes the name
+        tensors.update(dict.fromkeys(group, given[-1]))
+    copy_into(body, graph.topological_order(nodes), tensors)
+    returned = [_returned(body, tensors, tensor) for tensor in results]
+    finish(body)
+    found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
+    inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
+    function = function_library.add_function(body, name, inner, given, found, {}, keep_names=True)
+    graph.library = body.library
+    return function
+
+
+RESULT = "_Retval"
+"""Holds a result while the body is edited, so that edits of its producer are seen."""
+
+
+def _returned(body: Graph, tensors: dict[Tensor, Tensor], tensor: Tensor) -> Tensor:
+    copy = tensors[tensor]
+    if copy.node.op == ARGUMENT:
+        return copy
+    return body.add(RESULT, "result", [copy], outputs=[]).out()
+
+
+def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:
+    """Copy nodes of another graph, in topological order; returns the copy of each.
+
+    Args:
+        target: the graph to copy into.
+        nodes: what to copy.
+        tensors: of each tensor that is known in ``target``, its counterpart there; the outputs of the copies are added.
+
+    Raises:
+        GraphError: an input is neither copied nor known.
+    """
+    copies: dict[Node, Node] = {}
+    for node in nodes:
+        inputs = []
+        for tensor in node.inputs:
+            if tensor not in tensors and tensor.node in copies:
+                tensors[tensor] = copies[tensor.node].out(tensor.port)
+            if tensor not in tensors:
+                raise GraphError(f"the function reads '{tensor}', which it does not have", node=node)
+            inputs.append(tensors[tensor])
+        copy = target.add(
+            node.op, node.name, inputs, controls=[copies[c] for c in node.controls if c in copies],
+            attrs=node.raw_attrs, outputs=node.outputs, source=node,
+        )  # fmt: skip
+        copies[node] = copy
+        for port in range(len(node.outputs or ())):
+            tensors.setdefault(node.out(port), copy.out(port))
+    return copies
