@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
-from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system, local_initializers
 from tpugraph.tpu.pipeline import Pass
 
 NAME = "_tpugraph_name"
@@ -42,7 +45,6 @@ class EntryPoints(Pass):
 
 
 def _add_loops(graph: Graph) -> None:
-    """The device's part of the loops, and the part that feeds it."""
     results = graph.result(Results)
     add_result(graph, _DEVICE_PART[graph.roles.mode], graph.tensor(results["train"]))
     graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
@@ -52,18 +54,12 @@ def _add_loops(graph: Graph) -> None:
 
 
 def _train(graph: Graph) -> list[Node]:
-    """What a training session runs; returns what gives its own variables their first values."""
+    """Add what a training session runs; returns the initialisers of the pass's own variables."""
     roles, results = graph.roles, graph.result(Results)
     loss = graph.tensor(results["last_loss"])
     handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
-    kept = graph.add(
-        "AssignVariableOp",
-        "tpugraph/last_loss/Keep",
-        [handle.out(), loss],
-        attrs={"dtype": loss.dtype},
-        device=HOST_DEVICE,
-        outputs=[],
-    )
+    make = Builder(graph, device=HOST_DEVICE)
+    kept = make.node("AssignVariableOp", [handle.out(), loss], name="tpugraph/last_loss/Keep")
     _add_loops(graph)
     add_result(graph, "tpugraph/dequeue", graph.tensor(results["losses"]), [kept, *_watched(graph)])
     add_read(graph, "tpugraph/loss", handle, loss.dtype)
@@ -74,21 +70,15 @@ def _train(graph: Graph) -> list[Node]:
 
 
 def _watched(graph: Graph) -> list[Node]:
-    """What runs on the host for its effect alone, such as a print."""
+    """Host nodes that run for a side effect alone, such as a print."""
     cut = graph.kept(Cut)
     tail = cut.tail if cut is not None else ()
-    return [
-        n
-        for n in graph
-        if (n.op in ops.PRINTS or n.name in tail)
-        and not in_cluster(n)
-        and n.op not in ops.SUMMARIES
-        and not n.consumers()
-    ]
+    host = (n for n in graph if (n.op in ops.PRINTS or n.name in tail) and not in_cluster(n))
+    return [n for n in host if n.op not in ops.SUMMARIES and not n.consumers()]
 
 
 def _merge_summaries(graph: Graph) -> None:
-    """What the loop's last step gives is read with its outfeed; what variables alone show is read behind the loop."""
+    """Divide the summaries: values of the last step come with the outfeed, those of variables are read behind the loop."""
     found = reached([graph[f.name] for f in graph.roles.summaries],
                     lambda node: (t.node for t in node.inputs) if node.op in ops.MERGED_SUMMARIES else ())  # fmt: skip
     of_state = [node for node in found if node.op not in ops.MERGED_SUMMARIES and _shows_variables(graph, node)]
@@ -107,25 +97,16 @@ def _merge_summaries(graph: Graph) -> None:
 
 
 def _shows_variables(graph: Graph, summary: Node) -> bool:
-    """Whether a summary is made of variables and of nothing that leaves the device."""
     behind = graph.ancestors([summary])
     return any(n.op in ops.READS for n in behind) and not any(n.op in ops.OUTFEEDS for n in behind)
 
 
 def _merged(graph: Graph, name: str, tensors: list[Tensor]) -> None:
-    """Let one name give these serialised summaries."""
     if not tensors:
         return
     merged = tensors[0]
     if len(tensors) > 1:
-        merged = graph.add(
-            "MergeSummary",
-            f"{name}/merge",
-            tensors,
-            attrs={"N": len(tensors)},
-            device=HOST_DEVICE,
-            outputs=[(attrs.dtype("string"), ())],
-        ).out()
+        merged = Builder(graph, device=HOST_DEVICE).add("MergeSummary", tensors, (), name=f"{name}/merge")
     add_result(graph, name, merged)
 
 
@@ -133,7 +114,7 @@ def _merged(graph: Graph, name: str, tensors: list[Tensor]) -> None:
 
 
 def _evaluate(graph: Graph) -> list[Node]:
-    """What a session runs that evaluates or predicts; it has no variables of its own."""
+    """Add what a session runs that evaluates or predicts; the pass has no variables of its own there."""
     roles, results = graph.roles, graph.result(Results)
     _add_loops(graph)
     add_result(graph, "tpugraph/dequeue", graph.tensor(results["counts"]))
@@ -154,3 +135,51 @@ def _evaluate(graph: Graph) -> list[Node]:
 def _named(graph: Graph, scope: str, name: str, tensor: str) -> None:
     node = add_result(graph, f"{scope}/{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}", graph.tensor(tensor))
     graph.set_attr(node, NAME, name)
+
+
+SYSTEM_DEVICE = "/device:TPU_SYSTEM:0"
+
+
+def add_system(graph: Graph) -> None:
+    make = Builder(graph, device=SYSTEM_DEVICE)
+    make.node("ConfigureDistributedTPU", name="tpugraph/configure", shapes=[()], embedding_config="",
+              tpu_embedding_config="", is_global_init=False)  # fmt: skip
+    make.node("ShutdownDistributedTPU", name="tpugraph/shutdown")
+
+
+def add_result(graph: Graph, name: str, tensor: Tensor, controls: Sequence[Node] = ()) -> Node:
+    return Builder(graph, device=HOST_DEVICE).identity(tensor, name=name, controls=controls).node
+
+
+def add_read(graph: Graph, name: str, handle: Node, kind: attrs.DType) -> None:
+    Builder(graph, device=HOST_DEVICE).add("ReadVariableOp", [handle.out()], (), name=name, dtype=kind)
+
+
+def add_step(graph: Graph) -> None:
+    """Add ``tpugraph/global_step``; a graph without a step counter reports -1, and the session counts for itself."""
+    roles = graph.roles
+    if roles.step is not None:
+        step = graph[roles.step.name]
+        add_read(graph, "tpugraph/global_step", step, step.attr("dtype"))
+        return
+    Builder(graph, device=HOST_DEVICE).constant(np.int64(-1), name="tpugraph/global_step")
+
+
+def add_init(graph: Graph, more: list[Node]) -> None:
+    """Add ``tpugraph/init`` and its parts ``.../init_input`` and ``.../init_local``."""
+    roles = graph.roles
+    initializers = [graph[v.initializer] for v in roles.variables.values() if v.initializer and v.initializer in graph]
+    others = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
+    make = Builder(graph, device=HOST_DEVICE)
+    make.node("NoOp", name="tpugraph/init_input", controls=others)
+    make.node("NoOp", name="tpugraph/init_local", controls=[*more, *local_initializers(graph)])
+    make.node("NoOp", name="tpugraph/init", controls=[*initializers, *others, *more])
+
+
+def local_initializers(graph: Graph) -> list[Node]:
+    """Initialisers of variables that no checkpoint holds, in a graph with a checkpoint."""
+    variables = graph.roles.variables.values()
+    saved = {v.initializer for v in variables if v.key is not None}
+    if not saved and graph.roles.mode == "train":
+        return []
+    return [graph[v.initializer] for v in variables if v.initializer in graph and v.initializer not in saved]

@@ -8,10 +8,9 @@ from tpugraph.analysis import HOST_DEVICE, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import DeviceEnds, Outfed, Partitioned, Queues, Results
 from tpugraph.ir import Graph, Tensor, attrs
-from tpugraph.tpu.gathered_rows import GatheredRows
-from tpugraph.tpu.host_epilogue import ALL_ROWS, TIMES
-from tpugraph.tpu.outfeed_nodes import receive, send
-from tpugraph.tpu.outfeeding import HostSide
+from tpugraph.ir.builder import Builder
+from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES, PlainRows
+from tpugraph.tpu.outfeed import HostSide, receive, send
 from tpugraph.tpu.pipeline import Pass
 
 _RESOURCE = attrs.dtype("resource")
@@ -40,7 +39,7 @@ class GatherRows(Pass):
         through = [n for n in marks if n not in beside]  # the number of rows first
         enqueue = send(graph, [n.inputs[0] for n in through], vector=("shape", "vector"))
         cores = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
-        host = GatheredRows(graph, cores.dequeues[0].out(0))
+        host = PlainRows(graph, cores.dequeues[0].out(0))
         names, made = {}, {through[0]: host.total}
         for index, mark in enumerate(through[1:], 1):
             tensor = mark.inputs[0]
@@ -60,16 +59,10 @@ def _arriving_beside(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
     """What the host in front of the device hands to the host behind it, by a queue; the infeed fills it."""
     if not ends:
         return []
-    kinds = [t.dtype for t in ends]
-    name = "tpugraph/beside/queue"
-    queue = graph.add(
-        "FIFOQueueV2",
-        name,
-        attrs={"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""},
-        device=HOST_DEVICE,
-        outputs=[(_RESOURCE, ())],
-    )
-    taken = graph.add("QueueDequeueV2", "tpugraph/beside/dequeue", [queue.out()], device=HOST_DEVICE,
-                      attrs={"component_types": kinds, "timeout_ms": -1}, outputs=[(t.dtype, t.shape) for t in ends])  # fmt: skip
+    kinds, name, make = [t.dtype for t in ends], "tpugraph/beside/queue", Builder(graph, device=HOST_DEVICE)
+    kept = {"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""}
+    queue = graph.add("FIFOQueueV2", name, attrs=kept, device=HOST_DEVICE, outputs=[(_RESOURCE, ())])
+    taken = make.node("QueueDequeueV2", [queue.out()], name="tpugraph/beside/dequeue", shapes=[t.shape for t in ends],
+                      component_types=kinds, timeout_ms=-1)  # fmt: skip
     graph.keep(Queues((queue.name,)))
     return [taken.out(index) for index in range(len(ends))]

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
+from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
 from tpugraph.control_flow.loops import per_batch
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError
-from tpugraph.tpu.open_rows import open_again, open_index, pad_open
 from tpugraph.tpu.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -57,30 +62,16 @@ class Infeed(Pass):
         return self.num_replicas > 1 and not graph.roles.replica
 
     def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
-        return graph.add(
-            "InfeedDequeueTuple",
-            "tpugraph/infeed/dequeue",
-            attrs={
-                "dtypes": [t.dtype for t in sent],
-                "shapes": [attrs.encode(tuple(t.shape or ())) for t in sent],
-                CLUSTER_ATTR: CLUSTER,
-            },
-            device=CORE_DEVICE,
-            outputs=[(t.dtype, t.shape) for t in sent],
-        )
+        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
+        kinds = {"dtypes": [t.dtype for t in sent], "shapes": shapes, CLUSTER_ATTR: CLUSTER}
+        return graph.add("InfeedDequeueTuple", "tpugraph/infeed/dequeue", attrs=kinds, device=CORE_DEVICE,
+                         outputs=[(t.dtype, t.shape) for t in sent])  # fmt: skip
 
     def _enqueue(
         self, graph: Graph, core: int, inputs: list[Tensor], kinds: dict[str, Any], controls: list[Node]
     ) -> Node:
-        return graph.add(
-            "InfeedEnqueueTuple",
-            f"tpugraph/infeed/enqueue/{core}",
-            inputs,
-            controls=controls,
-            attrs={**kinds, "device_ordinal": core},
-            device=HOST_DEVICE,
-            outputs=[],
-        )
+        return graph.add("InfeedEnqueueTuple", f"tpugraph/infeed/enqueue/{core}", inputs, controls=controls,
+                         attrs={**kinds, "device_ordinal": core}, device=HOST_DEVICE, outputs=[])  # fmt: skip
 
     def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
@@ -110,12 +101,12 @@ class Infeed(Pass):
 
 
 def _is_piece(tensor: Tensor) -> bool:
-    """Whether a tensor is the first core's piece of what the pass partition has split."""
+    """Whether the pass partition has split a tensor."""
     return tensor.node.op in ops.SPLITS and tensor.node.made_by == "partition"
 
 
 def _remove_unread_padding(graph: Graph) -> None:
-    """Remove the padding of what nothing reads any more, as a feature of which a model takes only the size."""
+    """Remove the padding of unread tensors, as of a feature of which the model takes only the size."""
     padded = graph.kept(PaddedBatches)
     if padded is None:
         return
@@ -129,7 +120,7 @@ def _remove_unread_padding(graph: Graph) -> None:
 
 
 def _hand_over(graph: Graph) -> list[Node]:
-    """What goes from host to host beside the batch."""
+    """Enqueue what the host in front of the device hands to the host behind it."""
     queues, ends = graph.kept(Queues), graph.kept(DeviceEnds)
     if queues is None or ends is None:
         return []
@@ -143,3 +134,42 @@ def _kinds(sent: list[Tensor]) -> dict[str, Any]:
     """Dtypes and shapes of a tuple as attributes, encoded once for all cores."""
     values = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent], "layouts": []}
     return {name: attrs.encode(value) for name, value in values.items()}
+
+
+def open_index(crossing: list[Tensor], tensor: Tensor) -> int:
+    return [t for t in crossing if not is_static(t.shape)].index(tensor)
+
+
+def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
+    """The tensors to send: those of open shape padded to their bound, then the number of rows of each of these."""
+    sent, counts = [], []
+    for tensor in crossing:
+        if is_static(tensor.shape):
+            sent.append(tensor)
+            continue
+        padded, count = _pad(graph, tensor)
+        sent.append(padded)
+        counts.append(count)
+    return sent + counts
+
+
+def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    source, bound = tensor.node, bounded_shape(tensor)
+    rank = len(bound or ())
+    make = Builder(graph, f"{source.name}/infeed", device=HOST_DEVICE, source=source)
+    shape = make.add("Shape", [tensor], (rank,), name="shape", out_type=_INT32)
+    target = make.constant(np.asarray(bound, "int32"), name="bound")
+    missing = make.add("Sub", [target, shape], (rank,), name="missing")
+    zeros = make.constant(np.zeros(rank, "int32"), name="zeros")
+    padding = make.add("Pack", [zeros, missing], (rank, 2), name="padding", axis=1)
+    padded = make.add("Pad", [tensor, padding], bound, name="padded")
+    ends = [make.constant(np.asarray([v], "int32"), name=n) for n, v in (("b", 0), ("e", 1), ("s", 1))]
+    return padded, make.add("StridedSlice", [shape, *ends], (), name="rows", **attrs.first_element())
+
+
+def open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
+    """Give the tensor that arrived on the device its true number of rows."""
+    source = original.node
+    make = Builder(graph, source.name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
+    axis = make.constant(np.int32(0), name="axis")
+    return make.add("XlaSetDynamicDimensionSize", [arrived, axis, count], original.shape, name="dynamic")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Tensor
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError, ShapeError
-from tpugraph.tpu.outfeed_nodes import receive, send
-from tpugraph.tpu.outfeeding import HostSide
+from tpugraph.tpu.outfeed import HostSide, receive, send
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -60,19 +58,13 @@ class Outfeed(Pass):
 
 def _crossing(graph: Graph) -> list[Tensor]:
     """What the host reads of the device."""
-    found: dict[Tensor, None] = {}
     device = analysis.cluster_nodes(graph)
-    for node in graph:
-        if node in device:
-            continue
-        for tensor in node.inputs:
-            if tensor.node in device:
-                found[tensor] = None
-    return list(found)
+    read = (t for node in graph if node not in device for t in node.inputs if t.node in device)
+    return list(dict.fromkeys(read))
 
 
 def _refuse_waiting(graph: Graph) -> None:
-    """Refuse what waits on the host for the step and is no part of it: the step runs again and again, an initialiser once."""
+    """Refuse host nodes that wait for the step: the step runs many times, an initialiser once."""
     device = analysis.cluster_nodes(graph)
     for node in graph:
         late = next((control for control in node.controls if control in device), None) if node not in device else None
@@ -92,7 +84,7 @@ def _refuse_open(tensors: list[Tensor]) -> None:
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:
-    """A metric adds a constant that counts the elements of one core's rows; the global batch has as many times more."""
+    """Scale the constant count of a metric from one core's rows to those of all cores."""
     gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
     rows = graph.result(Partitioned).rows
     for name in graph.result(Cut).tail:
@@ -106,21 +98,6 @@ def _count_all_rows(graph: Graph, count: int) -> None:
         known = known_value(value)
         if known is None or rows is None or known.size != 1 or known.item() % rows or known.item() < rows:
             continue
-        factor = graph.add(
-            "Const",
-            f"{name}/cores",
-            device=HOST_DEVICE,
-            source=node,
-            outputs=[(value.dtype, ())],
-            attrs={"dtype": value.dtype, "value": np.asarray(count, value.dtype.name)},
-        )
-        scaled = graph.add(
-            "Mul",
-            f"{name}/all_cores",
-            [value, factor.out()],
-            attrs={"T": value.dtype},
-            device=HOST_DEVICE,
-            outputs=[(value.dtype, value.shape)],
-            source=node,
-        )
-        graph.set_input(node, 1, scaled.out())
+        make = Builder(graph, name, device=HOST_DEVICE, source=node)
+        factor = make.constant(count, value.dtype, name="cores")
+        graph.set_input(node, 1, make.add("Mul", [value, factor], value.shape, name="all_cores"))

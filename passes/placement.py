@@ -61,13 +61,13 @@ class Placement(Pass):
 
 
 def _total(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None where one is open, as of strings, which no infeed takes."""
+    """The sum; None where a size is open, as of strings."""
     known = list(sizes)
     return None if None in known else sum(size or 0 for size in known)
 
 
 def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
-    """A stateful op that both sides need in a step is refused: two copies would each give a value of their own."""
+    """Refuse stateful ops that both sides need: two copies would give two values."""
     crossing = {t.node for t in cut}
     for node in host:
         if node in device and node not in crossing and ops.is_stateful(node.op) and node.op not in ops.CHECKS:

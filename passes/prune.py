@@ -38,7 +38,7 @@ def _queue_of(enqueue: Node) -> Node:
 
 
 def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
-    """The initialisers of what the step holds, and of what those need in turn."""
+    """The initialisers of the variables and tables of the step, transitively."""
     roles = graph.roles
     needed: dict[Node, None] = {}
     cone = dict(step)
@@ -61,7 +61,6 @@ def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
 
 
 def _forget(graph: Graph) -> None:
-    """Drop from the roles what was pruned."""
     roles = graph.roles
     left: dict[str, Any] = {"variables": {name: v for name, v in roles.variables.items() if name in graph}}
     for field in ("table_initializers", "iterator_initializers", "enqueues"):

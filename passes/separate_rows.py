@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from tpugraph import ops
 from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches
 from tpugraph.ir import Graph
-from tpugraph.tpu.divided_step import DividedStep
-from tpugraph.tpu.host_epilogue import HostTail
+from tpugraph.tpu.evaluation_split import EvaluationSplit, HostTail
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -29,7 +28,7 @@ class SeparateRows(Pass):
     def run(self, graph: Graph) -> None:
         _drop_prints(graph)
         _name_predictions(graph)
-        step = DividedStep(graph)
+        step = EvaluationSplit(graph)
         step.refuse_in_the_middle()
         HostTail(graph, step).build()
         graph.keep(HostModels(tuple(step.note_products())))

@@ -1,4 +1,4 @@
-"""Static shapes: close the batch dimension, infer every shape, fold what only asks for a shape, and drop checks that hold."""
+"""Static shapes: close the batch dimension, infer every shape, fold shape arithmetic, and drop checks that hold."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StaticShapes(Pass):
 
 
 def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
-    """Remove what was there for its shape alone, as a loss of which only gradients are read: no loop would hold it."""
+    """Remove nodes that were read for their shape alone."""
     if graph.roles is None:
         return
     keep = ends | {graph[name] for name in graph.roles.kept if name in graph}
@@ -57,13 +57,13 @@ def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
 
 
 def _rows(dataset: Node) -> int | None:
-    """How many rows a dataset puts into a batch, where a constant says it."""
+    """The batch size of a dataset, where it is a constant."""
     rows = dataset.inputs[ops.BATCHING[dataset.op][0]].node
     return int(rows.attr("value").item()) if rows.op in ops.CONSTANTS and rows.attr("value").size == 1 else None
 
 
 def _close_batch(graph: Graph, get_next: Node) -> list[str]:
-    """Let the dataset drop its last partial batch, where that alone leaves the batch dimension open."""
+    """Set drop_remainder, where that alone leaves the batch dimension open."""
     if all(shape is not None and (not shape or shape[0] is not None) for shape in get_next.attr("output_shapes")):
         return []
     iterator = get_next.inputs[0].node

@@ -10,12 +10,11 @@ import numpy as np
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
 from tpugraph.analysis.step import Enqueues, EveryStep, Outfed, Partitioned, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
-from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.tpu.eval_outfeed import collect_in_loop
-from tpugraph.tpu.outfeeding import read_in_loop
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.builder import Builder
+from tpugraph.tpu.outfeed import collect_in_loop, read_in_loop
 from tpugraph.tpu.pipeline import Pass
 
-_INT32 = attrs.dtype("int32")
 _MARK: dict[str, Any] = {CLUSTER_ATTR: CLUSTER}
 
 
@@ -47,26 +46,19 @@ def _train(graph: Graph, limit: Tensor) -> Tensor:
     """Put the cluster into its loop; returns the core's share of the last loss."""
     body = _step(graph)
     share = graph.tensor(graph.result(Partitioned).loss_share)
-    zero = graph.add(
-        "Const",
-        "tpugraph/device/loss/zero",
-        attrs={"dtype": share.dtype, "value": np.zeros((), share.dtype.name), **_MARK},
-        outputs=[(share.dtype, ())],
-    )
+    make = Builder(graph, "tpugraph/device/loss", marks=_MARK)
+    zero = make.constant(0, share.dtype, name="zero")
     loop = Loop(graph, "tpugraph/device/while", limit, attributes=_MARK)
-    last, _ = loop.carry(zero.out())
+    last, _ = loop.carry(zero)
     loop.enclose(body)
     ends = [*(graph[f.name] for f in graph.roles.train_ops), graph[graph.result(Outfed).enqueue]]
-    kept = graph.add(
-        "Identity",
-        "tpugraph/device/loss",
-        [_scalar(graph, loop, share)],
-        attrs={"T": share.dtype, **_MARK},
-        controls=ends,
-        outputs=[(share.dtype, ())],
-    )
-    loop.enclose([kept])
-    loop.update(last, kept.out())
+    if share.shape != ():
+        shape = make.constant(np.zeros(0, "int32"), name="shape", controls=[loop.pivot])
+        share = make.add("Reshape", [share, shape], (), name="scalar")
+        loop.enclose([shape.node, share.node])
+    kept = Builder(graph, "tpugraph/device", marks=_MARK).add("Identity", [share], (), name="loss", controls=ends)
+    loop.enclose([kept.node])
+    loop.update(last, kept)
     return loop.close()[1]
 
 
@@ -82,24 +74,3 @@ def _evaluate(graph: Graph, limit: Tensor) -> Tensor:
 def _step(graph: Graph) -> list[Node]:
     """The nodes of the cluster that run in each step."""
     return [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
-
-
-def _scalar(graph: Graph, loop: Loop, tensor: Tensor) -> Tensor:
-    if tensor.shape == ():
-        return tensor
-    shape = graph.add(
-        "Const",
-        "tpugraph/device/loss/shape",
-        controls=[loop.pivot],
-        outputs=[(_INT32, (0,))],
-        attrs={"dtype": _INT32, "value": np.zeros(0, "int32"), **_MARK},
-    )
-    scalar = graph.add(
-        "Reshape",
-        "tpugraph/device/loss/scalar",
-        [tensor, shape.out()],
-        outputs=[(tensor.dtype, ())],
-        attrs={"T": tensor.dtype, "Tshape": _INT32, **_MARK},
-    )
-    loop.enclose([shape, scalar])
-    return scalar.out()

@@ -14,7 +14,7 @@ from tpugraph import cli
 from tpugraph.ir import Graph, Node, attrs, graphdef
 from tpugraph.passes import PASSES
 from tpugraph.support.errors import TpuGraphError, UsageError
-from tpugraph.tpu import own_passes
+from tpugraph.tpu import pipeline
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 
 IRIS = Path(__file__).parent / "data" / "corpus" / "iris_dnn" / "model.pb"
@@ -64,9 +64,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    own_passes.installed.cache_clear()
+    pipeline.installed.cache_clear()
     yield name
-    own_passes.installed.cache_clear()
+    pipeline.installed.cache_clear()
 
 
 def test_verify_takes_passes_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,4 +206,4 @@ def test_a_module_that_does_not_parse(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "broken_pass.py").write_text("def (:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UsageError, match="'broken_pass:X' cannot be loaded: invalid syntax"):
-        own_passes.load("broken_pass:X")
+        pipeline.load("broken_pass:X")

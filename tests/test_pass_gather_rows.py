@@ -17,7 +17,7 @@ from tpugraph.analysis.step import DeviceEnds, Outfed, Partitioned, Queues, Resu
 from tpugraph.ir import Graph
 from tpugraph.passes.gather_rows import GatherRows
 from tpugraph.support.errors import InvariantError
-from tpugraph.tpu.host_epilogue import TIMES
+from tpugraph.tpu.evaluation_split import TIMES
 
 
 def test_golden_step() -> None:

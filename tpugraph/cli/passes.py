@@ -8,7 +8,7 @@ from tpugraph import compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.passes import PIPELINES
-from tpugraph.tpu import own_passes
+from tpugraph.tpu import pipeline
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -22,7 +22,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         for label in ("requires", "ensures"):
             if entry[label]:
                 console.say(f"      {label:<9}{', '.join(entry[label])}")
-    own = {name: point.value for name, point in sorted(own_passes.installed().items())}
+    own = {name: point.value for name, point in sorted(pipeline.installed().items())}
     if own:
         console.say("\nof installed packages; --passes=...,NAME,... runs them:")
     for name, place in own.items():

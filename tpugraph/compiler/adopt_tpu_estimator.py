@@ -16,7 +16,7 @@ from tpugraph.ir.walks import source_of
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
-from tpugraph.tpu.outfeeding import MADE_BY, HostSide, read_in_loop
+from tpugraph.tpu.outfeed import MADE_BY, HostSide, read_in_loop
 
 _INT32 = attrs.dtype("int32")
 DEFAULT_ITERATIONS = 100

@@ -15,6 +15,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
 from tpugraph.roles import find_step, find_variables, input_reason
 from tpugraph.roles.findings import Finding, Roles, Variable, named
+from tpugraph.roles.training_roles import of_every_mode
 from tpugraph.support.errors import RolesError
 
 NO_LOSS = Finding("", "there is none")
@@ -102,9 +103,7 @@ class PlainStep:
             inputs=[Finding(n.name, input_reason(n)) for n in self.inputs if n in cone],
             variables=variables,
             updates=updates,
-            savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
-            table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
-            iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+            **of_every_mode(graph),
             mode=mode,
             **more,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
@@ -55,13 +56,20 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         updates=[Finding(n.name, _update_reason(n)) for n in (*updates, *beside)],
         summaries=_summaries(graph),
         metrics=[Finding(n.name, "accumulates batch values outside the train op") for n in moving if n not in cone],
-        savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
-        table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
-        iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+        **of_every_mode(graph),
         enqueues=[n.name for n in graph.of_type(*ops.ENQUEUES)],
         other_candidates={"train_op": train_others, "loss": loss_others},
         replica=_combines_replicas(graph),
     )
+
+
+def of_every_mode(graph: Graph) -> dict[str, Any]:
+    """Roles that graphs of every mode have: savers, and initialisers of tables and iterators."""
+    return {
+        "savers": [Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
+        "table_initializers": [n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
+        "iterator_initializers": [n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+    }
 
 
 def _combines_replicas(graph: Graph) -> bool:

@@ -1,22 +1,85 @@
-"""Passes and the pipeline that runs them: order proven before running, invariants checked around every pass."""
+"""Passes and the pipeline that runs them: the order is proved before, invariants are checked around every pass."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tpugraph import roles
+from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional, one_shot
 from tpugraph.ir import Edits, Graph, text
 from tpugraph.ir.difference import changed_lines
-from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
+from tpugraph.support.errors import GraphError, PipelineError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.tpu import own_passes
 from tpugraph.tpu.invariants import INVARIANTS
+
+GROUP = "tpugraph.passes"
+"""The group of entry points in which a package names its passes."""
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The passes that installed packages bring, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load(name: str) -> type:
+    """A class by ``module:Class``, where modules of the current folder count, or by the name of an entry point.
+
+    Raises:
+        UsageError: there is no such module or class.
+    """
+    point = installed().get(name)
+    module, _, attribute = (name if point is None else point.value).partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a console script does not look there
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the pass '{name}' cannot be loaded: there is no module '{error.name}'",
+                         fix="run where the module lies, or install it") from error  # fmt: skip
+    except AttributeError as error:
+        raise UsageError(f"the module '{module}' has no '{attribute}'", fix="--passes=my.module:MyPass") from error
+    except (ImportError, SyntaxError) as error:
+        raise UsageError(f"the pass '{name}' cannot be loaded: {error}", fix="mend the module") from error
+    if not isinstance(found, type):
+        raise UsageError(f"'{name}' is no class", fix="derive a frozen dataclass from tpugraph.Pass")
+    return found
+
+
+def is_own(step: object) -> bool:
+    """Whether a pass is not one of tpugraph's."""
+    return not type(step).__module__.startswith("tpugraph.")
+
+
+def refused_by_tensorflow(graph: Graph) -> GraphError | None:
+    """Why TensorFlow does not take a graph: its ops, attributes, dtypes, shapes or order; None where it does."""
+    try:
+        shapes.check(graph)
+    except GraphError as error:
+        return error
+    return None
+
+
+def failure(step: object, name: str, error: Exception) -> PipelineError:
+    """What a pass that is not tpugraph's own failed with, as a block with the line that failed."""
+    source = sys.modules[type(step).__module__].__file__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else source
+    words = next(iter(str(error).splitlines()), "")
+    return PipelineError(f"{type(error).__name__}: {words[:300]}", origin=place, stage=name,
+                         fix=f"mend the pass '{name}'; --traceback prints all")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -180,13 +243,13 @@ class Pipeline:
         try:
             for name in step.requires:
                 INVARIANTS[name].verify(graph, f"before {step.name}")
-            sound = own_passes.is_own(step) and own_passes.refusal(graph) is None
+            sound = is_own(step) and refused_by_tensorflow(graph) is None
             graph.readable = frozenset((*step.reads, *step.reads_if_given, *step.gives))
             step.run(graph)
             graph.readable = None
             for name in ("well_formed", *step.ensures):
                 INVARIANTS[name].verify(graph, f"after {step.name}")
-            if sound and (refusal := own_passes.refusal(graph)) is not None:
+            if sound and (refusal := refused_by_tensorflow(graph)) is not None:
                 refusal.fix = f"TensorFlow took the graph before the pass '{step.name}': mend the pass"
                 raise refusal
         except TpuGraphError as error:
@@ -196,9 +259,9 @@ class Pipeline:
                 error.origin = graph.source or None
             raise
         except Exception as error:
-            if not own_passes.is_own(step):
+            if not is_own(step):
                 raise
-            raise own_passes.failure(step, step.name, error) from error
+            raise failure(step, step.name, error) from error
         finally:
             graph.stage = graph.readable = None
         seconds = time.perf_counter() - started
@@ -265,11 +328,11 @@ _ITEM = r"\s*([\w.:-]+)(?:\{([^}]*)\})?\s*(?:,|$)"
 
 def _own(name: str, known: Iterable[str]) -> type[Pass]:
     """A pass that is not tpugraph's own."""
-    if ":" not in name and name not in own_passes.installed():
-        names = [*known, *own_passes.installed()]
+    if ":" not in name and name not in installed():
+        names = [*known, *installed()]
         listed = f"one of {', '.join(names)}; or my.module:MyPass"
         raise UsageError(f"there is no pass '{name}'", fix=did_you_mean(name, names, listed))
-    found = own_passes.load(name)
+    found = load(name)
     if not issubclass(found, Pass):
         raise UsageError(f"'{name}' is no pass", fix="derive a frozen dataclass from tpugraph.Pass")
     return found
