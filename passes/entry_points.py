@@ -137,6 +137,9 @@ def _named(graph: Graph, scope: str, name: str, tensor: str) -> None:
     graph.set_attr(node, NAME, name)
 
 
+# --------------------------------------------------------------------------- parts of every mode
+
+
 SYSTEM_DEVICE = "/device:TPU_SYSTEM:0"
 
 

@@ -72,7 +72,7 @@ class Partition(Pass):
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
-    """The pieces of what the host feeds; the first stands for the core's own on the device, with the whole shape for now."""
+    """Split a fed tensor; the first piece stands for the core's own on the device, with the whole shape for now."""
     if not isinstance(placement, Shard):
         return _whole(graph, tensor)
     axis = graph.add("Const", f"{tensor.node.name}/split/axis", attrs={"dtype": _INT32, "value": np.asarray(placement.axis, "int32")},
@@ -84,7 +84,7 @@ def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Te
 
 
 def _whole(graph: Graph, tensor: Tensor) -> Tensor:
-    """What every core is fed alike, marked so."""
+    """Mark a fed tensor that is the same for all cores."""
     same = graph.add("Identity", f"{tensor.node.name}/whole", [tensor], source=tensor.node, outputs=[(tensor.dtype, tensor.shape)],
                      attrs={"T": tensor.dtype, CLUSTER_ATTR: CLUSTER, REPLICATED_ATTR: True})  # fmt: skip
     graph.replace_uses(tensor, same.out(), where=lambda use: in_cluster(use.node) and use.node is not same)
@@ -92,7 +92,7 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Shapes that were told are local ones from now on; the host sees none until the outfeed is made."""
+    """Set ``_output_shapes`` to local shapes on the device, and drop them on the host behind it."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:

@@ -12,7 +12,7 @@ from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds, EveryStep
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.device_cut import Step
-from tpugraph.tpu.observers import Tail, detach_prints
+from tpugraph.tpu.observers import Observers, detach_prints
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -40,7 +40,7 @@ class Placement(Pass):
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
         _refuse_shared(host, device, cut)
         in_front = _clone_shared(graph, device, host, cut)
-        tail = Tail(graph, step, device, cut, in_front)
+        tail = Observers(graph, step, device, cut, in_front)
         tail.place()
         _clone_for_starts(graph, device)
         graph.set_device_of(device, "")

@@ -54,7 +54,7 @@ class ReplicaProgram(Pass):
         graph.keep(Partitioned(self.num_replicas, batch_of(graph), str(share), (note,), leaving, unified=unified))
 
     def _check_groups(self, graph: Graph) -> None:
-        """The program was traced for as many replicas as there are cores, which combine all of their values."""
+        """Refuse collectives over another number of replicas than there are cores."""
         for node in graph.of_type(*ops.OF_REPLICAS):
             groups = constant_at(node.inputs[1]) if len(node.inputs) > 1 else None
             if node.op not in ops.ALL_REDUCES | ops.REPLICA_IDS:
@@ -70,7 +70,7 @@ class ReplicaProgram(Pass):
                                   fix="sum over all of them: leave group_assignment out")  # fmt: skip
 
     def _unify(self, graph: Graph, cores: Collectives) -> dict[str, str]:
-        """Give one value to each write of what the cores have in common; returns how, by variable."""
+        """Give all cores one value for each write of a common variable; returns how, by variable."""
         varying, found = analysis.replica_varying(graph), {}
         for node in [n for n in varying if n.op in ops.WRITES and in_cluster(n) and not analysis.writes_own(n)]:
             fact, name = ops.WRITES[node.op], written_variables(node)[0].name
@@ -94,7 +94,7 @@ def _refusal(graph: Graph, node: Node, variable: str, *, rows: bool) -> Conversi
 
 
 def _leaving(graph: Graph) -> dict[str, Placement]:
-    """How what the host reads lives on the cores: of each core's own, tensors are put together along their first dimension."""
+    """Placements of the tensors that the host reads: those that vary are sharded along dimension 0."""
     device, varying = cluster_nodes(graph), analysis.replica_varying(graph)
     read = {tensor: None for node in graph if node not in device for tensor in node.inputs if tensor.node in device}
     return {str(tensor): _placement(tensor) if tensor.node in varying else REPLICATE for tensor in read}

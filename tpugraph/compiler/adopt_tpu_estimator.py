@@ -7,8 +7,7 @@ import numpy as np
 from tpugraph import analysis, ops, roles
 from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.step import Outfed
-from tpugraph.control_flow.loops import add_results
-from tpugraph.control_flow.united_loops import loop_of_frame, unite
+from tpugraph.control_flow.loops import add_results, loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import carried, counted, frame_chain, frames_around
@@ -49,7 +48,7 @@ def add_entry_points(graph: Graph) -> None:
 
 
 def _wait_at_entries(graph: Graph) -> None:
-    """Let what enters a loop wait for a node around the loop, in place of a node in it, as executors of graphs have it."""
+    """Move control edges from outside of a loop to its Enters, as executors of graphs need it."""
     frame_of, around = analysis.frames(graph), frames_around(graph)
     waits = {}
     for node in graph:

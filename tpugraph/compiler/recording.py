@@ -14,15 +14,9 @@ from tpugraph.views.history import History
 
 
 class Recording:
-    """Tells a history of each pass that a pipeline runs, and of the one that fails.
+    """Records each pass of a pipeline in a history, and the one that fails.
 
-    A context, within which the pipeline is given :meth:`before` as its ``progress``.
-
-    Args:
-        history: what is told.
-        graph: the graph that is rewritten.
-        pipeline: the pipeline.
-        progress: called as well.
+    A context; the pipeline calls :meth:`before` as its ``progress``, which calls ``progress``.
     """
 
     def __init__(
@@ -53,7 +47,7 @@ class Recording:
                 self._history.place(Explanation(step.placements(self._graph)))
 
     def _ended(self) -> None:
-        """Record the pass that ran last, where there is one that is not recorded yet."""
+        """Record the pass that ran last, once."""
         ran = self._pipeline.trace[len(self._history.view.stages) - 1 :]
         for trace, step in zip(ran, self._pipeline.passes[len(self._pipeline.trace) - len(ran) :], strict=False):
             self._history.record(self._graph, trace.name, summary=step.summary(), seconds=trace.seconds)

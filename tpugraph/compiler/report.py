@@ -35,7 +35,7 @@ _COMBINE = (None, "partition", "shard-tables", "replica-program")
 def report(
     graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float, notes: list[str]
 ) -> dict[str, Any]:
-    """The report of a graph that was ``size`` nodes, and ``notes`` that were made of it before the passes."""
+    """The report; the plain graph had ``size`` nodes, and ``notes`` were made before the passes."""
     found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
     cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
     per_core = cores if found.replica else 1
@@ -90,7 +90,7 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 
 def collectives(graph: Graph) -> dict[str, Any]:
-    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
+    """The collectives of a step: sums, their bytes on a core, the tensors that are summed and those that are gathered."""
     partitioned = graph.kept(Partitioned) or Partitioned()
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
     return {
@@ -102,25 +102,25 @@ def collectives(graph: Graph) -> dict[str, Any]:
 
 
 def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
-    """The bytes of a core that sums take at most: of those with a bound, how many have none, whether all sizes are known."""
+    """The most bytes of sums on a core, how many sums have no bound, and whether all sizes are exact."""
     most = [most_bytes(node.out()) for node in sums]
     exact = all(shapes.byte_size(node.out()) is not None for node in sums)
     return {"bytes": sum(size or 0 for size in most), "bytes_exact": exact, "unbounded": most.count(None)}
 
 
 def _lookups(graph: Graph) -> dict[str, Any]:
-    """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
+    """Padded lists of ids with their length (``by_flag``: by --max_ids), and lookups of tables in pieces."""
     padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
 def _plain_name(graph: Graph, variable: str) -> str:
-    """The name of a variable in the plain graph, where its rows may have been dealt out to the cores."""
+    """The name of a variable, which may be sharded now, in the plain graph."""
     return table_of(graph[variable]) if variable in graph else variable
 
 
 def _tables(graph: Graph) -> dict[str, Any]:
-    """Which tables were dealt out to the cores, with what a core holds of each and what its lookups sum; which were not, and why."""
+    """Sharded tables with the bytes of a core and of the sums of lookups, and why others are whole."""
     found = graph.kept(ShardedTables) or ShardedTables()
     sharded = {
         name: {
@@ -143,7 +143,6 @@ def _step_order(graph: Graph) -> dict[str, Any]:
 
 
 def _notes_of(graph: Graph, odd: list[str]) -> list[str]:
-    """What a user should know of the conversion, ``odd`` things that were found before it among them."""
     closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
     padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
     notes = [*closed.batches, *odd, *_step_order(graph)["said"], *partitioned.notes]

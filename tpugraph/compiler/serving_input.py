@@ -1,4 +1,4 @@
-"""Predictions of a SavedModel: its signature names them, and a file of examples stands where it would be fed."""
+"""Predictions of a SavedModel: its signature names them, and a file of examples replaces what is fed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 
 FILE = "examples.tfrecord"
-"""What the file of ``tf.train.Example`` protos is called in the graph; ``--rebind`` names another."""
+"""The file of ``tf.train.Example`` protos in the graph; ``--rebind`` names another."""
 
 ROWS = 32
-"""Rows of a batch where the signature leaves them open."""
+"""The batch size where the signature leaves it open."""
 
 _STRING, _VARIANT = attrs.dtype("string"), attrs.dtype("variant")
 _HELD = {"f": "float32", "i": "int64", "u": "int64", "b": "int64"}
@@ -29,14 +29,11 @@ _HELD = {"f": "float32", "i": "int64", "u": "int64", "b": "int64"}
 
 
 def read_examples(graph: Graph, name: str | None) -> dict[str, str]:
-    """Let a SavedModel's graph read a file of examples instead of being fed; returns its predictions by name.
+    """Replace what a SavedModel is fed by a file of examples; returns the predictions of the signature by name.
 
-    A signature that is fed serialised examples reads them as they are. What is fed numbers or text reads
-    ``tf.train.Example`` protos with a feature for each input, by the input's name.
-
-    Args:
-        graph: the graph as loaded, with the signatures of its SavedModel.
-        name: the signature; ``serving_default``, or the only one, where None.
+    A signature that takes serialised examples reads them as they are; one that takes numbers or text reads
+    ``tf.train.Example`` protos with a feature for each input, by the input's name. Without ``name`` it is
+    ``serving_default``, or the only one.
 
     Raises:
         UsageError: there is no such signature, or several and none is named.
@@ -69,13 +66,13 @@ def _chosen(graph: Graph, name: str | None) -> Signature:
 
 @dataclass(frozen=True)
 class _Feature:
-    """What an example holds of an input.
+    """A feature of an example.
 
     Attributes:
-        key: the name of the feature.
-        kind: its dtype there.
-        shape: of one example; None where it holds a list of any length, which is a sparse tensor to the graph.
-        default: what stands where an example lacks it; a tensor of no elements where it must not, None for a list.
+        key: its name.
+        kind: its dtype in the example.
+        shape: of one example; None for a list of any length, which is a sparse tensor to the graph.
+        default: where an example lacks it; a tensor without elements where it must not, None for a list.
         read: the tensor that the graph reads; of a list its indices, values and shape.
     """
 
@@ -87,7 +84,7 @@ class _Feature:
 
 
 def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
-    """The features that examples hold: those that the graph itself parses, else one for each input."""
+    """The features that the graph itself parses, else one for each input."""
     only = next(iter(fed.values())).node
     parsers = [use.node for use in only.uses() if _operands(use.node)[0] == "serialized"]
     if len(fed) == 1 and len(parsers) == len(only.uses()) == 1:
@@ -102,11 +99,7 @@ def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
 
 
 def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
-    """The features of an op that parses examples: lists of any length, then those of a fixed shape.
-
-    Raises:
-        ConversionError: its features are not known, or one is ragged.
-    """
+    """The features of an op that parses examples: sparse, then dense ones."""
     held: dict[str, list[Tensor]] = {}
     for name, tensor in zip(_operands(parser), parser.inputs, strict=True):
         held.setdefault(name, []).append(tensor)
@@ -125,7 +118,7 @@ def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
 
 
 def _operands(node: Node) -> list[str]:
-    """For each operand of a node the name that its op's definition gives it."""
+    """The operands' names in the op's definition."""
     definition = ops.op_def(node.op)
     if definition is None:
         return [""] * len(node.inputs)
@@ -138,14 +131,14 @@ def _operands(node: Node) -> list[str]:
 
 
 def _texts(constants: list[Tensor]) -> list[str] | None:
-    """The texts of some constants, None where one is none."""
+    """The texts of constants; None where a tensor is no constant."""
     if any(tensor.node.op not in ops.CONSTANTS for tensor in constants):
         return None
     return [text.decode() for tensor in constants for text in np.ravel(tensor.node.attr("value"))]
 
 
 def _read(graph: Graph, features: Sequence[_Feature], rows: int) -> None:
-    """Put the parts of a batch, which the input pipeline parses, in the place of what the graph reads."""
+    """Add an input pipeline that parses the features, and let the graph read them."""
     make = Builder(graph, "examples")
     features = sorted(features, key=lambda feature: feature.key.encode())  # as the dataset hands them out
     parsed: dict[str, Any] = {"output_types": [_VARIANT if f.shape is None else f.kind for f in features],
@@ -184,7 +177,7 @@ def _dataset(make: Builder, features: Sequence[_Feature], rows: int, parsed: dic
 
 
 def _unwrap(graph: Graph, make: Builder, feature: _Feature, wrapped: Tensor) -> None:
-    """Give the graph the sparse tensor that the dataset hands out in a wrapping."""
+    """Deserialize a sparse tensor, which datasets hand out as one variant."""
     forms = [(None, 2), (None,), (2,)]
     unwrapped = make.node("DeserializeSparse", [wrapped], name="list", shapes=forms, dtype=feature.kind)
     graph.set_attr(unwrapped, "_output_shapes", forms)  # as TensorFlow writes it: the rank stands nowhere else
@@ -193,11 +186,7 @@ def _unwrap(graph: Graph, make: Builder, feature: _Feature, wrapped: Tensor) -> 
 
 
 def _stored(graph: Graph, key: str, node: Node) -> DType:
-    """The dtype in which an example holds an input: text, float32 or int64.
-
-    Raises:
-        ConversionError: it is of another kind, or a row has no fixed shape.
-    """
+    """The dtype in which an example holds an input: text, float32 or int64."""
     kind, shape = node.attr("dtype"), node.attr("shape")
     stored = "string" if kind == _STRING else _HELD.get(np.dtype(kind.name).kind if kind.size else "")
     if stored is None or shape is None or len(shape) == 0 or None in shape[1:]:

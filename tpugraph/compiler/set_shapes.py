@@ -1,4 +1,4 @@
-"""Shapes that the user knows and the graph does not say, as of a batch without ``drop_remainder``."""
+"""``--set_shape``: shapes that the graph leaves open, as of a batch without ``drop_remainder``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SET_SHAPE = "_tpugraph_set_shape"
 
 
 def set_shapes(graph: Graph, told: Iterable[str]) -> None:
-    """Let tensors have shapes; where one has another shape as the graph runs, the run ends with an error.
+    """Give tensors shapes; a batch of another shape ends the run with an error.
 
     Args:
         graph: a plain graph.
-        told: ``NODE:DIMS`` or ``NODE:OUTPUT:DIMS``, the sizes with commas between; ``?`` stands for one that stays open.
+        told: ``NODE:DIMS`` or ``NODE:OUTPUT:DIMS``, the sizes with commas between; ``?`` leaves one open.
 
     Raises:
         UsageError: a text of another form, or a node or an output that is not there.

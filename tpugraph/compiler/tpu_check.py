@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes, trip_counts
@@ -65,16 +65,14 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One thing that stops a step, or that is worth a note.
+    """A finding.
 
     Attributes:
         cause: one of ``CAUSES``.
         node: the node's name, or "" where the whole graph is meant.
         op: its op type, or "".
         scope: the name scope of the node, "" at the top.
-        origin: what the node was made for: ``gradient of X`` or the pass that made it, or None.
-        fault: one sentence.
-        fix: what to do about it, where that is known.
+        origin: ``gradient of X``, the pass that made the node, or None.
     """
 
     cause: str
@@ -88,15 +86,15 @@ class Diagnostic:
 
 @dataclass(repr=False)
 class Report:
-    """What :func:`check` found.
+    """The answer of :func:`check`.
 
     Attributes:
         source: the file of the graph.
         compiles: whether the step can run on a TPU.
-        converted: whether tpugraph could make a TPU graph of it.
-        lowered: whether the bridge was asked: where the graph could be converted.
-        device_nodes: the number of nodes that would run on the device; 0 where the conversion did not get so far.
-        findings: what was found, in the order of the causes.
+        converted: whether the graph could be converted.
+        lowered: whether the bridge was asked, which it is where the graph could be converted.
+        device_nodes: the number of nodes for the device; 0 where the conversion failed before placement.
+        findings: in the order of the causes.
         seconds: how long it took, by stage.
     """
 
@@ -113,7 +111,6 @@ class Report:
 
     @property
     def stopping(self) -> list[Diagnostic]:
-        """The findings that stop the step."""
         return [finding for finding in self.findings if finding.cause not in NOTES]
 
     @property
@@ -126,7 +123,6 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
         count = f"{counted(self.device_nodes, 'node')} on the device"
         if self.compiles:
             return f"can run on a TPU: {count}, nothing against any of them"
@@ -137,7 +133,6 @@ class Report:
         return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists (JSON)."""
         own = {
             key: getattr(self, key) for key in ("source", "compiles", "converted", "lowered", "device_nodes", "percent")
         }
@@ -154,10 +149,9 @@ def check(
     """Say whether a graph can run on a TPU and which nodes stop it; needs TensorFlow alone.
 
     Args:
-        model: a plain training graph, which is converted first, or a TPU graph; a Graph is used up.
+        model: a plain graph, which is converted first, or a TPU graph; a Graph is used up.
         options: how to convert a plain graph; or give the fields of :class:`ConvertOptions` as keyword arguments.
-        history: is told of the conversion pass by pass, as far as it goes.
-        **fields: see there.
+        history: records the conversion pass by pass, as far as it goes.
 
     Raises:
         LoadError: the graph cannot be read.
@@ -197,7 +191,7 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, histo
 
 
 def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> Diagnostic | None:
-    """Make a TPU graph with entry points of the graph, in place; the error where that cannot be."""
+    """Convert the graph in place, or give a TPU graph entry points; returns the error."""
     try:
         if not graph.of_type("TPUReplicateMetadata"):
             convert(graph, options, history=history)
@@ -217,7 +211,7 @@ def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> 
 
 
 def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
-    """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
+    """The refusal of the bridge to XLA; the graph is used up."""
     before = {name: (node.op, tuple(t.node.name for t in node.inputs)) for name, node in nodes.items()}
     try:
         stablehlo.lower(graph)
@@ -236,7 +230,7 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
 
 
 def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -> Diagnostic:
-    """An error of the conversion or of the lowering as a finding, its cause told by the node that it names."""
+    """The finding of an error; the node that it names tells the cause."""
     name = (error.node or "").partition(" (")[0]
     op = nodes[name].op if name in nodes else ""
     cause = otherwise
@@ -303,7 +297,7 @@ _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | ops.VARIABLE_SHAPES
 
 
 def _device(graph: Graph) -> list[Node]:
-    """What would run on the device: the cluster, or where there is none yet the step's nodes that variables reach."""
+    """The nodes for the device: the cluster, or where there is none yet the step's nodes that read variables."""
     found = list(analysis.cluster_nodes(graph))
     if found or graph.roles is None:
         return found
@@ -335,9 +329,8 @@ _LOWERED = (
 """Ops that the lowering replaces before XLA sees them."""
 
 
-@dataclass(frozen=True)
-class _Missing:
-    """A node without a kernel: the fields of a :class:`Diagnostic`; ``caller/inner`` names a node of a library function."""
+class _Missing(NamedTuple):
+    """A node without a kernel; ``caller/inner`` names a node of a library function."""
 
     node: str
     op: str
@@ -348,7 +341,7 @@ class _Missing:
 
 @cache
 def kernels() -> Mapping[str, tuple[Mapping[str, frozenset[Any]], ...]]:
-    """The op types with XLA kernels; for each kernel, the values that it takes of the attributes it restricts."""
+    """XLA's kernels by op type: for each the allowed values of the attributes that it restricts."""
     from tensorflow.python.framework import kernels as registry
     from tensorflow.python.util import pywrap_xla_ops
 
@@ -453,7 +446,6 @@ def _finding(
 
 
 def _origin(nodes: Mapping[str, Node], name: str) -> str | None:
-    """What a node was made for: the op whose gradient it is part of, or the pass that made it."""
     forward = _gradient_of(nodes, name.split("/"))
     if forward is not None:
         return f"gradient of {forward}"
@@ -464,7 +456,7 @@ def _origin(nodes: Mapping[str, Node], name: str) -> str | None:
 
 
 def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
-    """The op that a node's name says it is the gradient of, as ``tf.gradients`` names them, where the graph has that op."""
+    """The op that a node is the gradient of, by the names that ``tf.gradients`` gives."""
     for index, part in enumerate(parts):
         if not part.endswith("_grad"):
             continue
@@ -479,10 +471,8 @@ def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
 
 
 def local_files(graph: Graph) -> list[str]:
-    """Names of local files that the input of a graph reads.
-
-    A name is a string constant that looks like one and goes into a dataset, a queue or an op that opens files, or that
-    stands in a function that opens files.
+    """Names of local files that the input reads: string constants that look like file names and go into a dataset, a queue
+    or an op that opens files, or stand in a function that opens files.
     """
     given = {text for text in _strings(graph) if "://" not in text}
     return sorted(given & file_names(graph)) if given else []
@@ -504,7 +494,7 @@ def _strings(graph: Graph) -> Iterator[str]:
 
 
 def _reaches_input(graph: Graph, name: str) -> bool:
-    """Whether a constant goes, as it is or reshaped, into what makes the input."""
+    """Whether a constant goes, maybe reshaped, into a dataset, a queue or an op that opens files."""
     into = {use.node for use in graph[name].uses()}
     for _ in range(3):  # what names a list of files: expand, shuffle, slice
         if any(ops.is_dataset(node.op) or node.op in ops.FILE_OPERANDS or node.op in ops.ENQUEUES for node in into):

@@ -28,7 +28,7 @@ from tpugraph.support.errors import ConversionError, GraphError
 
 @dataclass(frozen=True)
 class Raised:
-    """What was raised: the number of loops and of conditionals outside of them."""
+    """The numbers of raised loops and of conditionals outside of them."""
 
     loops: int
     branches: int
@@ -58,16 +58,7 @@ def raise_control_flow(graph: Graph) -> Raised:
 
 @dataclass
 class _Frame:
-    """One loop.
-
-    Attributes:
-        graph: the graph.
-        name: the frame's name.
-        nodes: everything in the frame.
-        condition: its LoopCond.
-        carried: its carried values.
-        fixed: the Enters of values that stay the same.
-    """
+    """One loop; ``fixed`` are the Enters of loop-invariant values."""
 
     graph: Graph
     name: str
@@ -115,7 +106,7 @@ def _carried(merge: Node) -> Carried:
 
 
 def _inside(carried: Carried) -> list[Tensor]:
-    """All that stands for a value within an iteration."""
+    """The tensors of a carried value within an iteration."""
     return [carried.merge.out(), *(switch.out(1) for switch in carried.switches)]
 
 
@@ -158,7 +149,7 @@ def _raise_loop(frame: _Frame) -> None:
 
 
 def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], borders: set[Node]) -> dict[Node, None]:
-    """The nodes behind the borders that make some results and have some effects."""
+    """The nodes within the borders that some results and side effects need."""
 
     def behind(nodes: Iterable[Node]) -> Iterable[Node]:
         return (node for node in nodes if node in frame.nodes and node not in borders)
@@ -171,7 +162,7 @@ def _waits(frame: _Frame) -> list[Node]:
 
 
 def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
-    """Let what leaves the loop come from the While."""
+    """Turn each Exit into an Identity of a result of the While."""
     number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
     for node in exits:
         left = source_of(node.inputs[0])  # a gradient puts an identity between Switch and Exit
@@ -188,6 +179,9 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
             if waiting not in frame.nodes:
                 frame.graph.remove_control(waiting, node)
                 frame.graph.add_control(waiting, loop)
+
+
+# --------------------------------------------------------------------------- conditionals
 
 
 Path = tuple[tuple[Tensor, int], ...]
@@ -215,14 +209,14 @@ def raise_branches(graph: Graph) -> int:
 
 
 def finishing(nodes: Iterable[Node]) -> Callable[[Graph], object] | None:
-    """What is left to raise in a function of some nodes: their conditionals; None where they have none."""
+    """How to raise the conditionals of a function of some nodes; None where they have none."""
     return raise_branches if any(node.op in ops.SWITCH for node in nodes) else None
 
 
 def _let_through(graph: Graph) -> None:
-    """What a function returns is there whenever it is called: a Switch that no Merge joins again lets its value through.
+    """Bypass each Switch before a result of the function that no Merge joins again.
 
-    So it is in the gradient of a loop within a branch, whose stacks are read behind a Switch of that branch.
+    The gradient of a loop within a branch reads its stacks behind such a Switch.
     """
     results = graph.of_type(RESULT)
     if not results or not graph.of_type(*ops.SWITCH):
@@ -236,15 +230,15 @@ def _let_through(graph: Graph) -> None:
 
 
 def has_effects(node: Node) -> bool:
-    """Whether running the node twice, or not at all, makes a difference."""
+    """Whether it matters that a node runs exactly once."""
     return node.op not in ops.WITHOUT_EFFECTS and ops.is_stateful(node.op)
 
 
-# --------------------------------------------------------------------------- what runs when
+# --------------------------------------------------------------------------- paths
 
 
 def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
-    """What Switches wait for, themselves or by the identities between them and the predicate."""
+    """The control inputs of Switches, and of the identities between them and the predicate."""
     found: dict[Node, None] = {}
 
     def passed(node: Node) -> bool:
@@ -258,7 +252,7 @@ def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
 
 
 def _paths(graph: Graph) -> dict[Node, Path]:
-    """The path of each node; of a Switch, what must hold for it to run, not for what follows it."""
+    """The path of each node; that of a Switch is the one of its inputs."""
     found: dict[Node, Path] = {}
     for node in graph.topological_order():
         if node.op in ops.MERGE:
@@ -297,7 +291,7 @@ def _joined(merge: Node, paths: list[Path]) -> Path:
 
 @dataclass
 class _Phase:
-    """The nodes and joins of one predicate between two crossings of its border."""
+    """The nodes and Merges of one predicate between two crossings of its border."""
 
     nodes: list[Node] = field(default_factory=list)
     merges: list[Node] = field(default_factory=list)
@@ -305,7 +299,7 @@ class _Phase:
 
 @dataclass
 class _Branch:
-    """One side of an If: the nodes it computes, and what they read from outside by what stands for it inside."""
+    """One side of an If: its nodes, and the tensors inside by the outer tensor that they stand for."""
 
     nodes: dict[Node, None]
     reads: dict[Tensor, list[Tensor]]
@@ -331,7 +325,7 @@ def _joins(merge: Node, predicate: Tensor, path: dict[Node, Path]) -> bool:
 
 
 def _phases(graph: Graph, inside: dict[Node, int], borders: set[Node], joins: list[Node]) -> dict[int, _Phase]:
-    """The phases by number: how often the way to a node left the conditional and came back."""
+    """The phases, by how often the way to a node left the conditional and came back."""
     joined = dict.fromkeys(joins)
     number: dict[Node, int] = {}  # outside: the number of the first phase that may follow
     phases: dict[int, _Phase] = {}
@@ -384,7 +378,7 @@ def _make_if(graph: Graph, predicate: Tensor, phase: _Phase, inside: dict[Node, 
 
 
 def _branch(side: int, phase: _Phase, effects: list[Node], inside: dict[Node, int], borders: set[Node]) -> _Branch:
-    """What one side computes: what its results and effects need, of earlier phases too."""
+    """The nodes that the results and side effects of one side need, of earlier phases too."""
     results = [next(t for t in m.inputs if _side(t, inside, borders) == side) for m in phase.merges]
     wanted: dict[Node, None] = dict.fromkeys(n for n in effects if inside[n] == side)
     now = {*phase.nodes}
@@ -410,7 +404,7 @@ def _branch(side: int, phase: _Phase, effects: list[Node], inside: dict[Node, in
 
 
 def _is_pivot(node: Node) -> bool:
-    """Whether constants wait for the node so that they are in a branch, as of a conditional within this one."""
+    """Whether constants wait for the node so that they are in its branch."""
     return node.op in ops.IDENTITIES and node.inputs[0].node.op in ops.SWITCH
 
 
@@ -448,7 +442,7 @@ def _function_name(name: str) -> str:
 
 
 def _replace_index(graph: Graph, merge: Node, predicate: Tensor, inside: dict[Node, int], borders: set[Node]) -> None:
-    """The number of the input that a Merge took, which is its second output."""
+    """Replace the second output of a Merge, the number of the input that it took, by the predicate."""
     if not merge.uses(1):
         return
     if _side(merge.inputs[1], inside, borders) != 1:
@@ -458,6 +452,9 @@ def _replace_index(graph: Graph, merge: Node, predicate: Tensor, inside: dict[No
         "Cast", f"{merge.name}/index", [predicate], attrs=attributes, outputs=[(_INT32, ())], source=merge
     )
     graph.replace_uses(merge.out(1), index.out())
+
+
+# --------------------------------------------------------------------------- functions of nodes
 
 
 def make_function(
@@ -474,9 +471,9 @@ def make_function(
     Args:
         graph: the graph.
         name: the name wished for.
-        nodes: the body. Control edges from outside are left out: the caller of the function waits instead.
-        arguments: of each argument, the tensors of the graph that it stands for.
-        results: what the function returns: outputs of the body, or argument tensors.
+        nodes: the body, without control edges from outside, for which the caller waits.
+        arguments: the tensors of the graph that each argument stands for.
+        results: outputs of the body, or argument tensors.
         finish: edits the body, as a graph of its own, before it is saved.
 
     Raises:
@@ -497,7 +494,6 @@ def _edited(
     results: Sequence[Tensor],
     finish: Callable[[Graph], object],
 ) -> str:
-    """The same for a body that is edited first, as a graph of its own."""
     body = Graph()
     body.library, body.versions, body.source, body.stage = graph.library, graph.versions, graph.source, graph.stage
     given: list[Tensor] = []
@@ -530,13 +526,10 @@ def _returned(body: Graph, tensors: dict[Tensor, Tensor], tensor: Tensor) -> Ten
 def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:
     """Copy nodes of another graph, in topological order; returns the copy of each.
 
-    Args:
-        target: the graph to copy into.
-        nodes: what to copy.
-        tensors: of each tensor that is known in ``target``, its counterpart there; the outputs of the copies are added.
+    ``tensors`` maps tensors of that graph to those of ``target``; the outputs of the copies are added.
 
     Raises:
-        GraphError: an input is neither copied nor known.
+        GraphError: an input is neither copied nor mapped.
     """
     copies: dict[Node, Node] = {}
     for node in nodes:

@@ -1,8 +1,8 @@
-"""Makes TF1 while loops: puts nodes of a graph into a loop frame."""
+"""TF1 while loops: made around nodes of a graph, united with others, and with the values of all iterations behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,8 @@ from tpugraph.analysis.step import Enqueues, Results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.loops import frames, frames_around
-from tpugraph.support.errors import GraphError
+from tpugraph.ir.loops import Counted, counted, frames, frames_around
+from tpugraph.support.errors import GraphError, RunError
 
 _INT32 = attrs.dtype("int32")
 
@@ -204,3 +204,94 @@ def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[No
     handle = make.variable(kind, (), name=name)
     first = make.constant(value, kind, name=f"{name}/Initializer")
     return handle, make.node("AssignVariableOp", [handle.out(), first], name=f"{name}/Assign")
+
+
+# --------------------------------------------------------------------------- loops over steps that can be one
+
+
+@dataclass(frozen=True)
+class LoopOfSteps:
+    """A loop ``while i < limit`` over the steps."""
+
+    frame: str
+    parts: Counted
+
+    @property
+    def condition(self) -> Node:
+        """Its LoopCond."""
+        return self.parts.condition
+
+    def pivot(self) -> Node:
+        """The Identity of the counter in the body; a RunError where there is none."""
+        found = next((node for node in self.parts.counter.inside if node.op in ops.IDENTITIES), None)
+        if found is None:
+            raise RunError("the loop has no pivot", node=self.parts.counter.merge)
+        return found
+
+
+def loop_of_frame(graph: Graph, frame_of: Mapping[Node, str], frame: str) -> LoopOfSteps | None:
+    """The loop of a frame; None where there is none, or it counts to no variable."""
+    if not frame:
+        return None
+    for condition in graph.of_type(*ops.LOOP_COND):
+        if frame_of.get(condition) == frame:
+            parts = counted(condition)
+            return None if parts is None else LoopOfSteps(frame, parts)
+    return None
+
+
+def unite(graph: Graph, one: LoopOfSteps, into: LoopOfSteps) -> bool:
+    """Move the body of one loop into another; returns False where they count to different limits."""
+    if one.parts.limit is not into.parts.limit:
+        return False
+    for node in graph.of_type(*ops.ENTER):
+        if node.attr("frame_name") in (one.frame, into.frame):
+            graph.set_attr(node, "frame_name", into.frame)
+            graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
+    for use in one.condition.uses():
+        graph.set_input(use.node, use.index, into.condition.out())
+    pivot, own = into.pivot(), one.pivot()
+    graph.replace_control_uses(own, [pivot])
+    graph.replace_uses(own.out(), pivot.out(), where=lambda use: not _closes(use.node, one))
+    return True
+
+
+def _closes(node: Node, loop: LoopOfSteps) -> bool:
+    """Whether a node is the increment of the loop's own counter."""
+    return loop.parts.counter.closing in node.consumers()
+
+
+# --------------------------------------------------------------------------- values of all iterations
+
+
+def stack_iterations(
+    make: Builder,
+    value: Tensor,
+    shape: Sequence[int | None],
+    *,
+    frame: str,
+    condition: Node,
+    number: Tensor,
+    iterations: int,
+) -> Tensor:
+    """The values that a tensor of a loop has in each iteration, [iterations, ...], behind the loop; zeros for missing ones.
+
+    Args:
+        make: makes the nodes.
+        value: the tensor, in the loop.
+        shape: its static shape.
+        frame: the loop's frame.
+        condition: the loop's LoopCond.
+        number: the number of the iteration, int32 [], in the loop.
+        iterations: the most iterations.
+    """
+    kind = value.dtype
+    dims, rows = make.constant(np.asarray(shape, "int32")), make.constant(np.int32(iterations))
+    empty = make.add("TensorListReserve", [dims, rows], (), element_dtype=kind)
+    entry = make.enter(empty, frame, constant=False)
+    merge = make.node("Merge", [entry, entry], shapes=[(), ()])
+    switch = make.node("Switch", [merge.out(), condition.out()], shapes=[(), ()])
+    filled = make.add("TensorListSetItem", [switch.out(1), number, value], (), resize_if_index_out_of_bounds=False)
+    make.graph.set_input(merge, 1, make.add("NextIteration", [filled], ()))
+    leave = make.add("Exit", [switch.out(0)], ())
+    return make.add("TensorListStack", [leave, dims], (iterations, *shape), element_dtype=kind, num_elements=iterations)

@@ -1,8 +1,7 @@
-"""What a conditional of TensorFlow 2 keeps for its gradient, without the optionals that it is wrapped in.
+"""Unwraps the optionals in which a conditional of control flow v2 hands values of a branch to its gradient.
 
-A functional conditional returns what its gradient needs of a branch. The other branch has no such value, so that what is
-returned is an optional: the value in one branch, nothing in the other one. In TF1 control flow the gradient, which is in
-a branch of the same predicate, reads the value itself.
+The other branch has no such value, so it returns an empty optional. In TF1 control flow the gradient, in a branch of the same
+predicate, reads the value itself.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
 
 Crossed = frozenset[tuple[Hashable, int]]
-"""Predicates, each with the side that a node is on: 0 where it is false."""
+"""Predicates, each with the side of a node: 0 where it is false."""
 
 _EQUALITIES = ops.computing(np.equal)
 _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
 
 
 def unwrap(graph: Graph) -> int:
-    """Let what takes a value out of an optional read the value, where it is certain which; returns how many did."""
+    """Replace reads of optionals by the value, where only one can be read; returns how many."""
     known: dict[Node, Crossed] = {}
     if not graph.of_type(*ops.UNWRAPS):
         return 0
@@ -43,7 +42,7 @@ def unwrap(graph: Graph) -> int:
 
 
 def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
-    """A Case and its gradient compare the same index with the same numbers: let the gradient read the first result."""
+    """Merge equal comparisons: a Case and its gradient compare one index with the same numbers."""
     first: dict[Hashable, Node] = {}
     for node in graph.topological_order() if graph.of_type(*_EQUALITIES) else ():
         if node.op in _EQUALITIES and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
@@ -53,7 +52,7 @@ def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
 
 
 def _wraps(optional: Tensor) -> list[Node]:
-    """The nodes that may have wrapped a value in an optional, one in a branch; none where not all of them are known."""
+    """The nodes that may have wrapped an optional's value; none where not all are known."""
     found: dict[Node, None] = {}
     stack, seen = [optional.node], {optional.node}
     while stack:
@@ -73,12 +72,12 @@ def _wraps(optional: Tensor) -> list[Node]:
 
 
 def _exclude(one: Crossed, other: Crossed) -> bool:
-    """Whether two nodes never run both: they are on different sides of a predicate."""
+    """Whether two nodes are on different sides of a predicate."""
     return any((predicate, 1 - side) in other for predicate, side in one)
 
 
 def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
-    """The predicates on the way to a node since branches joined last, each with the side that the node is on."""
+    """The predicates on the way to a node since the last join."""
     if node not in known:
         crossed: set[tuple[Hashable, int]] = set()
         stack, seen = [node], {node}
@@ -98,7 +97,7 @@ def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
 
 
 def _decides(tensor: Tensor) -> Hashable:
-    """What tells a predicate from others: where it comes from, or the number that an index is compared with."""
+    """A key of a predicate: its source, or the index and the number that it is compared with."""
     tensor = source_of(tensor, _SAME_VALUE)
     node = tensor.node
     if node.op in ops.TRUTHS:

@@ -1,4 +1,4 @@
-"""The stacks of loop gradients as XLA takes them: it must know what a stack holds before a conditional, and what a size is."""
+"""Prepares the stacks of loop gradients for XLA, which must know their dtype and shape, and sizes that they hold."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _HANDS_ON = ops.IDENTITIES | ops.CONTROL_FLOW - ops.LOOP_COND
 
 
 def replace_known_stacks(graph: Graph) -> int:
-    """Take sizes that every iteration of a loop pushes alike, and that are known, from constants; returns how many stacks are gone.
+    """Replace stacks by constants where every push has the same known integers; returns how many.
 
-    The gradient of a loop pops the shapes that tensors had in the loop, where these were open when the graph was made. XLA
-    wants to know such an operand when it compiles, and knows nothing of what is on a stack.
+    The gradient of a loop pops shapes, which XLA must know when it compiles, and it knows nothing of values on a stack.
     """
     stacks = graph.of_type("StackV2")
     if stacks and any(node.outputs is None for node in graph):
@@ -65,7 +64,7 @@ def _handing_on(node: Node) -> Iterator[Node]:
 
 
 def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:
-    """The whole numbers that are pushed wherever something is; None where that is not known, or not one."""
+    """The integers that all pushes have; None where they are unknown or differ."""
     values = [known_value(tensor) for tensor in pushed]
     first = values[0] if values else None
     if first is None or first.dtype.kind not in "iu":
@@ -74,10 +73,10 @@ def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:
 
 
 def begin_stacks(graph: Graph) -> int:
-    """Push to each stack and pop again before anything else does, where there are conditionals; returns how many.
+    """Push zeros to each stack and pop them first, where there are conditionals; returns how many.
 
-    XLA learns from the first push what a stack holds, and takes no stack into a conditional that it knows nothing of. A
-    stack whose elements have an open shape stays as it is.
+    XLA learns dtype and shape from the first push, and takes no stack without them into a conditional. Stacks with elements
+    of open shape stay as they are.
 
     Raises:
         GraphError: TensorFlow refuses the graph.

@@ -1,4 +1,4 @@
-"""What the nodes of a plain graph are there for: loss, train op, step counter, input, metrics - found by structure."""
+"""Roles of a plain graph's nodes, found by structure: loss, train op, step counter, input, metrics."""
 
 from tpugraph.roles.training_roles import find, find_step, find_variables, input_reason
 

@@ -1,4 +1,8 @@
-"""Roles of plain evaluation and prediction graphs, found by structure."""
+"""Roles of plain evaluation and prediction graphs, found by structure.
+
+A metric is a variable that no checkpoint holds and that the step writes from the input. Its value reads such variables and
+does not depend on the batch. A prediction depends on the input and on a variable, and nothing reads it.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +26,15 @@ NO_LOSS = Finding("", "there is none")
 
 
 class PlainStep:
-    """What a plain graph that does not train is searched for.
-
-    Args:
-        graph: the graph as loaded; shapes are inferred where they are not known.
+    """Facts of a plain graph that does not train; shapes are inferred where they are not known.
 
     Attributes:
-        inputs: the nodes that bring data of a batch.
+        inputs: the nodes that take a batch.
         writes: the nodes that write variables.
-        varying: what depends on the input by its data.
-        restored: what a checkpoint is read into.
+        varying: the nodes that depend on the input's data.
+        restored: descendants of the reads of checkpoints.
         moving: the writes that the input causes.
-        inside: what lies in a loop or a branch.
+        inside: the nodes in loops and branches.
         kept: the names of the variables that a checkpoint holds.
     """
 
@@ -54,11 +55,7 @@ class PlainStep:
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
 
     def check_input(self) -> None:
-        """See that the graph reads an input.
-
-        Raises:
-            RolesError: it does not.
-        """
+        """Raise a RolesError where the graph reads no input."""
         if not self.inputs:
             raise RolesError(
                 "the graph reads no input: there is no iterator, queue or placeholder",
@@ -74,11 +71,7 @@ class PlainStep:
         return trained
 
     def check_no_training(self, mode: str, writes: list[Node]) -> None:
-        """See that none of the writes trains.
-
-        Raises:
-            RolesError: one does: it writes what a checkpoint holds, or is an optimizer's step.
-        """
+        """Raise a RolesError where a write trains: the variable is saved, or an optimizer writes it."""
         for node in writes:
             trained = self.trains(node)
             if trained is not None:
@@ -90,7 +83,7 @@ class PlainStep:
                 )
 
     def roles(self, mode: str, *, loss: Finding, updates: list[Finding], more: dict[str, Any]) -> Roles:
-        """The roles of the graph, with what its mode adds to them."""
+        """The roles of the graph; ``more`` are fields of the mode."""
         graph = self.graph
         roots = [*(f.name for f in updates), *([loss.name] if loss.name else []), *more.get("predictions", {}).values()]
         cone = graph.ancestors(graph.tensor(name).node for name in roots)
@@ -119,7 +112,7 @@ class PlainStep:
                 variable.key = variable.name
 
     def _step(self, variables: dict[str, Variable]) -> Finding | None:
-        """The step counter: nothing increments it here, so its name and its collection tell it."""
+        """The step counter, by its collection or name: no node increments it."""
         hinted = [name.partition(":")[0] for name in self.graph.collections.get("global_step", [])]
         for name in (*hinted, "global_step"):
             if name in variables:
@@ -149,8 +142,8 @@ def find_evaluation(
     Args:
         graph: the graph as loaded.
         metrics: value tensor and update op of each metric by name; found by structure when None.
-        loss: name of the loss tensor; found as what a mean over batches is kept of when None.
-        collected: by name, tensors of one dimension or more that are handed out of each batch; none when None.
+        loss: name of the loss tensor; a scalar that a metric averages when None.
+        collected: tensors of one dimension or more to return for each batch, by name.
 
     Raises:
         RolesError: no input, no metric, a graph that trains, or a name that is not in the graph.
@@ -188,7 +181,7 @@ def find_evaluation(
 
 
 def _leave_training_out(found: PlainStep) -> None:
-    """Where the graph both trains and has metrics, go by the metrics alone; what they need must not train."""
+    """Where the graph both trains and has metrics, keep the writes of metrics and those that they need."""
     metrics = [node for node in found.moving if found.trains(node) is None]
     if metrics:
         needed = found.graph.ancestors(end for node in metrics for end in _ends(found, node))
@@ -221,7 +214,7 @@ def _metric_variables(found: PlainStep) -> list[Node]:
 
 
 def _values(found: PlainStep) -> dict[str, str]:
-    """What reads metric variables, does not depend on the batch, and is itself read by nothing."""
+    """Unread tensors that are made of metric variables and do not depend on the batch."""
     graph = found.graph
     behind = graph.descendants([*found.inputs, *found.writes])
 
@@ -236,7 +229,7 @@ def _values(found: PlainStep) -> dict[str, str]:
 
 
 def _without_shared_scope(values: dict[str, str]) -> dict[str, str]:
-    """The scope that the names of all metrics begin with says nothing (a head of Estimator puts its name there)."""
+    """Drop the scope that all names share (a head of Estimator puts its name there)."""
     names = [name for name in values if name != LOSS]
     shared = f"{os.path.commonpath(names)}/" if len(names) > 1 else ""
     return {name.removeprefix(shared) if name != LOSS else name: value for name, value in values.items()}
@@ -268,7 +261,7 @@ def _check_values(found: PlainStep, values: dict[str, str]) -> None:
 
 
 def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]:
-    """Scalars that metrics keep a mean of, the likeliest loss first, each with the write that adds it."""
+    """Scalars of the batch that metrics sum up, the likeliest loss first, each with the write."""
     hinted = {name.removesuffix(":0") for name in found.graph.collections.get("losses", [])}
     ranked = []
     for position, node in enumerate(updates):
@@ -291,7 +284,7 @@ _OF_ONE_ELEMENT = ops.IDENTITIES | ops.SUMS | ops.CASTS | ops.computing(np.multi
 
 
 def _summand(tensor: Tensor) -> Tensor:
-    """What was summed up over no dimension, that is, the scalar itself."""
+    """The scalar behind sums over no dimension."""
     return source_of(tensor, _OF_ONE_ELEMENT, where=lambda node: node.inputs[0].shape == ())
 
 
@@ -302,7 +295,7 @@ def _reads_model(found: PlainStep, tensor: Tensor) -> bool:
 def _with_loss(
     found: PlainStep, values: dict[str, str], loss: Finding, losses: list[tuple[Finding, Node]]
 ) -> dict[str, str]:
-    """The metric that keeps the mean of the loss is called ``loss``, as Estimator calls it."""
+    """Rename the metric that keeps the mean of the loss to ``loss``, as Estimator calls it."""
     write = next((node for finding, node in losses if finding.name == loss.name), None)
     if write is None or LOSS in values:
         return values
@@ -313,12 +306,13 @@ def _with_loss(
     return values
 
 
+# --------------------------------------------------------------------------- predictions
+
+
 def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = None) -> Roles:
     """Find the roles of a plain prediction graph.
 
-    Args:
-        graph: the graph as loaded.
-        predictions: the tensor of each prediction by name; found by structure when None.
+    ``predictions`` has the tensor of each prediction by name; None finds them.
 
     Raises:
         RolesError: no input, no prediction, a graph that trains, or a name that is not in the graph.

@@ -1,4 +1,4 @@
-"""What each node of a graph is there for, as names with reasons: what :func:`tpugraph.roles.find` fills in."""
+"""The roles of a graph's nodes, as names with reasons."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Variable:
     """One variable of the graph.
 
     Attributes:
-        name: name of the variable's node.
         key: its key in checkpoints, or None where no saver writes it.
         slice: the ``shape_and_slices`` text of its saver entry ("" for the whole variable).
-        initializer: name of the op that gives it its first value, or None.
+        initializer: name of the op that initialises it, or None.
         trained: whether a gradient updates it.
     """
 
@@ -39,26 +38,21 @@ class Variable:
 
 @dataclass(frozen=True)
 class Roles:
-    """What :func:`find` found. All values are names, so that rewriting keeps them valid.
+    """The roles of a graph, by names, which stay valid while the graph is rewritten.
 
     Attributes:
-        loss: the loss.
-        train_ops: what a step of training runs.
+        train_ops: the nodes that a step of training runs.
         step: the step counter, or None.
         inputs: the nodes that take a batch.
-        variables: by name.
         updates: the nodes that write trained variables; of evaluation those that update metrics.
-        summaries: the summaries.
         metrics: the nodes that update metrics while the graph trains.
         savers: the nodes that write checkpoints.
-        table_initializers: the nodes that fill tables.
-        iterator_initializers: the nodes that start iterators.
         enqueues: the nodes that queue runners run.
-        other_candidates: by role, other nodes that could have it.
+        other_candidates: further candidates, by role.
         mode: ``train``, ``eval`` or ``predict``.
-        values: of evaluation, by the name of a metric, the tensor that is its value.
-        predictions: by name, the tensors that are handed out.
-        replica: whether the graph is one replica of several, which combines them itself.
+        values: of evaluation, the value tensor by the name of a metric.
+        predictions: the tensors to return for each batch, by name.
+        replica: whether the graph is the program of one replica, which has collectives of its own.
     """
 
     loss: Finding
@@ -81,7 +75,7 @@ class Roles:
 
     @property
     def roots(self) -> list[str]:
-        """Names of the nodes that a step is run for: train ops and loss, metric updates and loss, or predictions."""
+        """Names of the nodes that a step runs: train ops and loss, metric updates and loss, or predictions."""
         named = [*(f.name for f in self.train_ops), self.loss.name]
         if self.mode != "train":
             named = [*(f.name for f in self.updates), self.loss.name, *self.predictions.values()]
@@ -89,23 +83,18 @@ class Roles:
 
     @property
     def kept(self) -> set[str]:
-        """Names of the nodes that a step is run for, reads, updates or watches: they stay, whatever reads them."""
+        """Names of the nodes that stay though nothing reads them."""
         found = (self.summaries, self.metrics, self.updates, self.inputs)
         values = (value.partition(":")[0] for value in self.values.values())
         return {*self.roots, *self.variables, *values, *(one.name for ones in found for one in ones)}
 
     @property
     def trained(self) -> list[str]:
-        """Names of the trained variables."""
         return [variable.name for variable in self.variables.values() if variable.trained]
 
 
 def named(graph: Graph, name: str, role: str) -> Finding:
-    """What the user named.
-
-    Raises:
-        RolesError: there is no such node; the names that come close are given.
-    """
+    """The finding that the user named; raises a RolesError with similar names where there is no such node."""
     if name.partition(":")[0] not in graph:
         close = near_nodes(name.partition(":")[0], [node.name for node in graph])
         raise RolesError(

@@ -21,6 +21,9 @@ from tpugraph.support.errors import RolesError
 def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> Roles:
     """Find the roles of a plain training graph.
 
+    Collections and names only rank candidates: real graphs mislead (the ``train_op`` collection holds optimizer ops, not the
+    train op; the iterator's initialiser is in no collection).
+
     Args:
         graph: the graph as loaded.
         train_op: name of the train op, or several separated by commas; found by structure when None.
@@ -73,13 +76,13 @@ def of_every_mode(graph: Graph) -> dict[str, Any]:
 
 
 def _combines_replicas(graph: Graph) -> bool:
-    """Whether the program sums over its replicas itself, or asks which of them it is."""
+    """Whether the program has collectives, or asks for its replica's number."""
     inlined = (node.op for function in functions_named(graph).values() for node in function.node_def)
     return bool(graph.of_type(*ops.OF_REPLICAS)) or not ops.OF_REPLICAS.isdisjoint(inlined)
 
 
 def _noise(graph: Graph, loss: str | None) -> list[Node]:
-    """The random numbers that a named loss is made of: a generator's loss may depend on them and not on the input."""
+    """The random ops of a named loss: a generator's loss may depend on them and not on the input."""
     if loss is None:
         return []
     behind = graph.ancestors([graph.tensor(named(graph, loss, "loss").name).node])
@@ -87,7 +90,7 @@ def _noise(graph: Graph, loss: str | None) -> list[Node]:
 
 
 def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Finding | None:
-    """The step counter: a whole scalar variable that one of ``writes`` within ``cone`` increments by one, or None."""
+    """The step counter: an integer scalar variable that one of ``writes`` in ``cone`` increments by one, or None."""
     hinted = {name.partition(":")[0] for name in graph.collections.get("global_step", [])}
     found: list[tuple[tuple[bool, bool, bool, int], Finding]] = []
     for position, node in enumerate(writes):
@@ -177,22 +180,19 @@ def _update_reason(node: Node) -> str:
     return f"writes {names}, which the loss reads, from the input"
 
 
+# --------------------------------------------------------------------------- the loss
+
+
 _LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
 
 
 def find_loss(
     graph: Graph, varying: Iterable[Node], moving: list[Node], name: str | None
 ) -> tuple[Finding, list[Finding]]:
-    """The loss, and the scalars that come next.
-
-    Args:
-        graph: the graph as loaded.
-        varying: the nodes that depend on the input.
-        moving: the writes of a step.
-        name: what the user named, or None.
+    """The loss, and the next candidates, among the nodes that vary with the input.
 
     Raises:
-        RolesError: there is none, or what the user named is none.
+        RolesError: there is none, or the tensor that the user named is none.
     """
     if name is not None:
         return _named_loss(graph, varying, name), []
@@ -212,7 +212,6 @@ def find_loss(
 
 
 def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
-    """The loss that the user named: a number that depends on the input."""
     finding = named(graph, name, "loss")
     tensor = graph.tensor(finding.name)
     if tensor.node.outputs is None:
@@ -232,7 +231,7 @@ def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
 
 
 def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]:
-    """Losses by their summary: Estimator writes one under the tag ``loss`` (``loss_1`` where the model has its own)."""
+    """Losses by the tags of summaries: Estimator writes ``loss`` (``loss_1`` where the model has its own)."""
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in enumerate(graph.of_type("ScalarSummary")):
         tag_node = node.inputs[0].node
@@ -256,7 +255,7 @@ _FLOWS = ops.CONTENTS.keys() | ops.CONTAINERS | ops.CONTAINER_GRADIENTS
 
 
 def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node]) -> list[Finding]:
-    """Losses by structure: a scalar of the input that covers the trained variables and that nothing computes on."""
+    """Losses by structure: scalars of the input that read trained variables and that nothing computes on."""
     if any(node.outputs is None for node in varying):
         shapes.infer(graph)
     backward = graph.ancestors(moving, data_only=True)
@@ -279,7 +278,6 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
 
 
 def _unread_scalar(node: Node) -> bool:
-    """Whether a node yields one floating number that nothing computes on."""
     if not node.outputs or len(node.outputs) != 1 or any(reader.op not in _LOOKS_ON for reader, _ in node.uses()):
         return False
     kind, shape = node.outputs[0]
@@ -287,10 +285,7 @@ def _unread_scalar(node: Node) -> bool:
 
 
 def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
-    """Whether a node is the gradient of an operand that nothing trains: it was made together with one that is read.
-
-    The gradients of an op's operands are handed on together, each once all of them are there (``tf.tuple``).
-    """
+    """Whether a node is the gradient of an untrained operand: ``tf.tuple`` groups it with gradients that are read."""
     node = source_of(node.out()).node
     for group in node.control_uses():
         together = group.controls if group.op in ops.GROUPS else ()
@@ -305,12 +300,10 @@ def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
 
 
 def _bits(nodes: Iterable[Node]) -> dict[Node, int]:
-    """A bit for each node."""
     return {node: 1 << number for number, node in enumerate(dict.fromkeys(nodes))}
 
 
 def no_train_op(graph: Graph) -> RolesError:
-    """The error of a graph in which no step changes a variable."""
     apart = next(iter(graph.of_type(*ops.APART)), None)
     if apart is not None:
         what, fix = ops.APART[apart.op]
@@ -319,6 +312,9 @@ def no_train_op(graph: Graph) -> RolesError:
     if graph.signatures:
         fix = "`tpugraph run --mode=predict` computes what a signature of the SavedModel names; training needs the training graph"
     return RolesError("the graph has no train op: no variable is updated from the input", origin=graph.source, fix=fix)
+
+
+# --------------------------------------------------------------------------- the train op
 
 
 def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
@@ -335,9 +331,9 @@ def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
 
 
 def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
-    """Whether a plain write keeps a number about the batch that the loss reads, such as a count, and no gradient.
+    """Whether an assignment keeps a number of the batch that the loss reads, such as a count, rather than a gradient.
 
-    A gradient comes out of backpropagation, and what the loss made of the variable led to it. Neither is so here.
+    A gradient depends on nodes of backpropagation, and on nodes between the variable and the loss.
     """
     fact = ops.WRITES[write.op]
     if fact.kind != "assign":
@@ -356,10 +352,7 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
 
 
 def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
-    """Whether what the step computes for a write alone has an op of backpropagation, or a layer's product.
-
-    A product of what the loss is computed from is none: one side of a layer's product is a gradient that came back.
-    """
+    """Whether the nodes for a write alone have an op of backpropagation, or a layer's product of a gradient."""
     made: dict[Node, None] = {}
     pending = [value]
     while pending:
@@ -376,18 +369,12 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
 
 
 def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
-    """Whether a node is one that the loss is computed from, or hands one on."""
     hands_on = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
     return source_of(node.out(), hands_on, where=lambda at: at not in forward).node in forward
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:
-    """The train op, and those that come next.
-
-    Args:
-        graph: the graph as loaded.
-        updates: the writes that train.
-        writes: all writes of variables.
+    """The train op, and the next candidates: unread nodes that depend on the most updates, then on the most writes.
 
     Raises:
         RolesError: there is none, or several of which none contains the others.
@@ -428,7 +415,7 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
 
 
 def _reached(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
-    """Of each node behind an update, as bits, which updates and which other writes it stands behind."""
+    """For each descendant of an update, as bits, the updates and the writes that it depends on."""
     trains = {node: 1 << i for i, node in enumerate(updates)}
     others = {node: 1 << i for i, node in enumerate(writes)}
     reached: dict[Node, tuple[int, int]] = {}
@@ -455,7 +442,6 @@ def _train_finding(node: Node, reached: tuple[int, int], total: int, hinted: boo
 def no_update(
     graph: Graph, train_ops: list[Finding], inputs: list[Node], writes: list[Node], cone: dict[Node, None]
 ) -> RolesError:
-    """The error of a train op, or of none, that trains nothing."""
     name = train_ops[0].name if train_ops else None
     if not inputs:
         return RolesError(
@@ -471,7 +457,7 @@ def no_update(
 
 
 def check_gradients(graph: Graph, loss: Tensor, cone: dict[Node, None], updates: list[Node]) -> None:
-    """A train op whose updates share nothing with the loss trains something else."""
+    """Refuse a train op whose updates write no variable that the loss reads."""
     forward = graph.ancestors([loss.node], data_only=True)
     for node in updates:
         variables = written_variables(node)

@@ -14,7 +14,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.analysis.shapes import is_static
-from tpugraph.control_flow.loop_lists import stack_iterations
+from tpugraph.control_flow.loops import stack_iterations
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data

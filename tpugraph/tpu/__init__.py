@@ -1,1 +1,1 @@
-"""The form of a TPU graph: invariants, the pipeline, the host's side of infeed and outfeed, checkpoints, Program."""
+"""The form of a TPU graph: invariants, the pipeline, the cuts between host and device, the outfeed, checkpoints, Program."""

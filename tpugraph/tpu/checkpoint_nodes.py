@@ -1,4 +1,4 @@
-"""Save and restore as part of the graph: the keys of the plain graph's checkpoints, so that they go both ways."""
+"""Nodes that save and restore, under the keys of the plain graph's checkpoints."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _restore(make: Builder, prefix: Tensor, variables: list[Variable]) -> None:
 
 
 def _filled(make: Builder, handle: Node, value: Tensor) -> Tensor:
-    """What a checkpoint holds of a variable, with zeros where a shard has room for more."""
+    """The value of a checkpoint, padded with zeros to the size of a shard."""
     if not handle.has_attr(ROWS):
         return value
     return padded(make, value, handle.attr(ROWS), handle.attr("shape"), name="tpugraph/restore/padded")

@@ -1,4 +1,4 @@
-"""Where a step is cut between host and device: the minimum cut in bytes between what each side must do."""
+"""Cuts a step between host and device: the minimum cut in bytes between the nodes that each side must run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tpugraph.support.errors import ConversionError, ShapeError
 
 
 class Step:
-    """The training step: what the train op and the loss need.
+    """The step.
 
     Attributes:
         cone: its nodes.
         roots: the nodes that it is run for.
         variables: the handles of the variables.
-        lookups: reads of rows of variables that the host does in front of the device.
-        trained: what depends on a variable that the device reads.
-        derived: what depends on something that only a host can do.
+        lookups: gathers that the host runs in front of the device.
+        trained: descendants of the variables that the device reads.
+        derived: descendants of host ops.
         moved: host ops that only watch the step, taken out of it.
         fed: the tensors that the input yields.
 
     Raises:
-        ConversionError: an op that only a host can run is in the middle of the step.
+        ConversionError: a host op is in the middle of the step.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -51,10 +51,9 @@ class Step:
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
 
     def _endless_lookups(self) -> NodeSet:
-        """Of evaluation and prediction the lookups by indices without a largest size, as of lists of any length.
+        """Lookups of evaluation and prediction whose indices have no largest size, as of lists of any length.
 
-        No infeed takes the indices. Nothing writes the variable meanwhile, so that the host may look them up as well: what
-        crosses is what it makes of each row's entries.
+        No infeed takes the indices. Nothing writes the variable meanwhile, so the host may look them up.
         """
         if self.ends is None:
             return {}
@@ -65,7 +64,7 @@ class Step:
         return found
 
     def _whole_loops(self) -> None:
-        """A loop that reads a variable anywhere is on the device as a whole."""
+        """Add loops that read a variable to ``trained`` as a whole."""
         self.inside = {**analysis.conditional(self.graph), **dict.fromkeys(sides(self.graph))}
         frame_of = analysis.frames(self.graph)
         self.inside.update((n, None) for n in self.cone if frame_of[n])
@@ -77,11 +76,11 @@ class Step:
             self.trained.update(self.graph.descendants(missing, data_only=True))
 
     def _free(self, node: Node) -> bool:
-        """Whether a node comes from the input and does not follow a variable, not even by a control edge."""
+        """Whether a node follows the input and no variable, not even by a control edge."""
         return node in self.derived and node not in self.after_variables
 
     def _move_aside(self) -> None:
-        """Host ops that depend on variables: those that only watch move behind the device, others are an error."""
+        """Move host ops that only watch variables behind the device; refuse those that the device reads."""
         for node in [n for n in self.cone if n in self.trained and must_be_host(n)]:
             readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
             if readers:
@@ -99,19 +98,16 @@ class Step:
             self.cone = self.graph.ancestors(self.roots)
 
     def free(self) -> list[Node]:
-        """The nodes between the input and the device that may run on either side."""
+        """The nodes that may run on either side."""
         bound = (self.upstream, self.trained, self.variables)
         return [n for n in self.cone if n in self.derived and not any(n in nodes for nodes in bound)]
 
     def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
-        """The tensors that cross from host to device, so that as few bytes as possible do.
-
-        Args:
-            on_device: free nodes that belong on the device.
+        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are free nodes of the device.
 
         Raises:
-            ShapeError: no infeed takes what has to cross.
-            ConversionError: a host op depends on what the device computes.
+            ShapeError: no infeed takes a tensor that has to cross.
+            ConversionError: a host op depends on the device.
         """
         edges: list[tuple[Tensor, Tensor]] = []
         capacity: dict[Tensor, int] = {}
@@ -154,20 +150,20 @@ class Step:
         return found[1]
 
     def _handed_on(self, node: Node) -> list[Tensor]:
-        """The values that others read; the first one too where a step ends with the node or others in its branch wait for it."""
+        """The outputs that are read; also the first one of a root, or of a node that others wait for in its branch."""
         ports = dict.fromkeys(node.used_ports())
         if node in self.roots or (node in self.inside and node.control_uses()):
             ports[0] = None
         return [node.out(port) for port in ports] if node.op not in ops.GROUPS or node in self.inside else []
 
     def _readers(self, tensor: Tensor) -> list[Node]:
-        """What reads a value; what waits for the branch or the loop that it is in must be on the same side as well."""
+        """The readers of a value; nodes that wait for its branch or loop are on the same side, too."""
         node = tensor.node
         readers = [use.node for use in node.uses(tensor.port)]
         return [*readers, *node.control_uses()] if node in self.inside and node not in self.upstream else readers
 
     def _bound_to_place(self, node: Node) -> bool:
-        """Whether the node's value cannot leave its side: it may be dead, is in a loop, or goes with a container."""
+        """Whether the node's value cannot cross: it may be dead, is in a loop, or goes with a container."""
         return node in self.inside or (
             ops.is_stateful(node.op) and not must_be_host(node) and node.op not in ops.RANDOM
         )
@@ -210,7 +206,7 @@ class Step:
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
-        """Device and host nodes of the step; replicated nodes that both need are in both."""
+        """Device and host nodes of the step, and nodes of the host that the device waited for; some are in both."""
         crossing = set(cut)
         device: NodeSet = {}
         postponed: NodeSet = {}
@@ -247,7 +243,7 @@ class Step:
 
 
 def _opener(tensor: Tensor) -> Tensor:
-    """The tensor furthest up that has an open dimension, as long as those above leave no more open."""
+    """The first tensor on the way to another with as few open dimensions."""
     while above := [t for t in tensor.node.inputs if t.shape is not None and 0 < t.shape.count(None) <= _open(tensor)]:
         tensor = above[0]
     return tensor
@@ -258,6 +254,6 @@ def _open(tensor: Tensor) -> int:
 
 
 def _told(tensor: Tensor) -> str:
-    """A tensor with its shape, as --set_shape takes them, with a word for each size that is to be said."""
+    """A tensor with its shape as --set_shape takes it, with a word for each open size."""
     dims = "DIMS" if tensor.shape is None else ",".join("SIZE" if d is None else str(d) for d in tensor.shape)
     return f"{tensor.node.name}{f':{tensor.port}' if tensor.port else ''}:{dims}"

@@ -40,11 +40,7 @@ _DTYPES = {
 
 
 def check_form(graph: Graph) -> None:
-    """See that a TPU graph has the form of one; of a graph that TPUEstimator built, only what it says of its cores.
-
-    Raises:
-        LoadError: it has not; what is wrong is named.
-    """
+    """Raise a LoadError where a TPU graph lacks its form; of a graph that TPUEstimator built, check the cores alone."""
     for fault, node in _faults(graph):
         raise LoadError(f"the TPU graph is damaged: {fault}", node=node, origin=graph.source, fix=FIX)
 

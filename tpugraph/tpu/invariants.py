@@ -17,14 +17,7 @@ from tpugraph.support.errors import ConversionError, InvariantError
 
 @dataclass(frozen=True)
 class Violation:
-    """One place where an invariant does not hold.
-
-    Attributes:
-        node: where.
-        fault: what is wrong.
-        fix: what to do about it.
-        of_model: whether the user's model is the cause, which no pass can mend.
-    """
+    """A node, or the graph, for which an invariant does not hold; ``of_model`` where the user's model is the cause."""
 
     node: Node | None
     fault: str
@@ -44,12 +37,7 @@ class Invariant:
     check: Check
 
     def verify(self, graph: Graph, stage: str) -> None:
-        """Raise where the invariant does not hold.
-
-        Raises:
-            InvariantError: the first violation, and how many more there are.
-            ConversionError: the same, where the model is the cause.
-        """
+        """Raise an InvariantError with the first violation, or a ConversionError where the model is the cause."""
         if graph.verified(self.name):
             return  # nothing was edited since it held
         violations = list(self.check(graph))
@@ -193,7 +181,6 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
 
 
 def _varying(graph: Graph) -> NodeSet:
-    """The nodes whose values differ between cores: none where there is one core."""
     alone = (graph.kept(Partitioned) or Partitioned()).cores == 1
     return {} if alone else analysis.replica_varying(graph)
 

@@ -1,4 +1,4 @@
-"""Summaries, metrics and printing: what only watches a step, on the device where each core can do it, else behind it."""
+"""Places summaries, metrics and prints: on the device where each core can compute them, else on the host behind it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ from tpugraph.tpu.device_cut import Step
 _MAY_NOT_RUN = "it is in a branch, which may not run"
 
 _LIGHT = 1024
-"""Bytes of a value that leaves the device in each step, though the host could make it of variables."""
+"""Bytes of a value that is sent in each step though the host could compute it from variables."""
 
 
 def detach_prints(graph: Graph) -> dict[str, str]:
-    """A Print hands its input on; the step keeps the value, a copy that prints runs behind the device.
-
-    Returns:
-        What prints in a branch, with the reason why it is dropped: the outfeed sends what is there in every step.
-    """
+    """Bypass each Print, which runs behind the device; returns those that are dropped, in branches, with the reason."""
     for node in graph.of_type("Print"):
         graph.replace_uses(node.out(), node.inputs[0])
         graph.replace_control_uses(node, [node.inputs[0].node])
@@ -43,7 +39,7 @@ def detach_prints(graph: Graph) -> dict[str, str]:
 
 
 def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
-    """Let a node wait no longer for another, but be in no fewer branches for that."""
+    """Remove a control edge, and keep the node in its branches."""
     before = sides(graph).get(waiting, NONE)
     graph.remove_control(waiting, node)
     for side in before - sides(graph).get(waiting, NONE):
@@ -51,7 +47,7 @@ def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
 
 
 def _pivot(graph: Graph, side: Side, near: Node) -> Node:
-    """A node that runs where a side of a branch does."""
+    """A node that runs where a side of a branch does, behind a new Switch."""
     predicate, port = side
     kind = predicate.dtype
     switch = graph.add("Switch", f"{near.name}/branch", [predicate, predicate], attrs={"T": kind},
@@ -61,7 +57,7 @@ def _pivot(graph: Graph, side: Side, near: Node) -> Node:
 
 
 def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
-    """Remove nodes, and what only they needed; returns all of them."""
+    """Remove nodes, and those that only they read; returns all of them."""
     wanted, removed = graph.roles.kept, list(doomed)
     producers = [p for node in removed for p in node.producers()]
     graph.remove_all(removed)
@@ -74,19 +70,19 @@ def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
     return removed
 
 
-class Tail:
-    """What watches the step, placed.
+class Observers:
+    """Places the nodes that only watch the step.
 
     Args:
         graph: the graph.
-        step: what the loss and the train op need.
-        device: the nodes on the device; grows.
-        cut: what crosses from the host to the device.
-        in_front: the copies that the host has of nodes of the device, to make of them what crosses.
+        step: the step.
+        device: the nodes of the device; grows.
+        cut: the tensors that cross from host to device.
+        in_front: the host's copies of nodes of the device.
 
     Attributes:
-        dropped: what cannot be fed, by name, with the reason.
-        nodes: what the host runs behind the device.
+        dropped: nodes that cannot be fed, by name, with the reason.
+        nodes: the nodes that the host runs behind the device.
     """
 
     def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor], in_front: NodeSet) -> None:
@@ -104,7 +100,7 @@ class Tail:
         self.of_last_step: NodeSet = {}
 
     def place(self) -> None:
-        """Put what each core can do for its own rows on the device, and let the host read the rest."""
+        """Put nodes that each core can compute for its rows on the device, and feed the rest on the host."""
         graph, roles = self.graph, self.graph.roles
         side_of = sides(graph)
         watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
@@ -130,7 +126,7 @@ class Tail:
                 self._feed(node, tail)
 
     def _divide(self, tail: NodeSet, roots: list[Node]) -> None:
-        """Tell summaries that the host makes of variables behind the loop from those of the loop's last step."""
+        """Divide the summaries: of variables, which the host reads behind the loop, and of the loop's last step."""
         graph = self.graph
         if graph.roles.mode != "train":
             return
@@ -142,7 +138,7 @@ class Tail:
         self.of_last_step = {n: None for n in graph.ancestors(leaves) if n in tail and n not in self.of_state}
 
     def _shows_state(self, leaf: Node) -> bool:
-        """Whether a summary is made of variables, but for small values that the step makes of them itself, such as a rate."""
+        """Whether a summary is made of variables, other than small values that the step computes too, such as a rate."""
         cones = {t: self._replicated_cone(t.node) for t in leaf.inputs if t.node.op not in ops.CONSTANTS}
         if leaf.name in self.every_step or None in cones.values():
             return False
@@ -155,7 +151,7 @@ class Tail:
         return tensor.node in self.step.cone and not plain and size is not None and size <= _LIGHT
 
     def _can_be_device(self, node: Node) -> bool:
-        """Whether a node computes on device values (and constants), so that each core can do it for its own shard.
+        """Whether each core can compute a node for its rows, from values of the device and constants.
 
         What is wanted of every step is made there of the batch or of variables alone, too: the host behind the loop sees the
         last step only.
@@ -173,7 +169,7 @@ class Tail:
         return node in self.device or node.op in ops.RESOURCE_VARIABLES or tensor in self.arriving
 
     def _take_along(self, node: Node) -> bool:
-        """Replicated nodes without inputs of their own come along to the device."""
+        """Put a replicated node and its small cone on the device, where they have no side effects."""
         cone = reached((node,), lambda n: (p for p in n.producers() if p not in self.device))
         if len(cone) > 50 or any(ops.is_stateful(n.op) or must_be_host(n) for n in cone):
             return False
@@ -181,7 +177,7 @@ class Tail:
         return True
 
     def _feed(self, node: Node, tail: NodeSet) -> None:
-        """Let a host node of the tail read what it can: device tensors cross later, replicated ones are copied.
+        """Rewire the inputs of a host node: device tensors cross later, replicated nodes are copied.
 
         What is wanted of every step, or of the last one, is made on the device, replicated or not: the host reads variables
         before or behind the loop.
@@ -207,11 +203,11 @@ class Tail:
         self.graph.set_controls(node, [c for c in node.controls if c in tail and c not in self.device])
 
     def _of_its_step(self, node: Node, cone: list[Node]) -> bool:
-        """Whether a node wants what is replicated as it was in a step, not as it is before or behind the loop."""
+        """Whether a node reads replicated values of a step, not those before or behind the loop."""
         return node.name in self.every_step or (node in self.of_last_step and _reads(cone))
 
     def _back_from_device(self, tensor: Tensor) -> Tensor:
-        """A batch that the host sent to the device comes back with the outfeed, next to what was made of it."""
+        """An Identity on the device, by which a batch comes back with the outfeed."""
         copy = self.graph.add(
             "Identity",
             f"{tensor.node.name}/back",
@@ -224,7 +220,7 @@ class Tail:
         return copy.out()
 
     def _replicated_cone(self, node: Node) -> list[Node] | None:
-        """The node and its producers if they are constants and plain variable reads, which the host can do itself."""
+        """The node and its ancestors, where they are constants and plain reads of variables; else None."""
         cone = list(self.graph.ancestors([node], data_only=True))
         if len(cone) > 50:
             return None
@@ -240,7 +236,7 @@ class Tail:
         return [n for n in cone if n.op not in ops.RESOURCE_VARIABLES]
 
     def _drop(self, node: Node, reason: str) -> None:
-        """Take a node that cannot be fed out of the merged summary."""
+        """Remove a node that cannot be fed, and its readers, from the merged summary."""
         doomed = self.graph.descendants([node])
         for merge in [n for n in doomed if n.op in ops.MERGED_SUMMARIES]:
             kept = [t for t in merge.inputs if t.node not in doomed]

@@ -19,7 +19,7 @@ from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import variable_of
 from tpugraph.support.errors import ConversionError
 
-_INT32 = attrs.dtype("int32")
+_INT32, _INT64 = attrs.dtype("int32"), attrs.dtype("int64")
 
 
 def send(graph: Graph, tensors: Iterable[Tensor], *, vector: tuple[str, str], controls: Iterable[Node] = ()) -> Node:
@@ -49,8 +49,11 @@ def _vector(graph: Graph, tensor: Tensor, shape: str, vector: str) -> Tensor:
     return make.reshape(tensor, [1], name=vector, target=shape)
 
 
+# --------------------------------------------------------------------------- the host's side
+
+
 MADE_BY = "outfeed"
-"""Who made the nodes that belong into the reading loop."""
+"""``made_by`` of the nodes that belong into the loop that reads."""
 
 _COMBINED = {
     "sum": ("Sum", "sum over cores"),
@@ -60,12 +63,7 @@ _COMBINED = {
 
 
 class HostSide:
-    """Reads one outfeed tuple per core and combines the cores' values.
-
-    Args:
-        graph: the graph.
-        dequeues: the OutfeedDequeueTuple of each core, in order.
-    """
+    """Combines the values of all cores; ``dequeues`` are their OutfeedDequeueTuples, in order."""
 
     def __init__(self, graph: Graph, dequeues: list[Node]) -> None:
         self.graph = graph
@@ -88,13 +86,9 @@ class HostSide:
         return self._make.add(op, axes, (), name=f"{op.lower()}/{index}", keep_dims=False)
 
     def deliver(self, index: int, tensor: Tensor, placement: Placement, loss: Tensor) -> str:
-        """Let the host readers of ``tensor`` read what the cores sent; returns how it was combined.
+        """Let the host's readers of ``tensor``, number ``index`` of the tuple, read the whole value; returns how it was combined.
 
-        Args:
-            index: its place in the tuple.
-            tensor: what they read so far.
-            placement: how it lives on the cores.
-            loss: the loss of the global batch.
+        ``loss`` is the loss of the global batch.
         """
         graph = self.graph
         readers = [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node)]
@@ -107,13 +101,7 @@ class HostSide:
         return how
 
     def combined(self, index: int, tensor: Tensor, placement: Placement) -> tuple[Tensor, str]:
-        """The whole value of a tensor that the cores sent, and how it was made.
-
-        Args:
-            index: its place in the tuple.
-            tensor: what each core sent.
-            placement: how it lives on the cores.
-        """
+        """The whole value of a tensor, number ``index`` of the tuple, and how it was combined."""
         if len(self.dequeues) == 1 or isinstance(placement, Replicate):
             return self._first(index, tensor), "the same on every core"
         if isinstance(placement, Shard | Entries):
@@ -126,7 +114,7 @@ class HostSide:
         return self._first(index, tensor), "core 0's"
 
     def _combined(self, index: int, tensor: Tensor, op: str) -> Tensor:
-        """The cores' values combined element by element; flags as any or all of them."""
+        """The element-wise reduction over the cores; of booleans any or all."""
         if tensor.dtype.name == "bool":
             op = {"Max": "Any", "Min": "All"}.get(op, op)
         if tensor.shape == ():
@@ -147,8 +135,8 @@ class HostSide:
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
     """Put the reading of the outfeed into its loop.
 
-    Losses are stacked, and what the summaries of :class:`~tpugraph.analysis.step.EveryStep` read; other values leave with
-    the last step.
+    Losses are stacked, and so are the values for summaries of :class:`~tpugraph.analysis.step.EveryStep`; other values are
+    those of the last step.
     """
     loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
@@ -183,7 +171,7 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
 
 
 class _Stack:
-    """What a tensor is in each step of the loop."""
+    """A TensorArray of a tensor's values in all steps."""
 
     def __init__(self, make: Builder, name: str, tensor: Tensor, size: Tensor) -> None:
         self._make = make
@@ -194,19 +182,22 @@ class _Stack:
         )  # fmt: skip
 
     def carried_by(self, loop: Loop) -> None:
-        """Let the loop hand it from step to step."""
         self._index, self._flow = loop.carry(self._array.out(1))
 
     def write(self, loop: Loop) -> Node:
-        """Write a step's value."""
         held = loop.enter(self._array.out(0))
         written = self._make.add("TensorArrayWriteV3", [held, loop.counter, self._tensor, self._flow], (), name="write")
         loop.update(self._index, written)
         return written.node
 
     def read(self, exits: list[Tensor]) -> Tensor:
-        """Behind the loop: the values of all steps, stacked."""
-        return _stacked(self._make, self._array, exits[0], exits[self._index], self._tensor)
+        """The values of all steps, stacked, behind the loop."""
+        make, one = self._make, self._tensor
+        start, delta = (make.constant(value, _INT32, name=name) for name, value in (("start", 0), ("delta", 1)))
+        indices = make.add("Range", [start, exits[0], delta], (None,), name="indices")
+        shape = None if one.shape is None else (None, *one.shape)
+        return make.add("TensorArrayGatherV3", [self._array.out(0), indices, exits[self._index]], shape, name="gather",
+                        dtype=one.dtype, element_shape=one.shape)  # fmt: skip
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
@@ -227,16 +218,7 @@ def _zeros(make: Builder, tensor: Tensor) -> Tensor:
     return make.add("Fill", [make.constant(shape, _INT32, name="dims"), zero], shape, name="zeros")
 
 
-def _stacked(make: Builder, stack: Node, count: Tensor, flow: Tensor, one: Tensor) -> Tensor:
-    """All elements of a TensorArray, which are like ``one``."""
-    start, delta = (make.constant(value, _INT32, name=name) for name, value in (("start", 0), ("delta", 1)))
-    indices = make.add("Range", [start, count, delta], (None,), name="indices")
-    shape = None if one.shape is None else (None, *one.shape)
-    return make.add("TensorArrayGatherV3", [stack.out(0), indices, flow], shape, name="gather", dtype=one.dtype,
-                    element_shape=one.shape)  # fmt: skip
-
-
-_INT64 = attrs.dtype("int64")
+# --------------------------------------------------------------------------- evaluation and prediction
 
 
 def collect_in_loop(graph: Graph, limit: Tensor) -> None:
@@ -286,7 +268,6 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
 
 
 def _stacks(graph: Graph) -> dict[str, _Collected]:
-    """The lists of what the steps give, by the name of the result: losses, where there are some, and predictions."""
     roles = graph.roles
     stacks: dict[str, _Collected] = {}
     if roles.loss.name:
@@ -297,7 +278,7 @@ def _stacks(graph: Graph) -> dict[str, _Collected]:
 
 
 def _body(graph: Graph, always: list[Node]) -> list[Node]:
-    """What runs in every step: what depends on the outfeed, on variables that the step writes, or is random."""
+    """Host nodes of each step: descendants of the outfeed, of random ops and of variables that the step writes."""
     roles = graph.roles
     cone = graph.ancestors([*(graph[name] for name in roles.roots), *always])
     host = [n for n in cone if not in_cluster(n)]
@@ -313,7 +294,7 @@ def _body(graph: Graph, always: list[Node]) -> list[Node]:
 
 
 def _free_values(graph: Graph, body: NodeSet) -> None:
-    """Values of metrics are read behind the loop: what they share with the step is made once more for them."""
+    """Copy the nodes that values of metrics share with the step: the values are read behind the loop."""
     ends = [graph.tensor(name).node for name in graph.roles.values.values()]
     asked = graph.ancestors(ends, data_only=True)
     shared = [node for node in asked if node in body]
@@ -336,7 +317,7 @@ def _scalar(graph: Graph, loss: Tensor) -> Tensor:
 
 
 class _Collected:
-    """A list of what the steps give."""
+    """A TensorArray of growing size, for steps that may have no rows."""
 
     def __init__(self, graph: Graph, name: str, value: Tensor) -> None:
         self.graph = graph
@@ -351,7 +332,7 @@ class _Collected:
         )  # fmt: skip
 
     def read(self, flow: Tensor, count: Tensor, *, joined: bool) -> Tensor:
-        """The list as one tensor: elements joined at dimension 0, or stacked."""
+        """The values of all steps, concatenated at dimension 0 or stacked."""
         kind, handle = self.value.dtype, self.array.out(0)
         if joined:
             rest = None if self.shape is None else self.shape[1:]

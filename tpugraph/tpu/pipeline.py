@@ -24,70 +24,12 @@ from tpugraph.support.errors import GraphError, PipelineError, TpuGraphError, Us
 from tpugraph.support.suggestions import did_you_mean
 from tpugraph.tpu.invariants import INVARIANTS
 
-GROUP = "tpugraph.passes"
-"""The group of entry points in which a package names its passes."""
-
-
-@cache
-def installed() -> dict[str, EntryPoint]:
-    """The passes that installed packages bring, by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-def load(name: str) -> type:
-    """A class by ``module:Class``, where modules of the current folder count, or by the name of an entry point.
-
-    Raises:
-        UsageError: there is no such module or class.
-    """
-    point = installed().get(name)
-    module, _, attribute = (name if point is None else point.value).partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a console script does not look there
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"the pass '{name}' cannot be loaded: there is no module '{error.name}'",
-                         fix="run where the module lies, or install it") from error  # fmt: skip
-    except AttributeError as error:
-        raise UsageError(f"the module '{module}' has no '{attribute}'", fix="--passes=my.module:MyPass") from error
-    except (ImportError, SyntaxError) as error:
-        raise UsageError(f"the pass '{name}' cannot be loaded: {error}", fix="mend the module") from error
-    if not isinstance(found, type):
-        raise UsageError(f"'{name}' is no class", fix="derive a frozen dataclass from tpugraph.Pass")
-    return found
-
-
-def is_own(step: object) -> bool:
-    """Whether a pass is not one of tpugraph's."""
-    return not type(step).__module__.startswith("tpugraph.")
-
-
-def refused_by_tensorflow(graph: Graph) -> GraphError | None:
-    """Why TensorFlow does not take a graph: its ops, attributes, dtypes, shapes or order; None where it does."""
-    try:
-        shapes.check(graph)
-    except GraphError as error:
-        return error
-    return None
-
-
-def failure(step: object, name: str, error: Exception) -> PipelineError:
-    """What a pass that is not tpugraph's own failed with, as a block with the line that failed."""
-    source = sys.modules[type(step).__module__].__file__
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else source
-    words = next(iter(str(error).splitlines()), "")
-    return PipelineError(f"{type(error).__name__}: {words[:300]}", origin=place, stage=name,
-                         fix=f"mend the pass '{name}'; --traceback prints all")  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Pass:
     """One rewrite of a graph. Fields of a subclass are its parameters; its docstring says what is true afterwards.
 
     Attributes:
-        name: the name on the command line and in dumps.
         requires: invariants that must hold before.
         ensures: invariants that hold after, until a later pass names them in ``breaks``.
         breaks: invariants that this pass gives up.
@@ -178,7 +120,7 @@ class Pipeline:
             held = (held - set(step.breaks)) | set(step.ensures)
 
     def _prove_reads(self) -> None:
-        """What a pass looks up is given before it."""
+        """Check that an earlier pass gives each result that a pass reads."""
         held = {kind for kind in self._given if isinstance(kind, type)}
         for number, step in enumerate(self.passes):
             later = {kind: p for p in reversed(self.passes[number:]) for kind in p.gives if p is not step}
@@ -327,7 +269,6 @@ _ITEM = r"\s*([\w.:-]+)(?:\{([^}]*)\})?\s*(?:,|$)"
 
 
 def _own(name: str, known: Iterable[str]) -> type[Pass]:
-    """A pass that is not tpugraph's own."""
     if ":" not in name and name not in installed():
         names = [*known, *installed()]
         listed = f"one of {', '.join(names)}; or my.module:MyPass"
@@ -358,3 +299,59 @@ def _convert(cls: type[Pass], key: str, value: str) -> Any:
         raise UsageError(
             f"'{value}' is no {kind.__name__} for {cls.name}.{key}", fix=f"{key}={parameters[key]}"
         ) from error
+
+
+# --------------------------------------------------------------------------- users' own passes
+
+GROUP = "tpugraph.passes"
+"""The group of entry points in which a package names its passes."""
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The passes of installed packages, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load(name: str) -> type:
+    """A class by ``module:Class``, with the current folder on the path, or by the name of an entry point."""
+    point = installed().get(name)
+    module, _, attribute = (name if point is None else point.value).partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a console script does not look there
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the pass '{name}' cannot be loaded: there is no module '{error.name}'",
+                         fix="run where the module lies, or install it") from error  # fmt: skip
+    except AttributeError as error:
+        raise UsageError(f"the module '{module}' has no '{attribute}'", fix="--passes=my.module:MyPass") from error
+    except (ImportError, SyntaxError) as error:
+        raise UsageError(f"the pass '{name}' cannot be loaded: {error}", fix="mend the module") from error
+    if not isinstance(found, type):
+        raise UsageError(f"'{name}' is no class", fix="derive a frozen dataclass from tpugraph.Pass")
+    return found
+
+
+def is_own(step: object) -> bool:
+    """Whether a pass is a user's own."""
+    return not type(step).__module__.startswith("tpugraph.")
+
+
+def refused_by_tensorflow(graph: Graph) -> GraphError | None:
+    """TensorFlow's error where it does not take a graph; else None."""
+    try:
+        shapes.check(graph)
+    except GraphError as error:
+        return error
+    return None
+
+
+def failure(step: object, name: str, error: Exception) -> PipelineError:
+    """The error of a user's own pass, with the line that failed."""
+    source = sys.modules[type(step).__module__].__file__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else source
+    words = next(iter(str(error).splitlines()), "")
+    return PipelineError(f"{type(error).__name__}: {words[:300]}", origin=place, stage=name,
+                         fix=f"mend the pass '{name}'; --traceback prints all")  # fmt: skip

@@ -96,42 +96,47 @@ class Program:
 
 
 def as_read(size: int | None) -> str:
-    """What the batch would take if it were sent as the input yields it; an infeed takes no strings and no open shapes."""
+    """The bytes of the batch as the input yields it, which is None with strings or open shapes."""
     return "the input as read has strings or open shapes" if size is None else f"the input as read: {size:,}"
 
 
 def _summary_lines(report: dict[str, Any]) -> list[str]:
     if "batch" not in report:
         return [f"TPU graph {report.get('source', '')}".rstrip()]
-    if not report["complete"]:
-        return _partial_lines(report)
-    batch, traffic = report["batch"], report["bytes_per_step"]
-    if report.get("mode", "train") != "train":
-        return _summary_beside_training(report)
-    lines = [
-        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
-        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
-        batch["line"],
-        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
-        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
-        *collective_lines(report["collectives"]),
-        *_lookup_lines(report["lookups"]),
-        *_table_lines(report["tables"], report["num_replicas"]),
-        f"infeed      {traffic['infeed']:,} bytes per step ({as_read(traffic['infeed_naive'])})",
-        f"outfeed     {traffic['outfeed']:,} bytes per step",
-        f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run",
-    ]
-    lines.extend(_host_ops(report["host_ops"]))
-    for name, reason in list(report["dropped"].items())[:5]:
-        lines.append(f"dropped     {name}: {reason}")
-    for name, how in report["varying_updates"].items():
-        lines.append(f"combined    {name}: {how} over cores")
-    lines.extend(f"note        {note}" for note in report["notes"])
-    return lines
+    nodes, traffic, seconds = report["nodes"], report["bytes_per_step"], f"in {report['seconds']:.2f} s"
+    counts = f"{report['source']}: {nodes['input']:,} nodes -> {nodes['output']:,}"
+    complete, training = report["complete"], report["mode"] == "train"
+    if complete:
+        lines = [f"converted {counts} ({nodes['device']:,} on the device) {seconds}", report["batch"]["line"]]
+    else:
+        lines = [
+            f"partly rewritten {counts} {seconds}",
+            f"passes      {', '.join(trace['name'] for trace in report['passes']) or 'none'}",
+            "no TPU graph: the passes that --passes leaves out were not run, and `tpugraph run` takes it for a plain graph",
+        ]
+    if report["loss"]["name"]:
+        lines.append(f"loss        {report['loss']['name']} ({report['loss']['reason']})")
+    if training:
+        lines.append(f"train op    {', '.join(f['name'] for f in report['train_ops'])}")
+        lines.extend(collective_lines(report["collectives"]))
+    if training and complete:
+        lines.extend(_lookup_lines(report["lookups"]))
+    if complete:
+        lines.extend(_table_lines(report["tables"], report["num_replicas"]))
+        lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
+        lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
+        naive = f" ({as_read(traffic['infeed_naive'])})" if training else ""
+        lines.append(f"infeed      {traffic['infeed']:,} bytes per step{naive}")
+        lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
+        lines.append(f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run")
+        lines.extend(_host_ops(report["host_ops"]))
+    if training and complete:
+        lines.extend(f"dropped     {name}: {reason}" for name, reason in list(report["dropped"].items())[:5])
+        lines.extend(f"combined    {name}: {how} over cores" for name, how in report["varying_updates"].items())
+    return lines + [f"note        {note}" for note in report["notes"]]
 
 
 def _lookup_lines(found: dict[str, Any]) -> list[str]:
-    """To how many ids the rows of sparse columns are padded, and who says so."""
     lines = []
     shaped = {name: most for name, most in found["padded"].items() if name not in found["by_flag"]}
     if shaped:
@@ -148,7 +153,6 @@ def _lookup_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _table_lines(found: dict[str, Any], cores: int) -> list[str]:
-    """The tables whose rows the cores share, with the bytes of a core and what lookups cost; and why others are whole."""
     lines = []
     for name, table in found["sharded"].items():
         also = counted(len(table["variables"]) - 1, "variable") + " of the optimizer"
@@ -164,7 +168,7 @@ def _ranged(numbers: Iterable[int]) -> str:
 
 
 def collective_lines(found: dict[str, Any]) -> list[str]:
-    """What the cores combine in each step; rows that are gathered have a line each."""
+    """The sums over the cores in each step; gathered rows have a line each."""
     if not found["sums"]:
         return []
     gathered = [f"gathered    {tensor}: {words}" for tensor, words in found["gathered"].items()]
@@ -172,7 +176,7 @@ def collective_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _size_of_sums(found: dict[str, Any], prefix: str = "") -> str:
-    """How many bytes a core sends for sums in a step, as far as that is known."""
+    """The bytes that a core sends for sums in a step, as far as they are known."""
     size, exact, unbounded = (found[f"{prefix}{key}"] for key in ("bytes", "bytes_exact", "unbounded"))
     known = f"{'' if exact or unbounded else 'at most '}{size:,} bytes per step"
     if not unbounded:
@@ -180,45 +184,9 @@ def _size_of_sums(found: dict[str, Any], prefix: str = "") -> str:
     return f"{known} and {counted(unbounded, 'size')} unknown" if size else "unknown bytes per step"
 
 
-def _partial_lines(report: dict[str, Any]) -> list[str]:
-    """What is true of a graph that only some passes rewrote."""
-    count, ran = report["nodes"], ", ".join(trace["name"] for trace in report["passes"]) or "none"
-    lines = [
-        f"partly rewritten {report['source']}: {count['input']:,} nodes -> {count['output']:,} in {report['seconds']:.2f} s",
-        f"passes      {ran}",
-        "no TPU graph: the passes that --passes leaves out were not run, and `tpugraph run` takes it for a plain graph",
-        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
-        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
-    ]
-    lines.extend(collective_lines(report["collectives"]))
-    lines.extend(f"note        {note}" for note in report["notes"])
-    return lines
-
-
 def _host_ops(host: dict[str, int]) -> list[str]:
     shown = ", ".join(f"{op} {count}" for op, count in sorted(host.items(), key=lambda i: (-i[1], i[0]))[:8])
     return [f"host ops    {shown}{', ...' if len(host) > 8 else ''}"] if host else []
-
-
-def _summary_beside_training(report: dict[str, Any]) -> list[str]:
-    """The lines of an evaluation or prediction graph."""
-    batch, traffic = report["batch"], report["bytes_per_step"]
-    lines = [
-        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
-        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
-        batch["line"],
-    ]
-    if report["loss"]["name"]:
-        lines.append(f"loss        {report['loss']['name']} ({report['loss']['reason']})")
-    lines.extend(_table_lines(report["tables"], report["num_replicas"]))
-    lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
-    lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
-    lines.append(f"infeed      {traffic['infeed']:,} bytes per step")
-    lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
-    lines.append(f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run")
-    lines.extend(_host_ops(report["host_ops"]))
-    lines.extend(f"note        {note}" for note in report["notes"])
-    return lines
 
 
 def cores_of(graph_def: Any) -> int | None:

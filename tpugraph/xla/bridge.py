@@ -196,6 +196,9 @@ def _refused(graph: Graph, message: str) -> Refused:
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
 
 
+# --------------------------------------------------------------------------- data-dependent shapes
+
+
 class DataSized:
     """Data-dependent shapes of a cluster: nodes that make an open shape from static ones, and their descendants.
 

@@ -158,6 +158,9 @@ def _maker(graph: Graph, node: Node) -> Builder:
     return Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
 
 
+# --------------------------------------------------------------------------- sparse optimizer steps
+
+
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
     """Replace sparse optimizer steps by dense ones, since XLA has no kernel for the sparse ones; returns how many.
 

@@ -188,6 +188,9 @@ def _devices(topology: str) -> list[Any]:
                        fix="python -m pip install -U libtpu") from error  # fmt: skip
 
 
+# --------------------------------------------------------------------------- the cache of answers
+
+
 _FORM = 5
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
 

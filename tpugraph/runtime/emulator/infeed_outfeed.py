@@ -6,7 +6,7 @@ part of an iteration runs in the device's iteration, and no value is copied thro
 from __future__ import annotations
 
 from tpugraph import analysis, ops
-from tpugraph.control_flow.united_loops import LoopOfSteps, loop_of_frame, unite
+from tpugraph.control_flow.loops import LoopOfSteps, loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data

@@ -13,8 +13,8 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, NodeSet, in_cluster, shapes
 from tpugraph.analysis.shapes import element_count
 from tpugraph.analysis.trip_counts import steps_per_loop
-from tpugraph.control_flow import scopes
-from tpugraph.control_flow.functionalize_while import raise_control_flow
+from tpugraph.control_flow import functionalize
+from tpugraph.control_flow.functionalize import raise_control_flow
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs, graphdef
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import counted
@@ -258,7 +258,7 @@ def _function(found: Cluster) -> str:
     arguments = [found.count, *found.infeed, *found.host.values(), *found.variables.values()]
     given = {tensor.node for tensor in arguments}
     body = [node for node in graph if node not in given]
-    return scopes.make_function(
+    return functionalize.make_function(
         graph, "tpugraph_loop", body, [[t] for t in arguments], [*found.outfeed, *found.outputs.values()]
     )
 
