@@ -111,6 +111,7 @@ class Report:
 
     @property
     def stopping(self) -> list[Diagnostic]:
+        """The findings that stop the step."""
         return [finding for finding in self.findings if finding.cause not in NOTES]
 
     @property
@@ -123,6 +124,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
+        """The answer in one line."""
         count = f"{counted(self.device_nodes, 'node')} on the device"
         if self.compiles:
             return f"can run on a TPU: {count}, nothing against any of them"
@@ -133,6 +135,7 @@ class Report:
         return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 
     def as_dict(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
         own = {
             key: getattr(self, key) for key in ("source", "compiles", "converted", "lowered", "device_nodes", "percent")
         }

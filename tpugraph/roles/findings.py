@@ -90,6 +90,7 @@ class Roles:
 
     @property
     def trained(self) -> list[str]:
+        """Names of the variables that gradients update."""
         return [variable.name for variable in self.variables.values() if variable.trained]
 
 
