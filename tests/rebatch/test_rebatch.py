@@ -390,3 +390,16 @@ def test_the_options_check_the_batch() -> None:
 def test_verify_compares_the_cores_with_the_larger_plain_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=64", "--steps=2"]) == 0
     assert "global batch 64 = 8 cores x 8" in capsys.readouterr().out
+
+
+def test_an_iterator_that_has_to_be_started_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tf.Graph().as_default():
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(96, 3)).repeat().batch(16)
+        features, targets = tf1.data.make_one_shot_iterator(data).get_next()
+        loss = _squares(tf.matmul(features, variable("w", (3, 1)))[:, 0], targets)
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+        tf1.train.export_meta_graph(str(tmp_path / "model.meta"))
+    place = tmp_path / "out.meta"
+    assert cli.main(["rebatch", str(tmp_path / "model.meta"), "--global_batch=32", f"--output={place}"]) == 0
+    assert "run 'OneShotIterator/make' before the first step" in capsys.readouterr().out
+    assert len(testing.run_plain(place, steps=2).losses) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from tpugraph import ops
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
@@ -31,6 +32,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
     found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])
     for line in found.lines():
         console.say(line)
+    names = {node.name for node in loaded.graph_def.node}
+    for node in graph.of_type(*ops.MAKE_ITERATOR):
+        if node.name not in names:
+            console.say(f"a one-shot iterator is an initializable one now: run '{node.name}' before the first step")
     if output.suffix == ".meta":
         graphdef.save_meta(loaded, output, graphdef.to_graph_def(graph))
     else:
