@@ -201,10 +201,12 @@ def replica_program(rows: int = 8, *, update: Any = None) -> Any:
         return graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), loss.name, train.name
 
 
-def test_a_file_is_replicated_as_it_is() -> None:
-    """Each core reads batches of its own, in order."""
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_is_replicated_as_it_is(*, named: bool) -> None:
+    """Each core reads batches of its own, in order. Without names, the loss is what was scaled to a replica's share."""
     graph, loss, train = replica_program()
-    program = tpugraph.convert(graph, num_replicas=CORES, loss=loss, train_op=train, iterations_per_loop=4)
+    roles = {"loss": loss, "train_op": train} if named else {}
+    program = tpugraph.convert(graph, num_replicas=CORES, iterations_per_loop=4, **roles)
     assert program.report["batch"]["line"] == "global batch 32 = 4 cores x 8"
     assert "a replica program, replicated as it is on 4 cores" in program.summary()
     assert program.report["collectives"]["sums"] == 1

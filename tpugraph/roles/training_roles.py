@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.state import feeding, flows_from, reaching, written_variables
+from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.pattern import anything, either, match, number, op
@@ -38,6 +41,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
     moving = [node for node in writes if node in varying and node not in restored]
     loss_finding, loss_others = find_loss(graph, varying, moving, loss)
+    loss_finding = loss_finding if loss else _unscaled(graph, loss_finding)
     updates = find_updates(graph, moving, graph.tensor(loss_finding.name))
     if train_op is None:
         train_ops, train_others = find_train_op(graph, updates, writes)
@@ -79,6 +83,22 @@ def _combines_replicas(graph: Graph) -> bool:
     """Whether the program has collectives, or asks for its replica's number."""
     inlined = (node.op for function in functions_named(graph).values() for node in function.node_def)
     return bool(graph.of_type(*ops.OF_REPLICAS)) or not ops.OF_REPLICAS.isdisjoint(inlined)
+
+
+def _unscaled(graph: Graph, found: Finding) -> Finding:
+    """The loss of a replica in place of its share of the mean over the replicas, of which CrossShardOptimizer takes the gradient."""
+    sums = graph.of_type("CrossReplicaSum")
+    groups = constant_at(sums[0].inputs[1]) if sums else None
+    scaled = match(op(ops.computing(np.multiply), anything("loss"), number(name="share")), graph.tensor(found.name))
+    shown = any(use.node.op in ops.SUMMARIES for use in graph.tensor(found.name).node.uses())
+    if (
+        groups is None
+        or not scaled
+        or shown
+        or not np.isclose(scaled["share"].node.attr("value"), 1 / groups.shape[-1], atol=0)
+    ):
+        return found
+    return Finding(str(scaled["loss"]), f"'{found.name}' is a replica's share of it, {found.reason}")
 
 
 def _noise(graph: Graph, loss: str | None) -> list[Node]:
