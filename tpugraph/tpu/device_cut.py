@@ -198,10 +198,9 @@ class Step:
                 f"opened by '{opened.node}'",
                 node=tensor.node,
                 origin=self.graph.source,
-                fix=f"{' '.join(f'--set_shape={told}' for told in all_open)} where it is the same for each batch, or batch with "
-                "drop_remainder=True and "
-                "give the dimension a fixed size in the program (padded_batch, set_shape); lists of any length are looked up "
-                "with tf.nn.safe_embedding_lookup_sparse",
+                fix=f"{' '.join(f'--set_shape={told}' for told in all_open)} where all batches have one size, else "
+                "batch with drop_remainder=True and a fixed size (padded_batch, set_shape); look lists of any length up with "
+                "tf.nn.safe_embedding_lookup_sparse",
             )
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
