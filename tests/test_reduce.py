@@ -21,12 +21,9 @@ from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import attrs, graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
+from tpugraph.testing.cut_graph import Bypasses, Unit, units_of
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.reduction import symptoms
-from tpugraph.testing.reduction.search import Bypasses, Search
-from tpugraph.testing.reduction.symptoms import check_when
-from tpugraph.testing.reduction.tries import Answer, Question
-from tpugraph.testing.reduction.units import Unit, units_of
+from tpugraph.testing.reduce import Question, Search, Tries, look
 from tpugraph.testing.verification import verify
 from tpugraph.testing.whole_values import OnCores
 
@@ -179,7 +176,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 @pytest.mark.parametrize("when", ["", "differ", "refused", "xla:", "crashes:now"])
 def test_what_is_no_fault_is_refused(when: str) -> None:
     assert_raises_block(
-        check_when, when, words=["is no symptom", "differs, refused:CODE"], max_length=200, kind=UsageError
+        Question, when, words=["is no symptom", "differs, refused:CODE"], max_length=200, kind=UsageError
     )
 
 
@@ -203,15 +200,15 @@ def test_a_cut_whose_difference_is_of_another_size_is_no_reduction(tmp_path: Pat
     model = tmp_path / "model.pb"
     graphdef.save(planted.tower(2), model)
     asked = Question("differs", ConvertOptions(num_replicas=4, passes=WRONG))
-    found = symptoms.look(str(model), asked)
+    found = look(str(model), asked)
     assert found.shows
     assert found.difference == pytest.approx(0.01, rel=1e-3)
     again = replace(asked, signature=found.signature, difference=found.difference)
-    assert symptoms.look(str(model), again).shows
-    grown = symptoms.look(str(model), replace(again, difference=found.difference / 600))
+    assert look(str(model), again).shows
+    grown = look(str(model), replace(again, difference=found.difference / 600))
     assert not grown.shows
     assert "which is another fault" in grown.words
-    assert not symptoms.look(str(model), replace(again, signature="Mean:0")).shows
+    assert not look(str(model), replace(again, signature="Mean:0")).shows
 
 
 def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> None:
@@ -219,10 +216,10 @@ def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> No
     model = tmp_path / "model.pb"
     graphdef.save(planted.tower(1, middle=planted.wide_transform), model)
     question = Question("xla:operand type for FFT", ConvertOptions(num_replicas=8))
-    found = symptoms.look(str(model), question)
+    found = look(str(model), question)
     assert found.shows
     assert "Unexpected operand type for FFT: c128" in found.words
-    assert not symptoms.look(str(model), replace(question, when="xla:does not fit")).shows
+    assert not look(str(model), replace(question, when="xla:does not fit")).shows
 
 
 def test_first_values_are_given_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,28 +246,10 @@ def test_a_refused_op_comes_down_to_itself() -> None:
     assert "RandomGamma" in found.words
 
 
-# The second try of a child that waits as for a lock. In a process of its own: a fork is not for one that has used JAX.
-IDLE_CHILD = """
-import pathlib, sys, time
-from tpugraph.compiler import ConvertOptions
-from tpugraph.testing.reduction import symptoms, try_server
-from tpugraph.testing.reduction.tries import Answer, Question
-
-tried = pathlib.Path(sys.argv[1])
-
-def look(model, question):
-    if not tried.exists():
-        tried.touch()
-        time.sleep(60)
-    return Answer(True, f"{model} at {question.steps} step")
-
-symptoms.look = look
-print(try_server.attempt("a graph", Question("crashes", ConvertOptions()), 2.0, 8 << 30))
-"""
-
-
-def test_a_try_that_did_nothing_in_its_time_is_made_again(new_process: Programs, tmp_path: Path) -> None:
-    tried = tmp_path / "tried"
-    done = new_process("-c", IDLE_CHILD, str(tried))
-    assert done.out == f"{Answer(True, 'a graph at 1 step')}\n", done.err
-    assert tried.exists()
+def test_a_try_that_dies_or_does_not_end_is_an_answer(tmp_path: Path) -> None:
+    model = tmp_path / "model.pb"
+    graphdef.save(planted.tower(1), model)
+    with Tries(seconds=0.01) as tries:
+        found = tries.ask(model, Question("crashes"))
+        assert (found.shows, found.words) == (True, "there was no end in time")
+        assert not tries.ask(model, Question("crashes", signature="KeyError at x.py:1")).shows

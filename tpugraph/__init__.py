@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tpugraph.ir.graphdef import load
     from tpugraph.roles.findings import Roles
     from tpugraph.runtime.session import TPUSession
-    from tpugraph.testing.reduction.reducing import reduce
+    from tpugraph.testing.reduce import reduce
     from tpugraph.testing.tensor_comparison import compare
     from tpugraph.tpu.pipeline import Pass, Pipeline
     from tpugraph.tpu.program import Program
@@ -94,7 +94,7 @@ _HOMES = {
     "convert": "tpugraph.compiler",
     "load": "tpugraph.ir.graphdef",
     "model_to_estimator": "tpugraph.estimator.keras_model",
-    "reduce": "tpugraph.testing.reduction.reducing",
+    "reduce": "tpugraph.testing.reduce",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
     "view": "tpugraph.compiler.viewing",
 }

@@ -11,8 +11,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir.text import format_node
 from tpugraph.support.wording import counted
-from tpugraph.testing.reduction import pytest_file
-from tpugraph.testing.reduction.reducing import Reduction, reduce
+from tpugraph.testing.reduce import Reduction, reduce
 from tpugraph.xla import jax_client
 
 _MOST = 30
@@ -29,7 +28,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
                    tolerance=flags["tolerance"], topology=flags["topology"], checkpoint=flags["checkpoint"],
                    rebind=rebinds(flags["rebind"]), try_seconds=flags["try_seconds"], seconds=flags["seconds"],
                    progress=console.say)  # fmt: skip
-    test = pytest_file.write(found, place)
+    test = found.write(place)
     for line in lines(found, place, test):
         console.say(line)
     return Outcome(found.as_dict() | {"output": str(place), "test": str(test)})
@@ -41,5 +40,7 @@ def lines(found: Reduction, place: Path, test: Path) -> list[str]:
             f"{found.tries:,} tries", f"shows       {found.words}"]  # fmt: skip
     told += [f"node        {format_node(node)}" for node in list(found.graph)[:_MOST] if node.op not in ops.CONSTANTS]
     told += [f"note        {note}" for note in found.notes]
-    told += [f"flags       {' '.join(pytest_file.flags_of(found.question))}"]
+    options = {key: value for key, value in found.question.changed().items() if hasattr(found.question.options, key)}
+    flags = (f"--{key}={','.join(value) if isinstance(value, tuple) else value}" for key, value in options.items())
+    told += [f"flags       {' '.join(flags)}"]
     return [*told, f"wrote {place} and {test}, which fails for as long as it shows"]

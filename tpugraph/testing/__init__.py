@@ -19,7 +19,7 @@ from tpugraph.testing.helpers import (
     parse,
     run_pass,
 )
-from tpugraph.testing.reduction.pytest_file import symptom
+from tpugraph.testing.reduce import symptom
 from tpugraph.testing.trainings import Training, assert_same_training, run_on_cores, run_plain
 
 __all__ = [

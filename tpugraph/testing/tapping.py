@@ -13,8 +13,8 @@ from tpugraph.analysis import HOST_DEVICE, by_core
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import SIZE_OF
+from tpugraph.ir.conditionals import sides
 from tpugraph.support.errors import RunError
-from tpugraph.testing.reduction.units import branches_of
 
 Array = np.ndarray[Any, Any]
 
@@ -98,10 +98,10 @@ def can_tap(graph: Graph) -> dict[str, Tensor]:
         raise RunError("the graph has no outfeed: it is no converted training graph", origin=graph.source)
     frame_of, device = analysis.frames(graph), analysis.cluster_nodes(graph)
     frame, behind = frame_of[sends[0]], graph.descendants(sends)
-    branches = branches_of(graph.topological_order(device), device)
+    on = sides(graph)
     found: dict[str, Tensor] = {}
     for node in device:
-        if frame_of[node] != frame or node in behind or branches[node] or node.op in _NO_VALUES:
+        if frame_of[node] != frame or node in behind or node in on or node.op in _NO_VALUES:
             continue
         for port, (kind, shape) in enumerate(node.outputs or ()):
             if kind.name in SIZE_OF and not kind.ref and is_static(shape):

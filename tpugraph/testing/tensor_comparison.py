@@ -16,15 +16,16 @@ from tpugraph import ops
 from tpugraph.analysis import frames, shapes
 from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.conditionals import sides
 from tpugraph.runtime import checkpoint as checkpoints
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.testing.checkpoint_pieces import Values
 from tpugraph.testing.comparison import AMPLIFIED, relative
+from tpugraph.testing.cut_graph import is_handle
 from tpugraph.testing.plain_reference import CHANCE, Pair, comparable, nothing_to_compare, pair
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.reduction.units import branches_of, is_handle
 from tpugraph.testing.tapping import Array, Taps, can_tap
 from tpugraph.testing.tensor_differences import TensorComparison, TensorDifference
 from tpugraph.testing.whole_values import OnCores, converted
@@ -227,11 +228,11 @@ def _fetchable(plain: PlainRun) -> list[str]:
         shapes.infer(graph)
     step = graph.ancestors(graph[name] for name in plain.roles.roots)
     order = graph.topological_order(step)
-    branches, frame_of = branches_of(order, step), frames(graph)
+    on, frame_of = sides(graph), frames(graph)
     found = []
     for node in order:
         aliases = any(is_handle(tensor) for tensor in node.inputs[:1]) and node.op in ops.SHARES_MEMORY
-        if frame_of[node] or branches[node] or aliases or node.op in ops.SWITCH:
+        if frame_of[node] or node in on or aliases or node.op in ops.SWITCH:
             continue
         found += [str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not is_handle(node.out(port))]
     return found

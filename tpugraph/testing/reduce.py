@@ -1,0 +1,611 @@
+"""Reduce: from a graph that shows a fault to the smallest one that still does, with a pytest that holds it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import resource
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.shapes import is_static
+from tpugraph.compiler import ConvertOptions, convert, find_roles, tpu_check
+from tpugraph.compiler.options import given
+from tpugraph.ir import Graph, Node, Tensor, graphdef
+from tpugraph.ir.file_names import rebind_files
+from tpugraph.runtime import batch_search
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, UsageError
+from tpugraph.support.files import write_together
+from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.wording import counted
+from tpugraph.testing.checkpoint_pieces import checkpoint_values
+from tpugraph.testing.comparable import fix_seeds
+from tpugraph.testing.cut_graph import Bypasses, Recorder, Subject, Unit, is_handle, units_of
+from tpugraph.testing.tensor_comparison import compare
+from tpugraph.xla import stablehlo, topologies
+
+KINDS = "differs, refused:CODE, crashes or xla:TEXT"
+_MEMORY = 8 << 30  # bytes of data that one try may hold
+_ALIKE = 10.0  # by how much a difference may grow or shrink and be the same fault
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a graph.
+
+    Attributes:
+        when: the fault: ``differs``, ``refused:CODE``, ``crashes`` or ``xla:TEXT``.
+        options: how the graph is converted.
+        steps: the steps of ``differs`` and ``crashes``.
+        tolerance: of ``differs``: the largest difference that is none.
+        topology: of ``xla``: the TPU that is compiled for.
+        checkpoint: where training starts; the graph's own first values when None.
+        rebind: file names in the graph to replace.
+        signature: what the fault has to look like; "" takes any.
+        difference: of ``differs`` with a signature: the size that the difference has to be like.
+
+    Raises:
+        UsageError: no such fault, or one that lacks its CODE or TEXT.
+    """
+
+    when: str
+    options: ConvertOptions = field(default_factory=ConvertOptions)
+    steps: int = 1
+    tolerance: float = 1e-4
+    topology: str = "v5e:2x4"
+    checkpoint: str | None = None
+    rebind: dict[str, str] = field(default_factory=dict)
+    signature: str = ""
+    difference: float = 0.0
+
+    def __post_init__(self) -> None:
+        kind, _, detail = self.when.partition(":")
+        if kind not in _LOOKS or (kind in ("refused", "xla")) != bool(detail):
+            raise UsageError(f"--when={self.when} is no symptom", fix=f"--when={KINDS}")
+
+    def changed(self) -> dict[str, Any]:
+        """The arguments of :func:`symptom` that have not their default."""
+        found = {name: getattr(self, name) for name in ("steps", "tolerance", "topology", "checkpoint", "rebind")}
+        found |= {option.name: getattr(self.options, option.name) for option in fields(ConvertOptions)}
+        plain = asdict(Question("differs"))
+        return {name: value for name, value in found.items() if value != (plain | plain["options"])[name]}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a try.
+
+    Attributes:
+        shows: whether the graph shows the fault.
+        words: what was seen, in a sentence.
+        signature: what the fault looks like, so that others can be told from it.
+        nodes: names of the nodes that it points to.
+        cores: of ``differs``: the number of cores that showed it.
+        difference: of ``differs``: by how much.
+    """
+
+    shows: bool
+    words: str = ""
+    signature: str = ""
+    nodes: tuple[str, ...] = ()
+    cores: int = 0
+    difference: float = 0.0
+
+
+# --------------------------------------------------------------------------- faults
+
+
+def look(model: str, question: Question) -> Answer:
+    """Whether a graph shows a fault, looked for in this process; whatever happens is an answer."""
+    kind = question.when.partition(":")[0]
+    try:
+        return _LOOKS[kind](model, question)
+    except Exception as error:
+        own = isinstance(error, PipelineError) and error.__cause__ is not None  # what a user's own pass died of
+        if isinstance(error, TpuGraphError) and not (kind == "crashes" and own):
+            return Answer(shows=False, words=error.fault, nodes=_named(error))
+        found = error.__cause__ or error if own else error
+        frames = [f for f in traceback.extract_tb(found.__traceback__) if not f.filename.startswith(sys.base_prefix)]
+        place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
+        signature, told = f"{type(found).__name__} at {place}", str(found)[:300]
+        shows = kind == "crashes" and question.signature in ("", signature)
+        return Answer(shows, f"{signature}: {told}", signature, tuple(re.findall(r"[\w./-]+", told)))
+
+
+def _load(model: str, question: Question) -> Graph:
+    graph = graphdef.load(model)
+    rebind_files(graph, question.rebind)
+    return graph
+
+
+def _named(error: TpuGraphError) -> tuple[str, ...]:
+    """The node that an error names."""
+    return (error.node.partition(" (")[0],) if error.node else ()
+
+
+def _differs(model: str, question: Question) -> Answer:
+    """Each tensor of the step is compared, on one core and then on all; with a signature that tensor alone, on all."""
+    if not question.signature and question.options.num_replicas != 1:
+        found = _differs(model, replace(question, options=replace(question.options, num_replicas=1)))
+        if found.shows:
+            return found
+    tensors = f"^{re.escape(question.signature)}$" if question.signature else "all"
+    compared = compare(model, question.options, tensors=tensors, steps=question.steps, tolerance=question.tolerance,
+                       checkpoint=question.checkpoint, rebind=question.rebind)  # fmt: skip
+    first = compared.first
+    if first is None:
+        return Answer(shows=False)
+    words = f"'{first.tensor}' differs by {first.difference:.1e} on {counted(compared.cores, 'core')}"
+    if question.signature and not question.difference / _ALIKE <= first.difference <= question.difference * _ALIKE:
+        return Answer(shows=False, words=f"{words}, which is another fault")
+    nodes = tuple(name.partition(":")[0] for name in (first.tensor, first.reader, *first.reads, *first.unseen) if name)
+    return Answer(True, words, first.tensor, nodes, compared.cores, first.difference)
+
+
+def _refused(model: str, question: Question) -> Answer:
+    """The conversion refuses the graph, or `check` finds what stops it, by the code that is asked for."""
+    code, found = question.when.partition(":")[2], list[tuple[str, str, str]]()
+    if code in tpu_check.CAUSES:
+        report = tpu_check.check(_load(model, question), question.options)
+        found = [(f"{f.cause} {f.op}", f.node, f.fault) for f in report.findings if f.cause == code]
+    else:
+        try:
+            convert(_load(model, question), question.options)
+        except TpuGraphError as error:
+            kind = str(error.as_dict()["kind"])
+            alike = " ".join(
+                [kind, error.stage or "", re.sub(r"'[^']*'|\d+", "", error.fault)]
+            )  # without names and numbers
+            if code in (kind, error.stage) or code in error.fault:
+                found = [(alike, (_named(error) or ("",))[0], error.fault)]
+    found = [one for one in found if question.signature in ("", one[0])]
+    nodes = tuple(node for _, node, _ in found if node)
+    return Answer(True, found[0][2], found[0][0], nodes) if found else Answer(shows=False)
+
+
+def _crashes(model: str, question: Question) -> Answer:
+    """The conversion, or a few steps of the emulator, end in what nobody foresaw: :func:`look` catches it."""
+    options = replace(question.options, iterations_per_loop=question.steps)
+    program = convert(_load(model, question), options)
+    if options.mode == "train":
+        with TPUSession(program) as session:
+            session.train(question.steps)
+    return Answer(shows=False)
+
+
+def _xla(model: str, question: Question) -> Answer:
+    """The compiler of a TPU complains in such words."""
+    words = question.when.partition(":")[2]
+    program = convert(_load(model, question), question.options)
+    graph = graphdef.from_graph_def(program.graph_def, source=model)
+    try:
+        module = stablehlo.lower(batch_search.without_hints(graph))
+        topologies.compile_once(module, question.topology, lambda note: None)
+    except TpuGraphError as error:
+        return Answer(words in error.fault, error.fault, words, _named(error))
+    return Answer(shows=False)
+
+
+_LOOKS: dict[str, Callable[[str, Question], Answer]] = {
+    "differs": _differs,
+    "refused": _refused,
+    "crashes": _crashes,
+    "xla": _xla,
+}
+
+
+# --------------------------------------------------------------------------- tries
+
+
+class Tries:
+    """Looks for faults in children of a server that has all imports, so that a crash is an answer; a context manager.
+
+    Args:
+        seconds: how long one try may take.
+    """
+
+    def __init__(self, seconds: float = 120.0) -> None:
+        self._seconds, self.count = seconds, 0
+        self._server: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="tpugraph-reduce-")
+
+    def __enter__(self) -> Tries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.communicate()  # its input ends, and so does it
+        self._folder.cleanup()
+
+    def ask(self, model: Graph | str | os.PathLike[str], question: Question) -> Answer:
+        """What comes of a graph, or of its file.
+
+        Raises:
+            RunError: the server itself cannot run.
+        """
+        self.count += 1
+        if isinstance(model, Graph):
+            graphdef.save(model, Path(self._folder.name, "candidate.pb"))
+            model = Path(self._folder.name, "candidate.pb")
+        if self._server is None:
+            path = os.pathsep.join(filter(None, sys.path))
+            self._server = subprocess.Popen([sys.executable, "-c", "from tpugraph.testing import reduce; reduce.serve()"],
+                                            env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        try:
+            pickle.dump((os.fspath(model), question, self._seconds), self._server.stdin)
+            self._server.stdin.flush()
+            answer: Answer = pickle.load(self._server.stdout)
+        except (EOFError, BrokenPipeError) as error:
+            code = self._server.wait()
+            raise RunError(f"the server of tries has ended with code {code}", fix="is there enough memory?") from error
+        return answer
+
+
+def serve() -> None:
+    """Answer the questions that come in, each in a child, until they end."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else goes where the answers go
+    while True:
+        try:
+            model, question, seconds = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(_attempt(model, question, seconds), answers)
+        answers.flush()
+
+
+def _attempt(model: str, question: Question, seconds: float) -> Answer:
+    """One try in a child; what ends the child is an answer too."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+            with without_garbage_collection(), os.fdopen(writer, "wb") as pipe:
+                pickle.dump(look(model, question), pipe)
+        finally:
+            os._exit(0)  # without what Python does at its end: threads of TensorFlow may hang there
+    os.close(writer)
+    late = not select.select([reader], [], [], seconds)[0]
+    if late:
+        os.kill(child, signal.SIGKILL)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if answer and not late:
+        found: Answer = pickle.loads(answer)
+        return found
+    words = f"the process died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "the process ended"
+    words = "there was no end in time" if late else words
+    return Answer(question.when == "crashes" and question.signature in ("", words), words, words)
+
+
+# --------------------------------------------------------------------------- the search
+
+
+class Search:
+    """The search for the fewest units that still show a fault: neighbourhoods, halves, delta debugging, bypasses.
+
+    Args:
+        units: the units of the step, in topological order.
+        shows: tries a selection of them, given by their numbers in ascending order, with bypasses round some that are cut.
+    """
+
+    def __init__(self, units: Sequence[Unit], shows: Callable[[Sequence[int], Bypasses], bool]) -> None:
+        self._units, self._shows = units, shows
+        self._bypasses: dict[Node, Tensor] = {}
+        self._tried: dict[tuple[frozenset[Node], tuple[int, ...]], bool] = {}
+        self._of = {node: number for number, unit in enumerate(units) for node in unit}
+
+    def smallest(self, hints: Iterable[str]) -> list[int]:
+        """A selection of which no part that one more step of the search would try shows the fault.
+
+        Args:
+            hints: names of nodes that the fault points to.
+        """
+        kept = self._halved(self._around(hints) or list(range(len(self._units))))
+        kept = self._ddmin(kept)
+        shorter = self._bypassed(kept)
+        return kept if len(shorter) == len(kept) else self._ddmin(shorter)
+
+    def _try(self, kept: Iterable[int]) -> bool:
+        numbers = tuple(sorted(kept))
+        key = frozenset(self._bypasses), numbers
+        if numbers and key not in self._tried:
+            self._tried[key] = self._shows(numbers, self._bypasses)
+        return bool(numbers) and self._tried[key]
+
+    def _fewest(self, low: int, high: int, selection: Callable[[int], Sequence[int]]) -> int:
+        """The least count whose selection shows it: more than ``low``, at most ``high``, which does."""
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if self._try(selection(middle)):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _around(self, hints: Iterable[str]) -> list[int] | None:
+        """The nearest units to those that are hinted at, as few as show it; None where no neighbourhood does.
+
+        What is far away goes before delta debugging, which would keep the far one of two ways at random.
+        """
+        named = {node.name: number for node, number in self._of.items()}
+        for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
+            near = self._nearest(start)
+            size = 1
+            while size < len(near):
+                if self._try(near[:size]):
+                    return sorted(near[: self._fewest(size // 3, size, lambda count, near=near: near[:count])])  # type: ignore[misc]
+                size *= 3
+        return None
+
+    def _nearest(self, start: int) -> list[int]:
+        """All units, by their distance along edges."""
+        found = {start: None}
+        for number in (near := [start]):  # grows while it is walked
+            beside = (other for node in self._units[number] for other in (*node.producers(), *node.consumers()))
+            new = {self._of[node]: None for node in beside if node in self._of and self._of[node] not in found}
+            found |= new
+            near += new
+        return near
+
+    def _halved(self, kept: list[int]) -> list[int]:
+        """Without what comes before the fault in topological order, and without what comes after it."""
+        kept = kept[-self._fewest(0, len(kept), lambda count: kept[-count:]) :]
+        return kept[: self._fewest(0, len(kept), lambda count: kept[:count])]
+
+    def _bypassed(self, kept: list[int]) -> list[int]:
+        """Without nodes on the way, where their readers can do with what they read: all, or half of them, or each by itself."""
+        inside = {node for number in kept for node in self._units[number]}
+        ways = {number: found for number in kept if (found := _bypass(self._units[number], inside)) is not None}
+        groups = [list(ways)] if ways else []
+        while groups:
+            group = groups.pop()
+            before, rest = dict(self._bypasses), [number for number in kept if number not in group]
+            self._bypasses |= {self._units[number][0]: ways[number] for number in group}
+            if self._try(rest):
+                kept = rest
+                continue
+            self._bypasses, half = before, len(group) // 2
+            groups += [group[half:], group[:half]] if half else []
+        return kept
+
+    def _ddmin(self, kept: list[int]) -> list[int]:
+        """Zeller's delta debugging: parts, then what is left without a part, in ever smaller parts."""
+        parts = 2
+        while len(kept) > 1:
+            size = -(-len(kept) // parts)
+            chunks = [kept[at : at + size] for at in range(0, len(kept), size)]
+            rests = [[n for n in kept if n not in chunk] for chunk in chunks]
+            smaller = next((c for c in (*chunks, *rests) if len(c) < len(kept) and self._try(c)), None)
+            if smaller is not None:
+                parts = 2 if len(smaller) <= size else max(parts - 1, 2)
+                kept = smaller
+            elif size == 1:
+                break
+            else:
+                parts = min(parts * 2, len(kept))
+        return kept
+
+
+def _bypass(unit: Unit, inside: set[Node]) -> Tensor | None:
+    """An operand of a unit's only node that its readers can read instead, from inside where there is one."""
+    node, *others = unit
+    if others or len(node.outputs or ()) != 1 or node.op in ops.VARIABLES or is_handle(node.out()):
+        return None
+    alike = [t for t in node.inputs if t.node.output(t.port) == node.output(0) and is_static(t.shape)]
+    return min(alike, key=lambda tensor: tensor.node not in inside, default=None)
+
+
+# --------------------------------------------------------------------------- reduce
+
+
+@dataclass(repr=False)
+class Reduction:
+    """What :func:`reduce` found.
+
+    Attributes:
+        graph: the smallest graph that shows the fault, a plain training graph.
+        question: what was asked of it, with the options that show it: its own loss and train op, the number of cores.
+        words: what was seen of it.
+        source: the file of the graph that was reduced.
+        nodes_before: how many nodes that had.
+        tries: how many graphs were tried.
+        seconds: how long it took.
+        notes: what is worth knowing.
+    """
+
+    graph: Graph
+    question: Question
+    words: str
+    source: str
+    nodes_before: int
+    tries: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Reduction of {self.source}: {self.nodes_before:,} nodes to {len(self.graph):,}>"
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the smallest graph has."""
+        return len(self.graph)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists (JSON), without the graph."""
+        own = ("source", "nodes_before", "nodes", "words", "tries", "seconds", "notes")
+        return {key: getattr(self, key) for key in own} | {"question": asdict(self.question)}
+
+    def write(self, place: Path) -> Path:
+        """Write the graph, and beside it a pytest that fails for as long as it shows the fault; returns the pytest's path.
+
+        Raises:
+            LoadError: they cannot be written; neither is.
+        """
+        test = place.with_name(f"test_{re.sub(r'[^0-9A-Za-z_]', '_', place.stem)}.py")
+        words = " ".join(self.words.replace("\\", "/").split()).replace('"""', "'''")
+        arguments = [repr(self.question.when), *(f"{key}={value!r}" for key, value in self.question.changed().items())]
+        text = _TEST.format(before=self.nodes_before, source=Path(self.source).name, nodes=self.nodes, words=words,
+                            model=place.name, name=test.stem.removeprefix("test_"), arguments=", ".join(arguments))  # fmt: skip
+        write_together({place: graphdef.serialize(graphdef.to_graph_def(self.graph)), test: text.encode()})
+        return test
+
+
+_TEST = '''"""A fault that `tpugraph reduce` cut down: {before:,} nodes of {source} became {nodes:,}.
+
+It showed: {words}
+"""
+
+from pathlib import Path
+
+from tpugraph import testing
+
+MODEL = Path(__file__).with_name("{model}")
+
+
+def test_{name}() -> None:
+    """Passes once the graph no longer shows it."""
+    assert testing.symptom(MODEL, {arguments}) is None
+'''
+
+
+def reduce(
+    model: str | os.PathLike[str] | Graph,
+    when: str,
+    options: ConvertOptions | None = None,
+    *,
+    steps: int = 1,
+    tolerance: float = 1e-4,
+    topology: str = "v5e:2x4",
+    checkpoint: str | None = None,
+    rebind: Mapping[str, str] | None = None,
+    try_seconds: float = 120.0,
+    seconds: float = 300.0,
+    progress: Callable[[str], None] | None = None,
+    **fields: Any,
+) -> Reduction:
+    """Find the smallest graph that still shows a fault.
+
+    Whole loops and conditionals are kept or cut. Where the graph is cut, values that were recorded from the plain graph stand
+    instead. Each try runs in a child process.
+
+    Args:
+        model: a plain training graph, or its file.
+        when: the fault: ``differs`` (the converted graph trains otherwise than the plain one), ``refused:CODE`` (the conversion
+            or ``check`` refuses it; CODE is a cause of ``check``, a class of errors, a pass or words of the refusal),
+            ``crashes``, or ``xla:TEXT`` (the TPU compiler complains in such words).
+        options: how the graph is converted; or give the fields of :class:`ConvertOptions` as keyword arguments.
+        steps: steps of ``differs`` and ``crashes``.
+        tolerance: of ``differs``: the largest difference that is none.
+        topology: of ``xla``: the TPU that is compiled for.
+        checkpoint: where training starts; the graph's own first values when None.
+        rebind: file names in the graph to replace.
+        try_seconds: how long one try may take; one that takes longer hangs, which is a crash.
+        seconds: how long the search may take; the smallest graph of that time is given.
+        progress: called with what was found so far.
+        **fields: see ``options``.
+
+    Raises:
+        UsageError: no such fault, or the graph does not show it.
+        LoadError: the graph cannot be read.
+    """
+    question = Question(when, given(options, fields), steps, tolerance, topology, checkpoint, dict(rebind or {}))
+    with Tries(try_seconds) as tries:
+        return _reduced(model, question, tries, seconds, progress or (lambda text: None))
+
+
+class _OutOfTime(Exception):
+    """The search has to end with what it has."""
+
+
+def _reduced(model: str | os.PathLike[str] | Graph, question: Question, tries: Tries, seconds: float,
+             progress: Callable[[str], None]) -> Reduction:  # fmt: skip
+    graph, started = model if isinstance(model, Graph) else graphdef.load(model), time.monotonic()
+    before = len(graph)
+    progress(f"{counted(before, 'node')}: does it show?")
+    whole = tries.ask(model, question)
+    if not whole.shows:
+        raise UsageError(f"the graph does not show '{question.when}'{f': {whole.words}' if whole.words else ''}",
+                         origin=graph.source, fix="give the flags of the command that showed it, --passes too")  # fmt: skip
+    progress(whole.words)
+    options = replace(question.options, num_replicas=whole.cores or question.options.num_replicas)
+    asked = replace(question, signature=whole.signature, difference=whole.difference, options=options)  # the same fault
+    best = Reduction(graph, replace(question, options=options), whole.words, graph.source, before)
+
+    rebind_files(graph, question.rebind)
+    fix_seeds(graph)
+    shapes.infer(graph)
+    roles = find_roles(graph, options)
+    start = {} if question.checkpoint is None else checkpoint_values(roles, question.checkpoint)
+    batches = question.steps if question.when in ("differs", "crashes") else 1
+    recorder = Recorder(graph, batches, start, options.loss, options.train_op)
+    subject = Subject(graph, roles, recorder)
+    units = units_of(graph, graph.ancestors(graph[name] for name in roles.roots))
+    cut_to = best
+
+    def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
+        nonlocal cut_to
+        if time.monotonic() > started + seconds:
+            raise _OutOfTime
+        cut, loss, train_op = subject.cut([node for number in kept for node in units[number]], bypasses)
+        names: dict[str, Any] = {key: tuple(n for n in getattr(options, key) if n.partition("=")[0] in cut)
+                                 for key in ("batch_constants", "literals")}  # fmt: skip
+        own = replace(options, loss=loss, train_op=train_op, dump_dir=None, dump_after=(), **names)
+        its = replace(asked, options=own, checkpoint=None, rebind={})
+        answer = tries.ask(cut, its)
+        if answer.shows and (cut_to is best or len(cut) <= len(cut_to.graph)):
+            cut_to = replace(best, graph=cut, question=replace(its, signature="", difference=0.0), words=answer.words)
+            progress(f"{counted(len(cut), 'node')} after {tries.count:,} tries: {answer.words}")
+        return answer.shows
+
+    notes = [f"values are made up, since the graph cannot run here: {recorder.made_up}"] if recorder.made_up else []
+    try:
+        Search(units, shows).smallest(whole.nodes)
+    except _OutOfTime:
+        notes.append("the time was over before the search was")
+    finally:
+        recorder.close()
+    return replace(cut_to, tries=tries.count, seconds=time.monotonic() - started, notes=notes)
+
+
+def symptom(model: str | os.PathLike[str], when: str, *, steps: int = 1, tolerance: float = 1e-4, topology: str = "v5e:2x4",
+            checkpoint: str | None = None, rebind: Mapping[str, str] | None = None, seconds: float = 120.0,
+            **options: Any) -> str | None:  # fmt: skip
+    """What shows of a fault in a graph, in a sentence; None where it does not show. Looked for in a child process.
+
+    Args:
+        model: the file of a plain training graph.
+        when: the fault, as of :func:`tpugraph.reduce`; so are ``steps``, ``tolerance``, ``topology``, ``checkpoint``, ``rebind``.
+        seconds: how long it may take.
+        **options: options of :func:`tpugraph.convert`.
+
+    Example:
+        >>> symptom("model_reduced.pb", "differs", loss="recorded/loss")  # doctest: +SKIP
+        "the loss differs by 1.7e+00 on 1 core"
+
+    Raises:
+        UsageError: no such fault.
+    """
+    question = Question(when, ConvertOptions(**options), steps, tolerance, topology, checkpoint, dict(rebind or {}))
+    with Tries(seconds) as tries:
+        answer = tries.ask(model, question)
+    return answer.words or when if answer.shows else None

@@ -1,1 +1,0 @@
-"""Reduction: the smallest graph that still shows a fault, by delta debugging."""
