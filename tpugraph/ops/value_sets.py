@@ -102,7 +102,6 @@ SPLITS = with_role("split")
 SHAPED_ANEW = having(lambda record: record.family == "shape" and record.alias == "memory")
 """Ops whose output holds the same elements in the same order, in another shape."""
 
-_HELD_OR_CALLED = {"container", "control_flow", "host", "input", "tpu", "variable"}
 EXPANSIONS = with_role("expand")
 """Ops that put a dimension of one element where operand 1 says."""
 

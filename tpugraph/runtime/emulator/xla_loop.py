@@ -93,12 +93,7 @@ def _in_like_loops(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str]) ->
 def _compiles(node: Node, frame: str) -> bool:
     if node.op in ops.CONTROL_FLOW:
         return node.op not in ops.SWITCH or node.inputs[1].node.op in ops.LOOP_COND
-    if (
-        node.op in ops.TPU_SYSTEM
-        or node.op in ops.CONSTANTS
-        or node.op in ops.GROUPS
-        or node.op in ("OutfeedEnqueueTuple",)
-    ):
+    if node.op in ops.TPU_SYSTEM | ops.CONSTANTS | ops.GROUPS:
         return True
     if node.op not in ops.FUSED or node.outputs is None:
         return False
