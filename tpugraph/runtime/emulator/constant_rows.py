@@ -8,17 +8,28 @@ at a time, and its position is the number of rows read, whatever the batch and t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.pattern import behind, either, match, number, op
 from tpugraph.runtime.pipelines import as_written
 
 INT64 = attrs.dtype("int64")
 _INT32 = attrs.dtype("int32")
+_SCOPE = "tpugraph/rows"
+
+AHEAD = 64
+"""Steps whose row numbers are read ahead at least."""
+
+MOST_AHEAD = 2**20
+"""Row numbers that are read ahead at most beyond that: 8 MiB."""
+
+# --------------------------------------------------------------------------- rows in order
 
 
 @dataclass(frozen=True)
@@ -52,35 +63,35 @@ def read_numbers(graph: Graph, take: Node, shape: attrs.Shape, *, endless: bool)
     Where they never end nobody has to ask, and the executor reads them itself: they are not worth another thread.
     """
     op = "IteratorGetNextSync" if endless else "IteratorGetNext"
-    return graph.add(op, f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
-                     attrs={"output_types": [INT64], "output_shapes": [shape]}, outputs=[(INT64, shape)],
-                     source=take)  # fmt: skip
+    return Builder(graph, source=take).node(op, [take.inputs[0]], name=f"{take.name}/numbers", shapes=[shape],
+                                            controls=take.controls, **_numbers(shape))  # fmt: skip
+
+
+def _numbers(shape: attrs.Shape) -> dict[str, Any]:
+    """What datasets and reads say of elements that are numbers of rows."""
+    return {"output_types": [INT64], "output_shapes": [shape]}
 
 
 def gathered(graph: Graph, take: Node, numbers: Tensor, constants: list[Node]) -> list[Tensor]:
     """The rows of each component that the numbers of a step choose of its constant."""
-    return [_gather(graph, take, numbers, port, held.attr("value")) for port, held in enumerate(constants)]
-
-
-def _gather(graph: Graph, take: Node, numbers: Tensor, port: int, value: np.ndarray) -> Tensor:
-    kind = take.output(port)[0]
-    held = [within(graph, take, value, kind), within(graph, take, np.zeros((), "int32"), _INT32)]
-    return graph.add("GatherV2", f"{take.name}/rows", [held[0], numbers, held[1]],
-                     attrs={"Tparams": kind, "Tindices": INT64, "Taxis": _INT32, "batch_dims": 0},
-                     outputs=[(kind, (*(numbers.shape or ()), *value.shape[1:]))], source=take).out()  # fmt: skip
+    make, found = Builder(graph, take.name, source=take), []
+    for port, held in enumerate(constants):
+        value = held.attr("value")
+        rows = within(graph, take, value, take.output(port)[0])
+        axis = within(graph, take, np.zeros((), "int32"), _INT32)
+        shape = (*(numbers.shape or ()), *value.shape[1:])
+        found.append(make.add("GatherV2", [rows, numbers, axis], shape, name="rows", batch_dims=0))
+    return found
 
 
 def outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:
     """A constant outside of the loop, for a dataset."""
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/rows/value", attrs={"dtype": kind, "value": np.asarray(value)},
-                     outputs=[(kind, value.shape)], source=maker).out()  # fmt: skip
+    return Builder(graph, _SCOPE, source=maker).constant(value, name="value")
 
 
 def within(graph: Graph, take: Node, value: np.ndarray, kind: attrs.DType) -> Tensor:
     """A constant as the loop of the read sees it."""
-    held = graph.add("Const", "tpugraph/rows/held", attrs={"dtype": kind, "value": value},
-                     outputs=[(kind, value.shape)], source=take)  # fmt: skip
+    held = Builder(graph, _SCOPE, source=take).add("Const", [], value.shape, name="held", dtype=kind, value=value).node
     entry = take.inputs[0].node
     if entry.op not in ops.ENTER:
         return held.out()
@@ -90,13 +101,7 @@ def within(graph: Graph, take: Node, value: np.ndarray, kind: attrs.DType) -> Te
     return made.out()
 
 
-AHEAD = 64
-"""Steps whose row numbers are read ahead at least."""
-
-MOST_AHEAD = 2**20
-"""Row numbers that are read ahead at most beyond that: 8 MiB."""
-
-_VARIANT = attrs.dtype("variant")
+# --------------------------------------------------------------------------- shuffled rows
 
 
 @dataclass(frozen=True)
@@ -126,9 +131,8 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> HeldRow
     read = read_numbers(graph, take, (cores * rows.core,), endless=_endless(rows))
     shape = (cores, rows.core)
     sizes = within(graph, take, np.asarray(shape), INT64)
-    numbers = graph.add("Reshape", f"{take.name}/of_cores", [read.out(), sizes], attrs={"T": INT64, "Tshape": INT64},
-                        outputs=[(INT64, shape)], source=take)  # fmt: skip
-    return HeldRows(read, gathered(graph, take, numbers.out(), rows.constants))
+    numbers = Builder(graph, take.name, source=take).add("Reshape", [read.out(), sizes], shape, name="of_cores")
+    return HeldRows(read, gathered(graph, take, numbers, rows.constants))
 
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
@@ -182,10 +186,7 @@ def _maps_to_itself(graph: Graph, node: Node) -> bool:
 
 def _shuffled(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
     """The dataset of row numbers, a step's at a time."""
-    scalars = {"output_types": [INT64], "output_shapes": [()], "metadata": ""}
-    ends = [outside(graph, maker, np.int64(value)) for value in (0, rows.count, 1)]
-    dataset = graph.add("RangeDataset", "tpugraph/rows", ends, attrs={**scalars, "replicate_on_split": False},
-                        outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    dataset = _range(graph, maker, 0, rows.count, 1)
     for stage in reversed(rows.stages):
         made = graph.clone_subgraph([stage], lambda name: f"tpugraph/rows/{name}")[stage]
         graph.set_input(made, 0, dataset.out())
@@ -201,10 +202,10 @@ def _shuffled(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
     # The numbers of the next loop are drawn while the steps of this one run.
     loop = min(steps_per_loop(graph), MOST_AHEAD // step)
     ahead = outside(graph, maker, np.int64(max(AHEAD, loop) * step // chunk or 1))
-    dataset = graph.add("PrefetchDataset", "tpugraph/rows/ahead", [dataset.out(), ahead],
-                        attrs={"output_types": [INT64], "output_shapes": [(None,)], "slack_period": 0,
-                               "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
-                        outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    dataset = Builder(graph, _SCOPE, source=maker).node(
+        "PrefetchDataset", [dataset.out(), ahead], name="ahead", shapes=[()], slack_period=0, legacy_autotune=True,
+        buffer_size_min=0, metadata="", **_numbers((None,)),
+    )  # fmt: skip
     # The cut into steps comes last: what is read ahead, which a checkpoint holds, fits any number of cores.
     return _sized(graph, maker, "RebatchDatasetV2", dataset, np.array([step], "int64"), drop_remainder=True).out()
 
@@ -213,11 +214,18 @@ def _sized(graph: Graph, maker: Node, op: str, dataset: Node, size: np.ndarray |
            drop_remainder: bool) -> Node:  # fmt: skip
     """A dataset of the same row numbers, so many at a time."""
     ends = [outside(graph, maker, size), outside(graph, maker, np.bool_(drop_remainder))]
-    extra = {"parallel_copy": False, "metadata": ""} if op in ops.BATCH_DATASETS else {}
+    extra: dict[str, Any] = {"parallel_copy": False, "metadata": ""} if op in ops.BATCH_DATASETS else {}
     shape = (int(size.item()) if op in ops.REBATCH_DATASETS else None,)
-    return graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), *ends],
-                     attrs={"output_types": [INT64], "output_shapes": [shape], **extra},
-                     outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    return Builder(graph, _SCOPE, source=maker).node(op, [dataset.out(), *ends], name="of_a_step", shapes=[()],
+                                                     **extra, **_numbers(shape))  # fmt: skip
+
+
+def _range(graph: Graph, maker: Node, *ends: int) -> Node:
+    """A dataset that counts from the first number to the second by the third."""
+    return Builder(graph, source=maker).node(
+        "RangeDataset", [outside(graph, maker, np.int64(end)) for end in ends], name=_SCOPE, shapes=[()], metadata="",
+        replicate_on_split=False, **_numbers(()),
+    )  # fmt: skip
 
 
 ENDLESS = 2**62
@@ -236,11 +244,7 @@ class _Source:
 def read_in_order(graph: Graph, maker: Node, take: Node, cores: int) -> HeldRows | None:
     """Let an iterator count the rows that were read; returns the rows of a step.
 
-    Args:
-        graph: the graph.
-        maker: what gives the iterator its dataset.
-        take: the first core's read; what is returned stands for the reads of all.
-        cores: number of cores.
+    The arguments are those of :func:`read_by_number`.
     """
     source = _source(maker.inputs[0].node)
     if source is None:
@@ -279,10 +283,7 @@ def _source(node: Node) -> _Source | None:
 def _dataset(graph: Graph, maker: Node, source: _Source, cores: int) -> Tensor:
     """The number of the first row of each step, as long as there are rows for all of it."""
     step = cores * source.batch
-    ends = [outside(graph, maker, np.int64(value)) for value in (0, max(source.total - step + 1, 0), step)]
-    counted = graph.add("RangeDataset", "tpugraph/rows", ends, outputs=[(attrs.dtype("variant"), ())], source=maker,
-                        attrs={"output_types": [INT64], "output_shapes": [()], "metadata": "",
-                               "replicate_on_split": False})  # fmt: skip
+    counted = _range(graph, maker, 0, max(source.total - step + 1, 0), step)
     # Nothing may count ahead, as tf.data would let it: where the next step begins depends on the number of cores.
     return as_written(graph, maker, counted.out(), [INT64], [()], name="tpugraph/rows/as_it_is", rewrite=False).out()
 
@@ -292,8 +293,6 @@ def _counted(graph: Graph, take: Node, read: Node, source: _Source, cores: int) 
     shape = (cores, source.batch)
     rows = len(source.constants[0].attr("value"))
     ahead = within(graph, take, np.arange(cores * source.batch).reshape(shape), INT64)
-    counted = graph.add("AddV2", f"{take.name}/counted", [read.out(), ahead], attrs={"T": INT64}, outputs=[(INT64, shape)],
-                        source=take)  # fmt: skip
-    around = within(graph, take, np.array(rows), INT64)
-    return graph.add("FloorMod", f"{take.name}/around", [counted.out(), around], attrs={"T": INT64},
-                     outputs=[(INT64, shape)], source=take).out()  # fmt: skip
+    make, around = Builder(graph, take.name, source=take), within(graph, take, np.array(rows), INT64)
+    counted = make.add("AddV2", [read.out(), ahead], shape, name="counted")
+    return make.add("FloorMod", [counted, around], shape, name="around")
