@@ -461,6 +461,18 @@ def test_names_that_tensorflow_moved() -> None:
     assert space["projector"].ProjectorConfig
 
 
+def test_resource_variables_are_variables() -> None:
+    with real.Graph().as_default():
+        made = [tf.Variable(1.0), *(tf.get_variable(f"v{kind}", [2], use_resource=kind) for kind in (True, False))]
+        assert all(isinstance(variable, tf.Variable) for variable in made)
+        assert not isinstance(tf.zeros([]), tf.Variable)
+
+
+def test_a_function_from_inside_that_is_not_there_is_named() -> None:
+    with pytest.raises(AttributeError, match=r"tf\.estimator\.no_such_function is not there"):
+        in_program("from tensorflow_estimator.python.estimator import util\nutil.no_such_function(1)")
+
+
 @pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
 def test_the_loss_of_version_2_is_a_mean() -> None:
     """Of four rows the loss of version 1 is four times as large."""

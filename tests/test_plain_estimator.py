@@ -133,6 +133,19 @@ def test_what_cannot_be_converted_trains_on_this_machine(tmp_path: Path) -> None
     assert estimator.get_variable_value("global_step") == 3
 
 
+def test_a_scaffold_with_an_initialiser_of_its_own_evaluates(tmp_path: Path) -> None:
+    """The metrics are made behind the model function, which cannot initialise their variables."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = linear_fn(features, labels, mode, {})
+        own = tf1.get_variable("own", [], collections=[tf1.GraphKeys.LOCAL_VARIABLES], trainable=False)
+        scaffold = tf1.train.Scaffold(local_init_op=own.initializer)
+        return tpugraph.EstimatorSpec(mode, None, spec.loss, spec.train_op, scaffold=scaffold)
+
+    estimator = tpugraph.Estimator(model_fn, tmp_path).train(read(), steps=1)
+    assert np.isfinite(estimator.evaluate(read(), steps=2)["loss"])
+
+
 class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
     """Gives an input function, and initialises its iterator with arrays, as programs do that keep arrays out of the graph."""
 

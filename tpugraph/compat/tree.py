@@ -69,7 +69,13 @@ class Inside(Namespace):
         except MissingSymbolError:
             if name.startswith("_") or not name.islower():
                 raise
-            return self  # a file, or a folder of files
+            found = Inside(path)  # a file, or a folder of files
+            found.__dict__["_file"] = name
+            return found
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Say what is missing: the name was that of a function."""
+        raise _missing(self.__dict__["_path"], self.__dict__.get("_file", ""), None)
 
 
 _NAMESPACES: dict[str, Namespace] = {}

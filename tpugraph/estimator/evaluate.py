@@ -14,7 +14,7 @@ from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import CoresModel, PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.specs import flat_metrics, regrouped
-from tpugraph.estimator.tracing import Traced
+from tpugraph.estimator.tracing import Traced, initialising_all
 from tpugraph.runtime.event_files import Events
 from tpugraph.support.errors import ArgumentError, RunError
 from tpugraph.support.wording import counted
@@ -50,6 +50,7 @@ def add_metrics(traced: Traced) -> None:
     with traced.graph.as_default():
         metrics = {**flat_metrics(traced.spec.eval_metric_ops), "loss": tf1.metrics.mean(traced.spec.loss)}
         update = tf.group(*(pair[1] for pair in metrics.values()), tf1.assign_add(eval_step(), 1))
+        traced.scaffold = initialising_all(traced.scaffold)  # the model knows nothing of these variables
         values = {key: pair[0] for key, pair in metrics.items()}
         traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
 

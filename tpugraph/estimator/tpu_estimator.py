@@ -213,6 +213,13 @@ class TPUEstimator:
         return str(self._config.model_dir)
 
     @property
+    def _model_dir(self) -> str:  # classes that programs derive from Estimator read it
+        return self.model_dir
+
+    def _create_and_assert_global_step(self, graph: Any) -> Any:
+        return tf.compat.v1.train.create_global_step(graph)
+
+    @property
     def config(self) -> RunConfig:
         """The run configuration, with the model_dir in use."""
         return self._config

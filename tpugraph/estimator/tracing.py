@@ -380,7 +380,23 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
             save_relative_paths=True,
         )
         tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
-    return scaffold
+    return initialising_all(scaffold)
+
+
+def initialising_all(scaffold: Any) -> Any:
+    """A scaffold whose ``local_init_op`` is the user's and initialises the other local variables, tables and inputs too."""
+    given = scaffold.local_init_op
+    if given is None:  # that of Scaffold.finalize does
+        return scaffold
+    stack, known = [given], {given}
+    while stack:
+        op = stack.pop()
+        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+        stack.extend(before - known)
+        known |= before
+    others = [variable for variable in tf1.local_variables() if variable.initializer not in known]
+    whole = tf.group(given, tf1.variables_initializer(others), tf1.tables_initializer())
+    return tf1.train.Scaffold(local_init_op=whole, copy_from_scaffold=scaffold)
 
 
 def trace_input(request: Request) -> TracedInput:

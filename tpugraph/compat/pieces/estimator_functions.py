@@ -135,3 +135,13 @@ def regression_head(weight_column: Any = None, label_dimension: int = 1,
                     name: str | None = None) -> Head:  # fmt: skip
     """A head of numbers."""
     return RegressionHead(weight_column, label_dimension, loss_reduction, loss_fn, inverse_link_fn, name)
+
+
+def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
+    """Features, labels and hooks of what an input function returned; the iterator of a Dataset starts with the tables."""
+    if isinstance(result, tf.data.Dataset):
+        iterator = tf.compat.v1.data.make_initializable_iterator(result)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        result = iterator.get_next()
+    features, labels = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    return features, labels, []

@@ -18,6 +18,7 @@ TRAIN: Page = found_in(
 ROOT: Page = {
     "keras": Symbol(KERAS),
     "python": Symbol("tensorflow.python"),
+    **found_in("tpugraph.compat.pieces.variables", "Variable"),
     **SESSIONS,
     **found_in(_VERSION, "__version__=VERSION VERSION", "it is 1.15.5, the version whose tree this is"),
 }

@@ -60,7 +60,9 @@ EXPERIMENTAL: Page = {
 }  # fmt: skip
 
 INSIDE: Page = {
-    **found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir"),
+    **found_in(
+        _NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir parse_input_fn_result"
+    ),
     **found_in(
         "tensorflow.python.saved_model.signature_constants", "_DEFAULT_SERVING_KEY=DEFAULT_SERVING_SIGNATURE_DEF_KEY"
     ),
