@@ -8,6 +8,7 @@ from __future__ import annotations
 from tpugraph import analysis, ops
 from tpugraph.control_flow.loops import LoopOfSteps, loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.hosts import Hosts
@@ -158,25 +159,11 @@ def join_by_queue(
         inputs = list(put.inputs)
         graph.retype(put, "QueueEnqueueV2", inputs=[handle, *inputs], attrs={"Tcomponents": kinds, "timeout_ms": -1})
     for get in gets:
-        outputs = get.outputs
-        graph.retype(
-            get,
-            "QueueDequeueV2",
-            inputs=[_handle(graph, made, get)],
-            attrs={"component_types": kinds, "timeout_ms": -1},
-            outputs=outputs,
-        )
+        attributes = {"component_types": kinds, "timeout_ms": -1}
+        graph.retype(get, "QueueDequeueV2", inputs=[_handle(graph, made, get)], attrs=attributes, outputs=get.outputs)
 
 
 def _handle(graph: Graph, queue: Node, user: Node) -> Tensor:
     """The queue's handle in the frame of its user."""
     frame = analysis.frames(graph)[user]
-    if not frame:
-        return queue.out()
-    return graph.add(
-        "Enter",
-        f"{queue.name}/Enter",
-        [queue.out()],
-        outputs=[(_RESOURCE, ())],
-        attrs={"T": _RESOURCE, "frame_name": frame, "is_constant": True, "parallel_iterations": 1},
-    ).out()
+    return Builder(graph, queue.name).enter(queue.out(), frame) if frame else queue.out()
