@@ -14,9 +14,8 @@ from models import CORPUS
 from tpugraph import cli
 from tpugraph.cli import grids
 from tpugraph.runtime.session import TPUSession
-from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.comparison import Cell, Comparison
-from tpugraph.testing.verification import Verification
+from tpugraph.testing.plain_run import Values
+from tpugraph.testing.verification import Cell, Comparison, Verification
 
 IRIS = str(CORPUS / "iris_dnn" / "model.pb")
 

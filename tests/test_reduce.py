@@ -24,8 +24,8 @@ from tpugraph.testing import assert_raises_block
 from tpugraph.testing.cut_graph import Bypasses, Unit, units_of
 from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduce import Question, Search, Tries, look
+from tpugraph.testing.tensor_comparison import OnCores
 from tpugraph.testing.verification import verify
-from tpugraph.testing.whole_values import OnCores
 
 IRIS = str(CORPUS / "iris_dnn" / "model.pb")
 WRONG = planted.BEHIND.format("ScaleGradient")

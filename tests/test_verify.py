@@ -16,10 +16,9 @@ from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
-from tpugraph.testing import plain_reference, verification
-from tpugraph.testing.checkpoint_pieces import Values, read_pieces
-from tpugraph.testing.comparison import Comparison, relative
-from tpugraph.testing.verification import Verification
+from tpugraph.testing import verification
+from tpugraph.testing.plain_run import Values, read_pieces
+from tpugraph.testing.verification import Comparison, Verification, relative
 
 IRIS = CORPUS / "iris_dnn"
 
@@ -43,8 +42,8 @@ def test_the_same_from_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_dry_run_says_what_would_be_run_and_runs_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plain_reference, "TPUSession", None)
-    monkeypatch.setattr(plain_reference, "PlainRun", None)
+    monkeypatch.setattr(verification, "TPUSession", None)
+    monkeypatch.setattr(verification, "PlainRun", None)
     asked = ["verify", str(CORPUS / "mnist_cnn_no_dropout" / "model.pb"), "--steps=2", "--num_replicas=2", "--dry_run"]
     assert cli.main(asked) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -8,8 +8,7 @@ from pathlib import Path
 from tpugraph.support import files
 from tpugraph.support.terminal import shortened
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Cell, Comparison, largest
-from tpugraph.testing.verification import Verification
+from tpugraph.testing.verification import Cell, Comparison, Verification, largest
 from tpugraph.views import page
 
 _ROWS = 20

@@ -15,8 +15,7 @@ from tpugraph.ir import graphdef
 from tpugraph.support import terminal
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Comparison
-from tpugraph.testing.verification import Verification, plan, verify
+from tpugraph.testing.verification import Comparison, Verification, plan, verify
 
 
 def run(flags: Parsed, console: Console) -> Outcome:

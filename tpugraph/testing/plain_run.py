@@ -1,7 +1,8 @@
-"""Runs the plain graph with TensorFlow alone, one Session.run per step: what a converted graph is compared with."""
+"""The plain graph, trained by TensorFlow itself one ``Session.run`` a step: the reference for cores."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,15 +14,117 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional
-from tpugraph.ir import Graph, graphdef
+from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.ir.file_names import file_names, missing_file_error
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import refuse_to_end
+from tpugraph.roles.findings import Roles
 from tpugraph.runtime.failures import stalled
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
-from tpugraph.testing.checkpoint_pieces import Values
+from tpugraph.tpu.program import Program
+
+_SEED = 20_111
+
+
+def fix_seeds(graph: Graph) -> list[str]:
+    """Give every random op and every shuffle without a seed a fixed one, the same in each copy of the graph."""
+    seeded = []
+    for position, node in enumerate(graph):
+        if node.op in ops.RANDOM and node.has_attr("seed2") and not (node.attr("seed") or node.attr("seed2")):
+            graph.set_attr(node, "seed", _SEED)
+            graph.set_attr(node, "seed2", position + 1)
+            seeded.append(node.name)
+        elif ops.is_dataset(node.op) and _seed_dataset(graph, node):
+            seeded.append(node.name)
+    return seeded
+
+
+def _seed_dataset(graph: Graph, node: Node) -> bool:
+    """Give a dataset op that takes seeds, both of them zero, others; returns whether it did."""
+    names = [argument.name for argument in ops.op_def(node.op).input_arg]
+    places = [names.index(name) for name in ("seed", "seed2") if name in names]
+    if len(places) != 2 or len(names) != len(node.inputs):
+        return False
+    constants = [node.inputs[place].node for place in places]
+    if any(constant.op not in ops.CONSTANTS or constant.attr("value").any() for constant in constants):
+        return False
+    for place, constant in zip(places, constants, strict=True):
+        attributes = {"dtype": constant.attr("dtype"), "value": np.int64(_SEED + place)}
+        own = graph.add("Const", f"{node.name}/seed", attrs=attributes, device=constant.device)
+        graph.set_input(node, place, own.out())
+    return True
+
+
+def closed_batches(program: Program) -> list[str]:
+    """The dataset ops that the conversion said something about: those whose partial batches it drops."""
+    return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
+
+
+def drop_remainder(graph: Graph, node: Node) -> bool:
+    """Let a batch op drop its last partial batch; returns whether it did not before."""
+    names = [argument.name for argument in ops.op_def(node.op).input_arg]
+    if not ops.is_dataset(node.op) or "drop_remainder" not in names:
+        return False
+    place = names.index("drop_remainder")
+    kind = node.inputs[place].node.attr("dtype")
+    own = graph.add("Const", f"{node.name}/drop_remainder", attrs={"dtype": kind, "value": np.asarray(True)})
+    graph.set_input(node, place, own.out())
+    return True
+
+
+Values = dict[str, np.ndarray[Any, Any]]
+"""Variables by their name in the graph."""
+
+
+def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
+    """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
+    return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
+
+
+def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, str]]) -> Values:
+    """The parts of a checkpoint that are asked for, each a key and a slice such as ``20 4 0,10:0,4`` (empty for all of it).
+
+    No more is read than that: TensorFlow 1 can save a slot of a partitioned variable as one part of a whole whose other
+    parts are nowhere, and then refuses the whole.
+    """
+    kinds = tf.train.load_checkpoint(str(path)).get_variable_to_dtype_map()
+    keys, slices = [key for key, _ in pieces.values()], [part for _, part in pieces.values()]
+    if not keys:
+        return {}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        read = tf.raw_ops.RestoreV2(
+            prefix=str(path),
+            tensor_names=keys,
+            shape_and_slices=slices,
+            dtypes=[kinds.get(key, tf.float32) for key in keys],
+        )
+        return dict(zip(pieces, session.run(read), strict=True))
+
+
+def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
+    """Values of variables by their keys in checkpoints; the pieces of a partitioned variable are put together."""
+    saved = any(v.key for v in found.variables.values())
+    whole: Values = {}
+    for variable in found.variables.values():
+        if variable.name not in values or (saved and variable.key is None):
+            continue
+        key, value = variable.key or variable.name, values[variable.name]
+        if not variable.slice:
+            whole[key] = value
+            continue
+        dims = [int(n) for n in variable.slice.split()[:-1]]
+        _piece(whole.setdefault(key, np.zeros(dims, value.dtype)), variable.slice)[...] = value
+    return whole
+
+
+def _piece(value: Any, piece: str) -> Any:
+    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
+    if not piece:
+        return value
+    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
+    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]
 
 
 class PlainRun:

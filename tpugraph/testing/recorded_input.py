@@ -14,8 +14,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.nondeterminism import why_not_repeatable
 from tpugraph.ir.walks import source_of
-from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.plain_run import PlainRun, Values
 
 _VARIANT, _STRING = attrs.dtype("variant"), attrs.dtype("string")
 _UNREADABLE = ("variant", "resource")

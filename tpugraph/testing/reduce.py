@@ -31,9 +31,8 @@ from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, Usag
 from tpugraph.support.files import write_together
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
-from tpugraph.testing.checkpoint_pieces import checkpoint_values
-from tpugraph.testing.comparable import fix_seeds
 from tpugraph.testing.cut_graph import Bypasses, Recorder, Subject, Unit, is_handle, units_of
+from tpugraph.testing.plain_run import checkpoint_values, fix_seeds
 from tpugraph.testing.tensor_comparison import compare
 from tpugraph.xla import stablehlo, topologies
 

@@ -7,29 +7,309 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from tpugraph import ops
-from tpugraph.analysis import frames, shapes
-from tpugraph.compiler.options import ConvertOptions, given
-from tpugraph.ir import Graph, graphdef
+from tpugraph import analysis, ops
+from tpugraph.analysis import HOST_DEVICE, by_core, frames, shapes
+from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Share
+from tpugraph.analysis.shapes import is_static
+from tpugraph.compiler import ConvertOptions, convert, with_cores
+from tpugraph.compiler.options import given
+from tpugraph.ir import Graph, Node, Tensor, graphdef
+from tpugraph.ir.attrs import SIZE_OF
 from tpugraph.ir.conditionals import sides
+from tpugraph.passes.partition import Partition
 from tpugraph.runtime import checkpoint as checkpoints
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import UsageError
+from tpugraph.spmd.analysis import analyse
+from tpugraph.spmd.placing import Placing
+from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.comparison import AMPLIFIED, relative
+from tpugraph.tables.sharding import ShardedTables
 from tpugraph.testing.cut_graph import is_handle
-from tpugraph.testing.plain_reference import CHANCE, Pair, comparable, nothing_to_compare, pair
-from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.tapping import Array, Taps, can_tap
-from tpugraph.testing.tensor_differences import TensorComparison, TensorDifference
-from tpugraph.testing.whole_values import OnCores, converted
+from tpugraph.testing.plain_run import PlainRun, Values
+from tpugraph.testing.verification import AMPLIFIED, CHANCE, Pair, comparable, nothing_to_compare, pair, relative
 from tpugraph.tpu.program import Program
+
+
+@dataclass(frozen=True)
+class TensorDifference:
+    """A tensor that differs.
+
+    Attributes:
+        tensor: its name; of a variable the name of that, as it is after the step.
+        op: the op type that makes it.
+        step: in which step, from 1.
+        core: on which core; None where the value of all together differs.
+        engine: which engine has it otherwise than the first one.
+        difference: by how much, relative to the largest element.
+        lives: where over the cores it lives.
+        how: how the values of the cores were put together.
+        because: why it lives so.
+        reader: the node that reads it so; "" where it is compared as it is made.
+        reads: what it is made of that was compared too and is the same.
+        unseen: what it is made of that could not be compared.
+    """
+
+    tensor: str
+    op: str
+    step: int
+    core: int | None
+    engine: str
+    difference: float
+    lives: str
+    how: str
+    because: str
+    reader: str = ""
+    reads: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(repr=False)
+class TensorComparison:
+    """What :func:`compare` found.
+
+    Attributes:
+        source: the file of the graph.
+        engines: what was compared, the reference first.
+        cores: on how many cores.
+        tolerance: the largest difference that is none.
+        notes: what was changed so that they can be compared, and what rounding makes of them.
+        compared: the tensors that were compared, in topological order, then the loss and the variables.
+        differences: those that differ in the first step in which any does, in the same order.
+    """
+
+    source: str
+    engines: tuple[str, ...]
+    cores: int
+    tolerance: float
+    notes: list[str] = field(default_factory=list)
+    compared: list[str] = field(default_factory=list)
+    differences: list[TensorDifference] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<TensorComparison of {self.source}: {len(self.differences):,} tensors differ>"
+
+    @property
+    def first(self) -> TensorDifference | None:
+        """The first tensor in topological order that differs; None where none does."""
+        return self.differences[0] if self.differences else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists (JSON)."""
+        return asdict(self) | {"ok": not self.differences}
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class OnCores:
+    """A tensor of the plain graph on the cores, as a node reads it there: scaled, reduced or gathered where it is.
+
+    Attributes:
+        tensor: its name in the converted graph.
+        placement: where over the cores it lives.
+        reader: who reads it so; "" where it is compared as it is made.
+        because: why it lives so.
+    """
+
+    tensor: str
+    placement: Placement = REPLICATE
+    reader: str = ""
+    because: str = ""
+
+    @property
+    def how(self) -> str:
+        """How the values of the cores are put together, in words."""
+        if isinstance(self.placement, Shard):
+            return f"put together along dimension {self.placement.axis}"
+        if isinstance(self.placement, Partial):
+            return _COMBINED[self.placement.reduce_op][0]
+        return "each core's is compared"
+
+    def whole(self, parts: Sequence[Array]) -> Array:
+        """The plain graph's value that the values of all cores make up."""
+        if isinstance(self.placement, Partial):
+            combined = _COMBINED[self.placement.reduce_op][1]
+            return np.asarray(combined(np.stack([np.asarray(part, _wide(part)) for part in parts]), axis=0))
+        if isinstance(self.placement, Shard):
+            rows = self.placement
+            joined = np.concatenate([_blocks(part, rows) for part in parts], axis=rows.axis + 1)
+            shape = list(parts[0].shape)
+            shape[rows.axis] *= len(parts)
+            return joined.reshape(shape)
+        return parts[0]
+
+    def difference(self, whole: Array, parts: Sequence[Array]) -> list[float]:
+        """How far the cores are from the plain graph's value: each core where it has a part of its own, else all together."""
+        if isinstance(self.placement, Shard):
+            shares = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
+            return [relative(share.reshape(part.shape), part, whole) for share, part in zip(shares, parts, strict=True)]
+        if isinstance(self.placement, Replicate):
+            return [relative(whole, part) for part in parts]
+        return [relative(whole, self.whole(parts))]
+
+
+_COMBINED: dict[str, tuple[str, Any]] = {
+    "sum": ("added up over the cores", np.sum),
+    "max": ("the largest over the cores", np.max),
+    "min": ("the smallest over the cores", np.min),
+}
+
+
+def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, list[OnCores]]]:
+    """A converted graph, and by the name of a tensor of the plain one how the cores read it."""
+    reads: list[tuple[Tensor, str, int, OnCores]] = []
+
+    def before(name: str, number: int, count: int) -> None:
+        cores = with_cores(graph, options)[0].num_replicas if name == Partition.name else None
+        if cores is not None and cores > 1:
+            policies = {"batch_norm": options.batch_norm, "random": options.random}
+            reads.extend(_reads(analyse(graph, cores, policies=policies).placing))
+
+    program = convert(graph, options, progress=before)
+    local = {name for table in (graph.kept(ShardedTables) or ShardedTables()).tables.values() for name in table.local}
+    found: dict[str, list[OnCores]] = {}
+    for tensor, reader, index, held in reads:
+        node = graph.get(reader)
+        if node is None or tensor.node.name in local:
+            continue
+        read = str(node.inputs[index]) if index >= 0 else str(tensor)
+        known = found.setdefault(str(tensor), [])
+        if read not in {other.tensor for other in known}:
+            known.append(replace(held, tensor=read))
+    return program, found
+
+
+def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
+    """Each tensor of the step with a node and an operand that reads it; with -1 where it is read nowhere in the step."""
+    verdicts = placing.verdicts
+    for node, verdict in verdicts.items():
+        record = ops.record(node.op)
+        for index, tensor in enumerate(node.inputs):
+            placement = verdict.wants.get(index, placing.read(tensor))
+            placement = SUM if isinstance(placement, Share) else placement
+            sizes = index in (record.shaped_by, record.rows_operand)  # those of this core's rows
+            if tensor.node in verdicts and isinstance(placement, Replicate | Shard | Partial) and not sizes:
+                yield tensor, node.name, index, OnCores("", placement, node.name, verdicts[tensor.node].why)
+        if node.op in ops.RANDOM | ops.SHAPES | ops.SIZES:
+            continue  # what a core makes itself stands for itself
+        for port, made in enumerate(verdict.outputs):
+            read = port in (*verdict.averaged, *verdict.cuts) or any(use.node in verdicts for use in node.uses(port))
+            if not read and isinstance(made, Replicate | Shard | Partial):
+                yield node.out(port), node.name, -1, OnCores("", made, "", verdict.why)
+
+
+def _blocks(value: Array, rows: Shard) -> Array:
+    """A value with a dimension of its own for the batches that lie one after the other along the dimension of rows."""
+    shape = value.shape
+    return value.reshape(*shape[: rows.axis], rows.outer, shape[rows.axis] // rows.outer, *shape[rows.axis + 1 :])
+
+
+def _wide(part: Array) -> Any:
+    """The dtype in which values are added up: float64 for what is not whole."""
+    return part.dtype if part.dtype.kind in "biu" else np.complex128 if part.dtype.kind == "c" else np.float64
+
+
+class Taps:
+    """Sends tensors of the step over the outfeed as well, and keeps what arrives.
+
+    Any engine runs the graph afterwards: emulated cores and compiled ones send what they send.
+
+    Args:
+        graph: a TPU graph with shapes; edited in place.
+        tensors: tensors that :func:`can_tap` names.
+
+    Attributes:
+        steps: of each step, by the name of a tensor, its value on each core.
+    """
+
+    def __init__(self, graph: Graph, tensors: Sequence[Tensor]) -> None:
+        self._names = [str(tensor) for tensor in tensors]
+        self._arrived: list[list[list[Array]]] = []
+        self._functions = tf.Graph()  # keeps the functions alive that the taps call
+        enqueue = graph.of_type("OutfeedEnqueueTuple")[0]
+        dequeues = by_core(graph.of_type("OutfeedDequeueTuple"))
+        first = len(enqueue.inputs)
+        sent = [*enqueue.inputs, *tensors]
+        graph.set_inputs(enqueue, sent)
+        graph.set_attr(enqueue, "dtypes", [tensor.dtype for tensor in sent])
+        for core, dequeue in enumerate(dequeues):
+            arrived: list[list[Array]] = []
+            self._arrived.append(arrived)
+            self._tap(graph, dequeue, tensors, f"core_{core}", arrived)
+            assert len(dequeue.outputs or ()) == first + len(tensors)
+
+    @property
+    def steps(self) -> list[dict[str, list[Array]]]:
+        """What arrived so far."""
+        return [
+            {name: [core[index] for core in cores] for index, name in enumerate(self._names)}
+            for cores in zip(*self._arrived, strict=True)
+        ]
+
+    def _tap(
+        self, graph: Graph, dequeue: Node, tensors: Sequence[Tensor], name: str, arrived: list[list[Array]]
+    ) -> None:
+        """Let the host receive the tensors of a core, and call back with them."""
+        readers = dequeue.consumers()
+        made = [(tensor.dtype, tensor.shape) for tensor in tensors]
+        outputs = [*(dequeue.outputs or ()), *made]
+        graph.set_attr(dequeue, "dtypes", [kind for kind, _ in outputs])
+        graph.set_attr(dequeue, "shapes", [shape for _, shape in outputs])
+        graph.set_outputs(dequeue, outputs)
+        received = [dequeue.out(len(outputs) - len(made) + index) for index in range(len(made))]
+        call = graph.add("PyFunc", f"tpugraph/taps/{name}", received, outputs=[], device=HOST_DEVICE,
+                         attrs={"token": self._token(lambda *values: _keep(arrived, values)),
+                                "Tin": [kind for kind, _ in made], "Tout": []})  # fmt: skip
+        for reader in readers:
+            graph.add_control(reader, call)
+
+    def _token(self, function: Callable[..., None]) -> str:
+        """The name under which TensorFlow calls a Python function."""
+        with self._functions.as_default():
+            tf.numpy_function(function, [np.float32(0)], [])
+        call = next(op for op in reversed(self._functions.get_operations()) if op.type == "PyFunc")
+        return str(call.get_attr("token").decode())
+
+
+def _keep(arrived: list[list[Array]], values: Sequence[Any]) -> None:
+    arrived.append([np.array(value) for value in values])
+
+
+def can_tap(graph: Graph) -> dict[str, Tensor]:
+    """The tensors of the device's step that can be sent to the host, by name.
+
+    That is what each core makes once a step, of a fixed shape: nothing inside of loops and branches, no handles.
+
+    Raises:
+        RunError: the graph sends nothing to a host, since it was not converted for training.
+    """
+    sends = graph.of_type("OutfeedEnqueueTuple")
+    if len(sends) != 1:
+        raise RunError("the graph has no outfeed: it is no converted training graph", origin=graph.source)
+    frame_of, device = analysis.frames(graph), analysis.cluster_nodes(graph)
+    frame, behind = frame_of[sends[0]], graph.descendants(sends)
+    on = sides(graph)
+    found: dict[str, Tensor] = {}
+    for node in device:
+        if frame_of[node] != frame or node in behind or node in on or node.op in _NO_VALUES:
+            continue
+        for port, (kind, shape) in enumerate(node.outputs or ()):
+            if kind.name in SIZE_OF and not kind.ref and is_static(shape):
+                found[str(node.out(port))] = node.out(port)
+    return found
+
+
+_NO_VALUES = ops.SWITCH | ops.EXIT | ops.CONSTANTS
+"""What hands on to one side alone, what leaves a loop inside of the step's own frame, and what is no news."""
+
 
 ENGINES = ("plain", "emulator", "pjrt")
 """What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones."""
@@ -236,6 +516,3 @@ def _fetchable(plain: PlainRun) -> list[str]:
             continue
         found += [str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not is_handle(node.out(port))]
     return found
-
-
-__all__ = ["ENGINES", "TensorComparison", "TensorDifference", "compare"]

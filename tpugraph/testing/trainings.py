@@ -15,8 +15,7 @@ import tensorflow as tf
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime.session import TPUSession
-from tpugraph.testing.checkpoint_pieces import by_key, checkpoint_values
-from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.plain_run import PlainRun, by_key, checkpoint_values
 from tpugraph.tpu.program import Program
 
 Model = Graph | Program | str | os.PathLike[str]

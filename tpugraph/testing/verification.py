@@ -1,19 +1,311 @@
-"""Verify: the converted graph trains as the plain one, every loss and every variable of every step, on the user's own data."""
+"""Verify: the plain graph and the cores train on the same batches, and every loss and variable of every step is compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
-from tpugraph.compiler import ConvertOptions, convert
-from tpugraph.ir import graphdef
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import races
+from tpugraph.compiler import ConvertOptions, convert, find_roles
+from tpugraph.compiler.another_batch import another_batch
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Comparison
-from tpugraph.testing.plain_reference import CHANCE, Pair, comparable, load, nothing_to_compare, pair
-from tpugraph.testing.recorded_input import changing_inputs
+from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, drop_remainder, fix_seeds, read_pieces
+from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
+
+_FLOOR = 1e-6
+"""Magnitude below which the elements of a variable are compared absolutely."""
+
+AMPLIFIED = 30.0
+"""How many times larger than what a rounding of the weights makes of a value a difference may be that rounding explains."""
+
+Cell = float | None
+"""A relative difference; None where the variable was not read after the step, which is inside of a loop."""
+
+
+@dataclass
+class Comparison:
+    """How far two trainings are apart.
+
+    Attributes:
+        what: what is compared.
+        losses: of each step, the difference of the losses relative to the expected one; inf where one side alone took the step.
+        variables: by name the difference after each step, relative to the variable's largest element. inf where only one of the
+            two is finite.
+        rounding: how far the plain graph is apart from itself where its weights start a rounding apart; None where that was
+            not asked for.
+    """
+
+    what: str
+    losses: list[float] = field(default_factory=list)
+    variables: dict[str, list[Cell]] = field(default_factory=dict)
+    rounding: Comparison | None = None
+
+    def add(self, expected: float | None, actual: float | None, values: Values, found: Mapping[str, Any]) -> None:
+        """Compare one step more.
+
+        Args:
+            expected: the loss; None where the data ended before.
+            actual: the loss on the other side.
+            values: the variables after the step; none where they were not read.
+            found: those of the other side.
+        """
+        ended = expected is None or actual is None
+        self.losses.append(math.inf if ended else relative(np.asarray(expected), np.asarray(actual)))
+        for name in values.keys() & found.keys():
+            row = self.variables.setdefault(name, [])
+            row += [None] * (self.steps - 1 - len(row))
+            row.append(relative(values[name], found[name]))
+
+    @property
+    def steps(self) -> int:
+        """How many steps were compared."""
+        return len(self.losses)
+
+    @property
+    def loss(self) -> float:
+        """The largest difference of a loss."""
+        return max(self.losses, default=0.0)
+
+    @property
+    def ordered(self) -> list[str]:
+        """The variables, the one that differs most first."""
+        return sorted(self.variables, key=lambda name: (-largest(self.variables[name]), name))
+
+    @property
+    def variable(self) -> str:
+        """The variable that differs most; "" where none was compared."""
+        return self.ordered[0] if self.variables else ""
+
+    @property
+    def difference(self) -> float:
+        """The largest difference of a variable."""
+        return max(map(largest, self.variables.values()), default=0.0)
+
+    @property
+    def cells(self) -> list[tuple[int, str, float]]:
+        """What was compared: step, variable ("" for the loss), difference."""
+        rows: dict[str, Sequence[Cell]] = {"": self.losses, **self.variables}
+        return [(n, name, cell) for name, row in rows.items() for n, cell in enumerate(row, 1) if cell is not None]
+
+    def beyond(self, tolerance: float) -> list[tuple[int, str, float]]:
+        """What differs by more than the tolerance, and by more than rounding explains."""
+        return [found for found in self.cells if found[2] > max(tolerance, self._explained(*found[:2]))]
+
+    def rounded_away(self, tolerance: float) -> list[tuple[int, str, float]]:
+        """What differs by more than the tolerance, and by no more than rounding explains."""
+        return [found for found in self.cells if tolerance < found[2] <= self._explained(*found[:2])]
+
+    def _explained(self, step: int, name: str) -> float:
+        """The largest difference of a value that rounding explains."""
+        if self.rounding is None:
+            return 0.0
+        row: Sequence[Cell] = self.rounding.variables.get(name, []) if name else self.rounding.losses
+        return AMPLIFIED * ((row[step - 1] if step <= len(row) else None) or 0.0)
+
+    def within(self, tolerance: float) -> bool:
+        """Whether there is something to compare, and nothing differs."""
+        return bool(self.losses) and not self.beyond(tolerance)
+
+    def first_beyond(self, tolerance: float) -> int | None:
+        """The first step, from 1, after which something differs; None where nothing does."""
+        return min((step for step, _, _ in self.beyond(tolerance)), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists (JSON)."""
+        rows = {name: [plain_cell(cell) for cell in self.variables[name]] for name in self.ordered}
+        losses, most = [plain_cell(cell) for cell in self.losses], (plain_cell(self.loss), plain_cell(self.difference))
+        return {"what": self.what, "steps": self.steps, "loss": most[0], "variable": self.variable, "difference": most[1],
+                "losses": losses, "variables": rows}  # fmt: skip
+
+
+def largest(row: Sequence[Cell]) -> float:
+    """The largest difference of a row; 0 where nothing was read."""
+    return max((cell for cell in row if cell is not None), default=0.0)
+
+
+def plain_cell(cell: Cell) -> float | str | None:
+    """A cell as JSON takes it: what is not finite in words."""
+    return "not finite" if cell is not None and math.isinf(cell) else cell
+
+
+def relative(expected: Any, actual: Any, whole: Any = None) -> float:
+    """The largest difference of two arrays, relative to the largest element expected; inf where only one is finite.
+
+    Args:
+        expected: the one array.
+        actual: the other.
+        whole: what the expected array is a part of, whose largest element counts.
+    """
+    if expected.shape != actual.shape:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    if not np.issubdtype(expected.dtype, np.number):
+        return 0.0 if np.array_equal(expected, actual) else float("inf")
+    left, right = expected.astype(np.float64), actual.astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    if same.all():
+        return 0.0
+    if not (np.isfinite(left[~same]).all() and np.isfinite(right[~same]).all()):
+        return float("inf")
+    finite = left[np.isfinite(left)] if whole is None else whole[np.isfinite(whole)]
+    scale = float(np.abs(finite).max(initial=0.0))
+    return float(np.abs(left - right)[~same].max()) / max(scale, _FLOOR)
+
+
+Model = str | os.PathLike[str] | Graph
+Convert = Callable[[Graph, ConvertOptions], Program]
+
+CHANCE = "two runs of the plain graph differ by {:.1e} in the first loss: a difference may be chance"
+"""Said where not even the plain graph repeats itself, from weights a rounding apart: its input does not."""
+
+
+def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
+    """The options of the conversion that has every loss and every variable of the plain graph, what it draws included."""
+    return replace(options, random="plain", **changes)
+
+
+def load(model: Model, rebind: Mapping[str, str] | None = None) -> Graph:
+    """A copy of a plain graph in which each random op has a seed."""
+    graph = graphdef.copy(model) if isinstance(model, Graph) else graphdef.load(model)
+    rebind_files(graph, dict(rebind or {}))
+    fix_seeds(graph)
+    return graph
+
+
+@dataclass
+class Pair:
+    """The plain graph and its conversion.
+
+    Attributes:
+        plain: the plain graph.
+        program: its conversion.
+        start: what the variables of both start with.
+        notes: what was changed so that they can be compared.
+        recorded: how many batches both read from one recording, where the input gives others in each run; else None.
+    """
+
+    plain: PlainRun
+    program: Program
+    start: Values
+    notes: list[str]
+    recorded: int | None
+
+    @contextmanager
+    def rounded(self) -> Iterator[tuple[PlainRun, Values]]:
+        """The plain graph once more, and a start whose weights are a rounding apart."""
+        random, start = np.random.default_rng(1), dict(self.start)
+        for name in self.plain.roles.trained:
+            weights = start.get(name)
+            if weights is not None and np.issubdtype(weights.dtype, np.floating):
+                apart = max(np.abs(weights).max(initial=0.0), 1.0) * np.finfo(weights.dtype).eps
+                start[name] = (weights + apart * random.choice([-1, 1], weights.shape)).astype(weights.dtype)
+        plain = self.plain.again()
+        try:
+            yield plain, start
+        finally:
+            plain.close()
+
+    @contextmanager
+    def on_cores(self, graph_def: Any = None, **engine: Any) -> Iterator[TPUSession]:
+        """A session of the conversion, or of the same with taps, at the start."""
+        with TPUSession(self.program if graph_def is None else graph_def, **engine) as session:
+            session.initialize()
+            known = set(session.variable_names())
+            session.assign({name: value for name, value in self.start.items() if name in known})
+            yield session
+
+
+@contextmanager
+def pair(
+    model: Model,
+    options: ConvertOptions,
+    steps: int,
+    *,
+    checkpoint_path: str | None = None,
+    rebind: Mapping[str, str] | None = None,
+    convert_with: Convert = convert,
+) -> Iterator[Pair]:
+    """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores.
+
+    Args:
+        model: a plain graph, or its file.
+        options: how to convert; see :func:`comparable`.
+        steps: how many batches are read.
+        checkpoint_path: where both start; None starts from the graph's own first values.
+        rebind: file names in the graph to replace.
+        convert_with: converts the graph.
+
+    Raises:
+        TpuGraphError: the graph cannot be converted or run, or the checkpoint does not match it.
+    """
+    original = load(model, rebind)
+    if options.global_batch:
+        original.roles = find_roles(original, options)
+        another_batch(
+            original, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
+        )
+        options = replace(options, global_batch=0, batch_constants=(), literals=(), set_shape=())
+    program = convert_with(graphdef.copy(original), options)
+    notes: list[str] = []
+    plain = _plain_run(original, options, program, notes)
+    try:
+        start = first_values(plain, program, checkpoint_path, notes)
+        with tempfile.TemporaryDirectory(prefix="tpugraph-batches-") as folder:
+            graph_def, recorded = on_one_stream(plain, program.graph_def, start, steps, Path(folder), notes)
+            if recorded is not None:
+                plain.close()
+                plain = plain.again()
+                program = Program(graph_def, program.report)
+            yield Pair(plain, program, start, notes, recorded)
+    finally:
+        plain.close()
+
+
+def nothing_to_compare(source: str) -> RunError:
+    """The error of data that end before the first step."""
+    return RunError("the data end before the first step: there is nothing to compare", origin=source,
+                    fix="give data for a step: --rebind=OLD=NEW names another file")  # fmt: skip
+
+
+def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: list[str]) -> PlainRun:
+    """The plain graph with the order of reads and writes and the closed batches of its conversion."""
+    found = find_roles(graph, options)
+    for name in closed_batches(program):
+        if drop_remainder(graph, graph[name]):
+            notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
+    roots = [graph[name] for name in found.roots]
+    notes += races.sentences(races.settle(graph, roots, options.step_order))
+    if any(graph[finding.name].op in ops.DEQUEUES for finding in found.inputs):
+        notes.append("the input is a queue: with several threads its order can differ from run to run")
+    return PlainRun(graph, train_op=options.train_op, loss=options.loss)
+
+
+def first_values(plain: PlainRun, program: Program, path: str | None, notes: list[str]) -> Values:
+    """What all variables start with."""
+    if path is None:
+        return plain.initial_values(list(plain.roles.variables))
+    saved = checkpoint.keys_of(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
+    prefix = checkpoint.resolve(path, notes.append)
+    if checkpoint.check(prefix, saved):
+        notes.append("the input starts anew: the position in the checkpoint is not used")
+    return read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
 
 
 @dataclass
