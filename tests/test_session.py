@@ -282,14 +282,15 @@ def second_host(graph: Graph) -> Graph:
     return graph
 
 
-def test_a_graph_of_tpuestimator_for_two_hosts_trains() -> None:
+@pytest.mark.parametrize("queues", [False, True])
+def test_a_graph_of_tpuestimator_for_two_hosts_trains(*, queues: bool) -> None:
     """Both hosts read the same rows, so that 16 cores have the mean of 8."""
     paths = ORACLE / "iris_tpu.pb", ORACLE / "iris_plain" / "model.ckpt-0"
     graph = second_host(graphdef.load(paths[0]))
     assert check(graphdef.copy(graph)).compiles
     losses = []
     for model in (paths[0], graphdef.to_graph_def(graph)):
-        with TPUSession(model) as session:
+        with TPUSession(model, queues=queues) as session:
             session.restore(paths[1])
             losses.append(session.train(12))
     assert session.num_replicas == 16

@@ -47,6 +47,9 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
             join_by_queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
     if gives and not read:
         gives += [again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
+        closing = None if device is None else device.parts.counter.closing
+        if closing is not None:  # what a core carries on alone may be read by nothing
+            graph.add_controls(closing, [give for give in gives if give not in closing.controls])
     for core, get in enumerate(gets if gives else ()):
         source = gives[core] if len(gives) > 1 else gives[0]
         if read:
