@@ -153,6 +153,11 @@ def test_summaries_are_those_of_the_last_step() -> None:
 # --------------------------------------------------------------------------- where the rule does not allow it
 
 
+def test_a_literal_session_compiles_nothing() -> None:
+    with TPUSession(convert(IRIS.graph(), num_replicas=8, iterations_per_loop=LOOP), literal=True) as session:
+        assert not is_compiled(session)
+
+
 def test_short_loops_are_not_compiled() -> None:
     assert not compiles(IRIS.graph(), loop=xla_loop.FEWEST_STEPS - 1)
 

@@ -14,7 +14,7 @@ from tpugraph.runtime.timeline import Timeline
 
 
 def make(
-    graph: Graph, chosen: Choice, place: Master, *, seed: int, queues: bool, timeline: Timeline
+    graph: Graph, chosen: Choice, place: Master, *, seed: int, queues: bool, literal: bool, timeline: Timeline
 ) -> tuple[Choice, Engine]:
     """The engine that was chosen, and the choice, which is another where devices cannot run the graph.
 
@@ -24,6 +24,7 @@ def make(
         place: where the TensorFlow session runs.
         seed: of the random streams of PJRT's cores.
         queues: whether emulated cores are fed by queues, as three parts.
+        literal: whether emulated cores run op by op in any case.
         timeline: takes note of what each loop spends its time on.
 
     Raises:
@@ -40,4 +41,4 @@ def make(
     hosts = place.hosts_for(graph)
     if hosts is not None:
         return chosen, SpreadLoop(graph, hosts, place.notes)
-    return chosen, emulate(graph, queues=queues, timeline=timeline)
+    return chosen, emulate(graph, queues=queues, literal=literal, timeline=timeline)

@@ -55,6 +55,7 @@ class TPUSession:
         platform: the devices of ``pjrt``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
         seed: of the random streams of the cores, for ``pjrt``.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
+        literal: run every loop op by op on each core, also one that would be quick as one XLA computation.
         timeline: takes note of what each loop of a training spends its time on. Where one Session.run does input, step and
             outfeed, each op is measured, which slows a small step.
         stall_seconds: how long this process may use no processor time during a run before the run is ended; for ever when 0,
@@ -87,6 +88,7 @@ class TPUSession:
         platform: str | None = None,
         seed: int = 0,
         queues: bool = False,
+        literal: bool = False,
         timeline: Timeline = OFF,
         stall_seconds: float | None = None,
         config: Any = None,
@@ -101,7 +103,8 @@ class TPUSession:
         self.on_tpu, self.num_hosts, self.num_replicas = place.on_tpu, place.hosts, num_replicas(graph)
         chosen = choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
                         trains=not self._beside_training.device)  # fmt: skip
-        chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, timeline=timeline)
+        chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, literal=literal,
+                                    timeline=timeline)  # fmt: skip
         self.report = {**chosen.as_dict(), **made.report()}
         self._timeline = timeline
         self.engine = made

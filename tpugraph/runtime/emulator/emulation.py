@@ -51,12 +51,13 @@ class Lowered:
     compiled_nodes: int = 0
 
 
-def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
+def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: Hosts | None = None) -> Lowered:
     """Lower a TPU graph in place.
 
     Args:
         graph: the TPU graph.
         queues: join host and device by queues instead of direct dataflow: slower, but in three parts as on a TPU.
+        literal: run op by op also what would be quick as one XLA computation.
         hosts: the hosts to spread the cores over; this process when None.
 
     Raises:
@@ -76,7 +77,7 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
     trains = not any(name in graph for name in BESIDE_TRAINING)
-    compiled = compile_loop(graph, count) if trains and hosts is None and not queues else 0
+    compiled = compile_loop(graph, count) if trains and hosts is None and not queues and not literal else 0
     if compiled:
         graph.stage = None
         return Lowered(graph, count, fused=True, compiled_nodes=compiled)
@@ -106,19 +107,20 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
     spread(graph, copies, sums, hosts)
 
 
-def emulate(graph: Graph, *, queues: bool, timeline: Timeline) -> EmulatedLoop | ThreeParts:
+def emulate(graph: Graph, *, queues: bool, timeline: Timeline, literal: bool = False) -> EmulatedLoop | ThreeParts:
     """The engine that runs a TPU graph on emulated cores in this process; the graph is lowered in place.
 
     Args:
         graph: the TPU graph with its entry points.
         queues: join host and device by queues, as three parts. It is so too where their loops differ in length.
         timeline: takes note of what each loop spends its time on.
+        literal: see :func:`lower`.
 
     Raises:
         RunError: the graph has what is not emulated.
     """
     times = OpTimes(graph, timeline) if timeline.recording else None
-    lowered = lower(graph, queues=queues)
+    lowered = lower(graph, queues=queues, literal=literal)
     return EmulatedLoop(lowered, times) if lowered.fused else Queues(lowered, timeline)
 
 
