@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpugraph import roles
 from tpugraph.compiler import convert
-from tpugraph.compiler.another_batch import another_batch
+from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import graphdef
 from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession

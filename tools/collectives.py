@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from models import corpus, family  # noqa: E402
 from programs import PROGRAMS, parts, trace  # noqa: E402
 from tpugraph.compiler import ConvertOptions, convert, find_roles  # noqa: E402
-from tpugraph.compiler.another_batch import another_batch  # noqa: E402
+from tpugraph.compiler.conversion import another_batch  # noqa: E402
 from tpugraph.ir import graphdef  # noqa: E402
 
 PAGE = ROOT / "docs" / "collectives.md"

@@ -17,7 +17,7 @@ import tpugraph
 from models import CORPUS, FAMILIES, GOLDEN, Model, batches, corpus, family, finish, folders, rows_of, trace, variable
 from tpugraph import cli, roles, testing
 from tpugraph.analysis import shapes
-from tpugraph.compiler.another_batch import another_batch
+from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.rebatch import Rebatched
 from tpugraph.support.errors import TpuGraphError

@@ -11,7 +11,7 @@ from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.programs import is_converted
 from tpugraph.compiler import ConvertOptions, find_roles
-from tpugraph.compiler.another_batch import another_batch
+from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 

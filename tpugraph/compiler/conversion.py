@@ -1,4 +1,4 @@
-"""The compiler: a plain training graph in, a Program out."""
+"""The compiler: a plain graph in, a Program out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,19 @@ from tpugraph import roles
 from tpugraph.analysis import races, shapes
 from tpugraph.analysis.batched_input import rows_read
 from tpugraph.compiler import preconditions, serving_input
-from tpugraph.compiler.another_batch import another_batch
 from tpugraph.compiler.options import ConvertOptions, given
-from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report import report
 from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import lower_functional, one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
+from tpugraph.passes.inline_functions import InlineFunctions
+from tpugraph.passes.partition import Partition
+from tpugraph.rebatch import Rebatched, is_open, rebatch
 from tpugraph.roles import evaluation_roles
 from tpugraph.roles.findings import Roles
-from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.spmd.explain import Explanation
+from tpugraph.support.errors import ConversionError, TpuGraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
@@ -218,3 +220,56 @@ def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:
         }
         for cls in spec
     ]
+
+
+def another_batch(
+    graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()
+) -> Rebatched:
+    """Let a plain graph with its roles read so many rows a step, in place; see :func:`tpugraph.rebatch.rebatch`.
+
+    Where the batch is static, functions that the step calls are inlined, so that what follows the batch in them is found.
+    """
+    shapes.infer(graph)
+    if not is_open(graph):
+        InlineFunctions().run(graph)
+    return rebatch(graph, rows, batch_constants=batch_constants, literals=literals)
+
+
+class Recording:
+    """Records each pass of a pipeline in a history, and the one that fails.
+
+    A context; the pipeline calls :meth:`before` as its ``progress``, which calls ``progress``.
+    """
+
+    def __init__(
+        self, history: History, graph: Graph, pipeline: Pipeline, progress: Callable[[str, int, int], None] | None
+    ) -> None:
+        self._history = history
+        self._graph = graph
+        self._pipeline = pipeline
+        self._progress = progress
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._ended()
+        if isinstance(error, TpuGraphError):
+            name = error.stage or "checks"
+            self._history.record(self._graph, name, summary=f"The conversion stops here: {error.fault}")
+
+    def before(self, name: str, number: int, count: int) -> None:
+        """Record the pass that has ended, and where values live before the step is partitioned."""
+        if self._progress is not None:
+            self._progress(name, number, count)
+        self._ended()
+        step = self._pipeline.passes[number - 1]
+        if isinstance(step, Partition) and step.num_replicas > 1:
+            with contextlib.suppress(TpuGraphError):  # which the pass raises again, with its name
+                self._history.place(Explanation(step.placements(self._graph)))
+
+    def _ended(self) -> None:
+        """Record the pass that ran last, once."""
+        ran = self._pipeline.trace[len(self._history.view.stages) - 1 :]
+        for trace, step in zip(ran, self._pipeline.passes[len(self._pipeline.trace) - len(ran) :], strict=False):
+            self._history.record(self._graph, trace.name, summary=step.summary(), seconds=trace.seconds)

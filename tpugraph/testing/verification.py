@@ -17,7 +17,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions, convert, find_roles
-from tpugraph.compiler.another_batch import another_batch
+from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
