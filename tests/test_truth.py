@@ -107,7 +107,9 @@ def test_batch_norm_on_cores(mode: str, cores: int, iterations: int) -> None:
     found = trained("batch_norm", cores, iterations, mode=mode)
     recorded = corpus("batch_norm").recorded(mode)
     np.testing.assert_allclose(found.losses[:8], recorded.losses[:8], rtol=5e-6)  # measured: 3e-7
-    np.testing.assert_allclose(found.losses, recorded.losses, rtol=1e-3)  # measured: 4e-7 with one thread for an op, 5e-5 with two
+    np.testing.assert_allclose(
+        found.losses, recorded.losses, rtol=1e-3
+    )  # measured: 4e-7 with one thread for an op, 5e-5 with two
     for name, value in recorded.variables.items():
         close = 2.5e-1 if name.endswith("Momentum") else 2e-2  # measured: 6e-3 and 1.4e-4, with AMX 8.4e-2 and 5.7e-3
         np.testing.assert_allclose(found.variables[name], value, rtol=0, atol=close * np.abs(value).max(), err_msg=name)
