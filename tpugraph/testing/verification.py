@@ -224,8 +224,8 @@ class Pair:
 
     @contextmanager
     def on_cores(self, graph_def: Any = None, **engine: Any) -> Iterator[TPUSession]:
-        """A session of the conversion, or of the same with taps, at the start."""
-        with TPUSession(self.program if graph_def is None else graph_def, **engine) as session:
+        """A session of the conversion, or of the same with taps, at the start; emulated cores run op by op."""
+        with TPUSession(self.program if graph_def is None else graph_def, literal=True, **engine) as session:
             session.initialize()
             known = set(session.variable_names())
             session.assign({name: value for name, value in self.start.items() if name in known})

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpugraph.ir.session_config import guarded
+
 tf1 = tf.compat.v1
 
 
@@ -30,7 +32,7 @@ def from_saved_model(export_dir: str, signature_def_key: str | None = None, sign
                      input_names: Mapping[str, str] | None = None, output_names: Mapping[str, str] | None = None,
                      tags: str | None = None, graph: Any = None, config: Any = None) -> _Predictor:  # fmt: skip
     """A predictor of a SavedModel's signature, ``serving_default`` where none is named, or of named tensors."""
-    session = tf1.Session(graph=graph or tf.Graph(), config=config)
+    session = tf1.Session(graph=graph or tf.Graph(), config=guarded(config))
     with session.graph.as_default():
         loaded = tf1.saved_model.load(session, (tags or "serve").split(","), export_dir)
     if input_names is None or output_names is None:
