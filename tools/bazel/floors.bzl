@@ -1,7 +1,7 @@
 """The floors of tpugraph, lowest first, and the rooms on each: a module imports from its own room and from floors below.
 
 A room is a package below tpugraph, with its subpackages, or a module that stands there alone. The rooms of one floor do not
-import each other. The one place that says so: the root BUILD makes a target of each floor, tests/test_layers.py and
+import each other. The one place that says so: the root BUILD makes a target of each floor, tests/repository/test_layers.py and
 tools/make_docs.py read this table. The sources of the room passes lie at the top level, to which tpugraph/passes links.
 """
 
@@ -40,7 +40,7 @@ def floors():
         below = [":" + name]
 
 def pytest_suites(deps, data, quick):
-    """Makes a py_test of each tests/test_*.py.
+    """Makes a py_test of each tests/**/test_*.py.
 
     Args:
       deps: what the tests import.

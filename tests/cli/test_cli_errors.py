@@ -1,0 +1,378 @@
+"""Bad input on the command line: one block that names fault and fix, exit code 2, no file, no traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from tpugraph import cli
+from tpugraph.ir.file_names import missing_file_error
+
+CORPUS = Path(__file__).parents[1] / "data" / "corpus"
+IRIS = CORPUS / "iris_dnn"
+tf1 = tf.compat.v1
+
+Block = Callable[..., str]
+
+
+@pytest.fixture
+def block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Block:
+    """Runs a command that must fail in an empty folder; returns its error block."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: object) -> str:
+        assert cli.main(list(map(str, arguments))) == 2
+        assert os.listdir(folder) == []
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert "Traceback" not in error
+        assert all(line.startswith("  ") for line in error.splitlines()[1:])
+        assert "  fix     " in error
+        assert len(error) < 1000
+        return error
+
+    return run
+
+
+# --------------------------------------------------------------------------- files
+
+
+def iris_bytes() -> bytes:
+    return (IRIS / "model.pb").read_bytes()
+
+
+FILES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "truncated": (lambda: iris_bytes()[:40_000], "is not a graph (it may be cut off"),
+    "cut.pbtxt": (lambda: b'node { name: "x" op: "Const', "text, but not a graph in text form (it may be cut off)"),
+    "empty": (lambda: b"", "is empty"),
+    "random": (lambda: np.random.default_rng(1).bytes(5000), "is not a graph"),
+    "weights.h5": (lambda: b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file (Keras weights), not a graph"),
+    "arrays.npz": (lambda: (IRIS / "final_plain.npz").read_bytes(), "a zip archive, not a graph"),
+    "golden.json": (lambda: (IRIS / "golden.json").read_bytes(), "text, but not a graph"),
+    "index": (lambda: (IRIS / "model.ckpt-0.index").read_bytes(), "is not a graph"),
+}
+
+
+@pytest.mark.parametrize("name", list(FILES))
+def test_a_file_that_is_no_graph(name: str, tmp_path: Path, block: Block) -> None:
+    make, words = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(make())
+    error = block("convert", path, "-o", "o.pb", "--report=r.json")
+    assert f"'{path}'" in error
+    assert words in error
+
+
+@pytest.mark.parametrize("command", ["convert", "run"])
+def test_what_cannot_be_read_is_an_error_of_any_command(command: str, block: Block) -> None:
+    more = ("-o", "o.pb") if command == "convert" else ("--steps=1",)
+    assert "error: '/dev/zero' is a device, which may have no end" in block(command, "/dev/zero", *more)
+    assert "error: '/proc/self/mem' cannot be read: Input/output error" in block(command, "/proc/self/mem", *more)
+
+
+def test_an_output_that_exists_stays_as_it_is(tmp_path: Path, block: Block) -> None:
+    (tmp_path / "o.pb").write_bytes(b"old")
+    (tmp_path / "bad.pb").write_bytes(b"\1\2")
+    block("convert", tmp_path / "bad.pb", "-o", tmp_path / "o.pb")
+    assert (tmp_path / "o.pb").read_bytes() == b"old"
+
+
+def test_places_that_cannot_be(tmp_path: Path, block: Block) -> None:
+    model = tmp_path / "m.pb"
+    model.write_bytes(iris_bytes())
+    assert "there is no file 'nope.pb'" in block("convert", "nope.pb")
+    assert "the folder" in block("convert", tmp_path / "here")
+    assert "would overwrite the input" in block("convert", model, "-o", model)
+    assert "would overwrite the input" in block("convert", model, f"--report={model}", "-o", "o.pb")
+    assert "would overwrite the output" in block("convert", model, "--report=o.pb", "-o", "o.pb")
+    assert f"{tmp_path} is a folder" in block("convert", model, "-o", tmp_path)
+    assert "mkdir -p nodir" in block("convert", model, "-o", "nodir/o.pb")
+    assert "mkdir -p nodir" in block("run", model, "--steps=1", "--losses=nodir/l.jsonl")
+    too_long = "r" * 250  # with the ending of a temporary file
+    assert "cannot be written: File name too long" in block("convert", model, "-o", "o.pb", f"--report={too_long}")
+    assert model.read_bytes() == iris_bytes()
+
+
+# --------------------------------------------------------------------------- graphs that are not well formed
+
+
+def broken(tmp_path: Path, change: Callable[[Any, dict[str, Any]], None]) -> Path:
+    """iris_dnn with one thing wrong."""
+    graph_def = graph_pb2.GraphDef.FromString(iris_bytes())
+    change(graph_def, {node.name: node for node in graph_def.node})
+    path = tmp_path / "broken.pb"
+    path.write_bytes(graph_def.SerializeToString())
+    return path
+
+
+def duplicate(graph_def: Any, nodes: dict[str, Any]) -> None:
+    graph_def.node.add().CopyFrom(nodes["dense/MatMul"])
+
+
+def dangle(graph_def: Any, nodes: dict[str, Any]) -> None:
+    nodes["dense/MatMul"].input[0] = "nowhere"
+
+
+def cycle(graph_def: Any, nodes: dict[str, Any]) -> None:
+    nodes["dense/MatMul"].input.append("^dense_1/BiasAdd")
+
+
+def unknown(graph_def: Any, nodes: dict[str, Any]) -> None:
+    nodes["dense/MatMul"].op = "MyCustomOp"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (duplicate, ["two nodes have the name 'dense/MatMul'"]),
+        (dangle, ["the input 'nowhere' is not in the graph", "dense/MatMul (MatMul)"]),
+        (unknown, ["does not know the op MyCustomOp", "dense/MatMul (MyCustomOp)"]),
+    ],
+)
+def test_a_graph_that_is_not_well_formed(change: Any, words: list[str], tmp_path: Path, block: Block) -> None:
+    error = block("convert", broken(tmp_path, change), "-o", "o.pb")
+    assert all(word in error for word in words)
+
+
+def test_a_cycle_that_is_no_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["convert", str(broken(tmp_path, cycle)), "-o", str(tmp_path / "o.pb")]) == 2
+    error = capsys.readouterr().err
+    assert "the graph has a cycle that is no loop" in error
+    assert "dense/MatMul" in error
+    assert not (tmp_path / "o.pb").exists()
+
+
+# --------------------------------------------------------------------------- graphs that cannot be trained
+
+
+def save(tmp_path: Path, build: Callable[[], None]) -> Path:
+    with tf.Graph().as_default() as graph:
+        build()
+    path = tmp_path / "small.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def rows() -> Any:
+    data = tf1.data.Dataset.from_tensor_slices(np.ones((32, 3), np.float32)).repeat().batch(4, drop_remainder=True)
+    iterator = tf1.data.make_initializable_iterator(data)
+    return iterator.get_next()
+
+
+def loss_of(x: Any, name: str = "w") -> Any:
+    weights = tf1.get_variable(name, [3, 1], initializer=tf1.zeros_initializer(), use_resource=True)
+    return tf.reduce_mean(tf.square(tf.matmul(x, weights) - 1.0), name=f"{name}_loss")
+
+
+def train(loss: Any, name: str) -> None:
+    variables = [v for v in tf1.trainable_variables() if v.op.name == name]
+    tf1.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=variables, name=f"train_{name}")
+
+
+def only_forward() -> None:
+    loss_of(rows())
+
+
+def two_trainers() -> None:
+    x = rows()
+    first, second = loss_of(x, "u"), loss_of(x, "v")
+    train(first, "u")
+    train(second, "v")
+
+
+def fed() -> None:
+    train(loss_of(tf1.placeholder(tf.float32, [4, 3], name="x")), "w")
+
+
+def python() -> None:
+    x = rows()
+    doubled = tf1.py_func(lambda a: a * 2, [x], tf.float32, name="double")
+    doubled.set_shape(x.shape)
+    train(loss_of(doubled), "w")
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (only_forward, ["no train op", "--train_op"]),
+        (two_trainers, ["several train ops", "--train_op=train_", "train_u", "train_v"]),
+        (fed, ["'x'", "x (Placeholder)"]),
+        (python, ["PyFunc", "double", "TensorFlow ops"]),
+    ],
+)
+def test_a_graph_that_cannot_be_trained(build: Any, words: list[str], tmp_path: Path, block: Block) -> None:
+    error = block("convert", save(tmp_path, build), "-o", "o.pb")
+    assert all(word in error for word in words), error
+
+
+def test_names_that_are_wrong(block: Block) -> None:
+    assert "the train op 'nope' is not in the graph" in block(
+        "convert", IRIS / "model.pb", "--train_op=nope", "-o", "o.pb"
+    )
+    assert "it writes no variable" in block("convert", IRIS / "model.pb", "--train_op=dense/MatMul", "-o", "o.pb")
+    assert "the loss 'nope' is not in the graph" in block("convert", IRIS / "model.pb", "--loss=nope", "-o", "o.pb")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("global_step", "it holds int64"),
+        ("dense/kernel", "it has 40 elements, not one"),
+        ("dense/MatMul", "it has 320 elements, not one"),
+        ("sparse_softmax_cross_entropy_loss/value:3", "has 1 outputs"),
+        ("acc_op/count/Initializer/zeros", "it does not depend on the input"),
+    ],
+)
+def test_a_loss_that_is_none(name: str, words: str, block: Block) -> None:
+    error = block("convert", IRIS / "model.pb", f"--loss={name}", "-o", "o.pb")
+    assert f"'{name}' is no loss: " in error
+    assert words in error
+
+
+def test_a_batch_that_does_not_divide_names_sizes_that_do(block: Block) -> None:
+    error = block("convert", IRIS / "model.pb", "--num_replicas=5", "-o", "o.pb")
+    assert "a batch of 32 rows cannot be split over 5 cores" in error
+    assert "--num_replicas=4 (cores that divide 32: 4, 2, 1), or a batch of 30 or 35 rows" in error
+
+
+# --------------------------------------------------------------------------- running
+
+
+def test_a_missing_data_file_is_named_with_its_rebind(block: Block) -> None:
+    arguments = ("--steps=2", "--num_replicas=2", "--losses=l.jsonl", "--model_dir=out")
+    error = block("run", CORPUS / "mnist_cnn" / "model.pb", *arguments)
+    assert "the data file 'mnist.tfrecords' is not there" in error
+    assert "--rebind=mnist.tfrecords=PATH" in error
+
+
+def test_a_missing_data_file_with_a_blank_in_its_name(block: Block, tmp_path: Path) -> None:
+    graph = (CORPUS / "mnist_cnn" / "model.pb").read_bytes()
+    renamed = graph_pb2.GraphDef.FromString(graph)
+    for node in renamed.node:
+        values = node.attr["value"].tensor.string_val
+        for place, value in enumerate(values):
+            if value == b"mnist.tfrecords":
+                values[place] = b"my digits.tfrecords"
+    model = tmp_path / "model.pb"
+    model.write_bytes(renamed.SerializeToString())
+    error = block("run", model, "--steps=2", "--num_replicas=2")
+    assert "the data file 'my digits.tfrecords' is not there" in error
+    assert "'--rebind=my digits.tfrecords=PATH'" in error
+
+
+def test_a_pattern_that_no_file_matches_is_named_with_its_rebind() -> None:
+    error = missing_file_error("assertion failed: [No files matched pattern: /data/train-*]\n\t [[x]]", "model.pb")
+    assert error is not None
+    assert "no file matches the pattern '/data/train-*'" in error.block()
+    assert "'--rebind=/data/train-*=PATH'" in error.block()
+
+
+def test_a_model_dir_that_cannot_be_made_is_refused_before_training(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (file, file / "out"):
+        error = block("run", IRIS / "model.pb", "--steps=2", f"--model_dir={place}", "--losses=l.jsonl")
+        assert f"--model_dir={place} cannot be made: '{file}' is no folder" in error
+
+
+def test_flags_that_cannot_work(block: Block) -> None:
+    common = ("convert", IRIS / "model.pb", "-o", "o.pb")
+    assert "a loop counts in 32 bits" in block(*common, "--iterations_per_loop=3000000000")
+    assert "--dump_after needs a folder" in block(*common, "--dump_after=prune")
+    assert "--tolerance=nan is not a number" in block("verify", IRIS / "model.pb", "--tolerance=nan")
+    assert "needs a MODEL" in block("convert", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the input '' is not in the graph"),
+        ("dense/BiasAdd", "a cycle that is no loop: dense/MatMul <- dense/BiasAdd"),
+    ],
+)
+def test_an_input_that_breaks_the_graph(text: str, words: str, block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    next(n for n in graph.node if n.name == "dense/MatMul").input[0] = text
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    assert words in block("convert", bad, "-o", "out.pb")
+
+
+def test_a_rebind_that_names_no_file_lists_the_files(block: Block) -> None:
+    error = block("run", CORPUS / "mnist_cnn" / "model.pb", "--steps=2", "--rebind=train.csv=x.csv")
+    assert "no constant of the graph holds the file name 'train.csv'" in error
+    assert "file names in the graph: mnist.tfrecords" in error
+    assert "is not of the form OLD=NEW" in block("run", IRIS / "model.pb", "--steps=2", "--rebind=x.csv")
+
+
+def test_a_checkpoint_that_does_not_match_says_how(block: Block) -> None:
+    common = ("run", IRIS / "model.pb", "--steps=2", "--num_replicas=2", "--losses=l.jsonl")
+    error = block(*common, f"--checkpoint={CORPUS / 'clip_adam' / 'model.ckpt-0'}")
+    for words in (
+        "missing: dense_2/bias (nearest: dense_1/bias)",
+        "of another shape: dense/bias is [32], not [10]",
+        "extra: beta1_power",
+    ):
+        assert words in error
+    assert "there is: model.ckpt-0" in block(*common, f"--checkpoint={IRIS / 'model.ckpt-9'}")
+    assert "holds no checkpoint" in block(*common, "--checkpoint=.")
+
+
+def test_run_without_what_it_needs(block: Block) -> None:
+    assert "needs the number of steps" in block("run", IRIS / "model.pb")
+    assert "--save_steps needs a folder" in block("run", IRIS / "model.pb", "--steps=2", "--save_steps=1")
+
+
+def test_a_converted_graph_is_not_converted_again(tmp_path: Path, block: Block) -> None:
+    place = tmp_path / "o.pb"
+    assert cli.main(["convert", str(IRIS / "model.pb"), "-o", str(place)]) == 0
+    assert "a TPU graph already" in block("convert", place, "-o", "again.pb")
+    assert "--num_replicas cannot change" in block("run", place, "--steps=1", "--num_replicas=4")
+    assert "is converted already" in block("verify", place)
+
+
+# --------------------------------------------------------------------------- damaged constants, parts of the pipeline
+
+
+def test_a_constant_of_the_wrong_length_is_refused_before_anything_runs(block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    node = next(n for n in graph.node if n.op == "Const" and n.attr["value"].tensor.tensor_content)
+    content = node.attr["value"].tensor.tensor_content
+    node.attr["value"].tensor.tensor_content = content[:-3]
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    error = block("convert", bad, "-o", "out.pb")
+    assert f"the constant '{node.name}' is damaged: it holds {len(content) - 3} bytes" in error
+    assert f"make {len(content)}" in error
+    assert f"  node    {node.name} (Const)" in error
+
+
+def test_what_tensorflow_refuses_names_node_and_fix(block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    node = next(n for n in graph.node if n.name == "dense/MatMul")
+    node.attr["transpose_b"].b = True
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    error = block("convert", bad, "-o", "out.pb")
+    assert "TensorFlow refuses the graph" in error
+    assert "  node    dense/MatMul (MatMul)" in error
+    assert "--why=dense/MatMul" in error
+
+
+def test_a_part_of_the_pipeline_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, place = str(IRIS / "model.pb"), str(tmp_path / "part.pb")
+    assert cli.main(["convert", model, "-o", place, "--passes=prune,resource-variables"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("partly rewritten model.pb: ")
+    assert "passes      prune, resource-variables\nno TPU graph" in said
+    assert "None" not in said
+    assert "converted" not in said

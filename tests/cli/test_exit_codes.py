@@ -1,0 +1,97 @@
+"""Exit codes: 0 yes, 1 the answer is no, 2 it could not be asked; by a signal 128 and its number (tests/cli/test_cli.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import breaking
+from models import corpus
+from tpugraph import cli
+from tpugraph.cli.commands import COMMANDS
+from tpugraph.ir import graphdef
+from tpugraph.runtime.session import TPUSession
+
+IRIS = str(corpus("iris_dnn").folder / "model.pb")
+
+
+def test_yes() -> None:
+    assert cli.main(["inspect", IRIS]) == 0
+    assert cli.main(["check", IRIS]) == 0
+    assert cli.main(["passes"]) == 0
+    assert cli.main(["--help"]) == 0
+
+
+def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
+    assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
+    honest = TPUSession.values
+    monkeypatch.setattr(
+        TPUSession, "values", lambda *asked: {name: value + 1 for name, value in honest(*asked).items()}
+    )
+    assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
+
+
+def test_what_cannot_be_compared_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", IRIS, "--num_replicas=3", "--steps=1"]) == 2
+    assert "a batch of 32 rows cannot be split over 3 cores" in capsys.readouterr().err
+
+
+def test_the_second_ctrl_c_ends_a_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = threading.Event()
+
+    def endless_loop(*_: object, **__: object) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+        ended.wait(60)
+
+    monkeypatch.setattr(TPUSession, "train", endless_loop)
+    began = time.monotonic()
+    try:
+        assert cli.main(["run", IRIS, "--steps=1", "--num_replicas=2", f"--model_dir={tmp_path / 'out'}"]) == 130
+    finally:
+        ended.set()
+    assert time.monotonic() - began < 30
+    said = capsys.readouterr().out
+    assert "stopping at the end of this loop; once more to stop at once" in said
+    assert "stopped in the middle of a loop after 0 steps; no checkpoint was written" in said
+
+
+QUESTIONS = {
+    "no command": [],
+    "unknown command": ["chek", IRIS],
+    "unknown flag": ["check", IRIS, "--speed=3"],
+    "no model": ["check"],
+    "no file": ["check", "nothing.pb"],
+    "no graph": ["verify", __file__],
+    "a value out of range": ["check", IRIS, "--fail_under=101"],
+    "a refusal": ["convert", IRIS, "--train_op=nothing"],
+}
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_no_command_is_asked_about_what_is_not_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command, "nothing.pb", *(["nothing.pb"] if command == "diff" else [])]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graphs_that_differ_are_a_no() -> None:
+    assert cli.main(["diff", IRIS, IRIS]) == 0
+    assert cli.main(["diff", IRIS, str(corpus("while_cond").folder / "model.pb")]) == 1
+
+
+@pytest.mark.parametrize("why", list(QUESTIONS))
+def test_it_could_not_be_asked(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(QUESTIONS[why]) == 2

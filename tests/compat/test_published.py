@@ -1,0 +1,215 @@
+"""Programs in the manner of the published ones run unedited, with and without cores, and print the same."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import forked
+import pytest
+from forked import Ran
+from sampling import runs
+
+from tpugraph.compat import runner
+from tpugraph.compat.python_2 import python_2
+from tpugraph.support.errors import UsageError
+
+HERE = Path(__file__).parents[1]
+PUBLISHED = HERE / "published"
+USE_TPU = ("true", "false")
+SOME = frozenset({"iris_tpu", "slim_net", "run_classifier"})
+"""The programs of the suite."""
+
+PROGRAMS = [name for name in ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier") if runs(name in SOME)]
+
+
+def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
+    """Command lines by program and ``--use_tpu``."""
+    found = {}
+    for use_tpu in USE_TPU:
+        out, flag = folder / use_tpu, f"--use_tpu={use_tpu}"
+        found["iris_tpu", use_tpu] = [f"{PUBLISHED}/iris_tpu.py", flag, f"--model_dir={out}/iris"]
+        found["mnist_tpu", use_tpu] = [
+            f"{PUBLISHED}/mnist_tpu.py",
+            flag,
+            f"--model_dir={out}/mnist",
+            f"--data_dir={folder}/data",
+        ]
+        found["premade", use_tpu] = [flag, f"{PUBLISHED}/premade.py", f"--model_dir={out}/premade"]
+        found["slim_net", use_tpu] = [f"{PUBLISHED}/slim_net.py", flag, f"--model_dir={out}/slim"]
+        found["run_classifier", use_tpu] = [f"{PUBLISHED}/run_classifier.py", flag, f"--output_dir={out}/bert"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
+    """Each program of this run, with and without cores."""
+    folder = tmp_path_factory.mktemp("published")
+    loaded = ("tensorflow", "tf_slim", "tpugraph.runtime.session", "tpugraph.testing")
+    with forked.programs(folder, *loaded, environment={"TF_USE_LEGACY_KERAS": "1"}) as run:
+        return {
+            key: run("-m", "tpugraph.compat", *words) for key, words in orders(folder).items() if key[0] in PROGRAMS
+        }
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("use_tpu", USE_TPU)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_runs_to_its_end(ran: dict[tuple[str, str], Ran], program: str, use_tpu: str) -> None:
+    one = ran[program, use_tpu]
+    assert one.code == 0, one.err[-3000:]
+    assert one.out
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_cores_change_nothing(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    """What a program prints is the same with cores and without: words alike, numbers within 2e-3."""
+    number = re.compile(r"-?\d+\.\d+")
+    with_cores, without = (ran[program, use_tpu].out for use_tpu in USE_TPU)
+    assert number.sub("#", with_cores) == number.sub("#", without)
+    pairs = zip(map(float, number.findall(with_cores)), map(float, number.findall(without)), strict=True)
+    assert all(one == pytest.approx(other, rel=2e-3, abs=2e-3) for one, other in pairs)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_ran_on_cores(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    assert re.search(r"global batch \d+ = 8 cores x \d+", ran[program, "true"].err)
+    assert " cores x " not in ran[program, "false"].err
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "premade"])
+def test_evaluation_runs_on_cores_too(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    err = ran[program, "true"].err
+    assert "without cores" not in err
+    assert re.search(r"evaluated [\d,]+ examples in \d+ batch(es)? on 8 cores", err)
+
+
+# --------------------------------------------------------------------------- the command
+
+
+def command(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of a few lines, run by the command."""
+    (folder / "train.py").write_text(source)
+    words = [sys.executable, "-m", "tpugraph.compat", "train.py", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+
+
+def test_a_program_is_main_and_its_own_failure_shows_its_own_traceback(tmp_path: Path) -> None:
+    source = """import sys
+import tensorflow as tf
+
+tf.app.flags.DEFINE_integer("n", 1, "")
+
+def inner():
+    print(tf.placeholder(tf.float32, [None, 3]).shape[0].value, sys.argv, __file__, tf.app.flags.FLAGS.n)
+    raise KeyError("mine")
+
+def main(_):
+    inner()
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
+    done = command(tmp_path, source, "--n=3")
+    assert done.returncode == 1
+    assert done.stdout == "None ['train.py', '--n=3'] train.py 3\n"
+    shown = done.stderr[done.stderr.index("Traceback") :]
+    assert shown.rstrip().endswith("KeyError: 'mine'")
+    assert 'File "train.py", line 8, in inner' in shown
+    assert "tpugraph" not in shown
+
+
+def test_a_module_of_a_package_is_a_program(tmp_path: Path) -> None:
+    """As ``python -m trainer.task``: what the package imports on the way is the program's own, and sees the tree."""
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").write_text("import tensorflow as tf\nversion = tf.VERSION\n")
+    (tmp_path / "trainer" / "task.py").write_text(
+        "import sys\nfrom . import version\nprint(__name__, __package__, version, sys.argv[1:])\n[][1]\n"
+    )
+    words = [sys.executable, "-m", "tpugraph.compat", "-m", "trainer.task", "--n=3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.stdout == "__main__ trainer 1.15.5 ['--n=3']\n"
+    shown = done.stderr[done.stderr.index("Traceback") :]
+    assert shown.splitlines()[1].startswith(f'  File "{tmp_path}/trainer/task.py", line 4')
+    assert done.returncode == 1
+
+
+def test_a_module_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import no_such_library\n")
+    with pytest.raises(UsageError, match=r"there is no module 'nowhere\.task'"):
+        runner._run_module("nowhere.task")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        runner._run_module("package.task")
+
+
+def in_process(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and what is said of a program that fails before TensorFlow matters."""
+    (folder / "train.py").write_text(source)
+    return runner.main([str(folder / "train.py")]), capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["print 'a'\n", "try:\n  pass\nexcept ValueError, e:\n  pass\n"])
+def test_a_python_2_program_is_called_one(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = in_process(tmp_path, source, capsys)
+    assert code == 1
+    assert said.startswith(f"error: {tmp_path}/train.py is a Python 2 program: ")
+    assert "2to3" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("source", [
+    "len(map(int, []))", "{}.has_key(1)", "for _ in xrange(3): pass", "import cPickle", "from itertools import izip",
+    "{}.items()[0]", "import beside", "import printing", "import raising",
+])  # fmt: skip
+def test_a_python_2_program_is_called_one_where_it_fails(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be read without an error and fail later, or import a file that cannot be read."""
+    monkeypatch.syspath_prepend(str(tmp_path / "imported"))
+    for name, text in (("imported/printing", "print 'a'"), ("imported/raising", "raise E, 'a'"), ("beside", ""),
+                       ("program", source)):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(f"{text}\n")
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # whichever comes of it
+        exec(compile(source, f"{tmp_path}/program.py", "exec"), {})
+    told = python_2(caught.value)
+    assert told is not None
+    assert "is a Python 2 program: " in told.fault
+    imported = source.partition("import ")[2] if source.endswith("ing") else ""
+    assert told.origin == (f"{tmp_path}/imported/{imported}.py:1" if imported else f"{tmp_path}/program.py:1")
+
+
+@pytest.mark.parametrize("source", ["len(3)", "undefined", "import no_such_module", "''.no_such", "def (:"])
+def test_another_mistake_is_not_taken_for_python_2(source: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        exec(compile(source, "program.py", "exec"), {})
+    assert python_2(caught.value) is None
+
+
+def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = in_process(tmp_path, "def (:\n", capsys)
+    assert code == 1
+    assert "SyntaxError: invalid syntax" in said
+    assert "Python 2" not in said
+
+
+def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.order_of(["a.py", "--use_tpu=true", "b"]) == runner.Order("a.py", ("--use_tpu=true", "b"), None)
+    assert runner.order_of(["--use_tpu=true", "--num_cores=4", "a.py"]) == runner.Order("a.py", (), 4)
+    assert runner.order_of(["--use_tpu=false", "a.py"]).cores == 0
+    assert runner.order_of(["--use_tpu", "-m", "a.b", "-m"]) == runner.Order("a.b", ("-m",), 8, module=True)
+    for words, said in ((["--other", "a.py"], "no flag of the runner"), (["--use_tpu=true"], "no program is named")):
+        with pytest.raises(UsageError, match=said):
+            runner.order_of(words)
+    assert runner.main([str(tmp_path / "none.py")]) == 1
+    assert "none.py': No such file or directory" in capsys.readouterr().err
+    assert runner.main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

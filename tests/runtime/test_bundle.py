@@ -1,0 +1,437 @@
+"""Bundles: the step, its variables and a manifest, trained with jax and NumPy where there is no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from forked import Programs
+
+from models import corpus
+from tpugraph import cli
+from tpugraph.compiler import convert
+from tpugraph.runtime import pjrt
+from tpugraph.runtime.pjrt import bundle, bundling, module_trial
+from tpugraph.runtime.pjrt.compiled import CompiledLoop
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import LoadError, RunError
+from tpugraph.xla import cache_folder
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+IRIS = corpus("iris_dnn")
+STEPS = 7
+
+NO_TENSORFLOW = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "keras", "networkx", "google", "absl"):
+            raise ImportError(f"{name} is kept away")
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+from tpugraph.runtime import pjrt
+step = pjrt.load(sys.argv[1])
+with np.load(sys.argv[2]) as data:
+    batches = list(zip(*[data[str(i)] for i in range(len(step.inputs))], strict=True))
+print(step.train(batches))
+step.save(sys.argv[1])
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of iris for two cores, by the command."""
+    path = tmp_path_factory.mktemp("bundle") / "step.tpugraph"
+    words = ["compile", str(IRIS.folder / "model.pb"), "-o", str(path), f"--checkpoint={IRIS.checkpoint}"]
+    assert cli.main([*words, "--num_replicas=2", "--iterations_per_loop=3"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[list[list[np.ndarray]], list[float], dict[str, np.ndarray]]:
+    """The batches of each step as the graph's own input gives them, the losses on the emulator, and the variables."""
+    program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=STEPS)
+    with TPUSession(program, engine="pjrt") as session:
+        session.restore(IRIS.checkpoint)
+        assert isinstance(session.engine, CompiledLoop)
+        steps, infeed = session.engine._read(STEPS)
+    assert steps == STEPS
+    batches = [[np.stack([core[i][step] for core in infeed]) for i in range(len(infeed[0]))] for step in range(STEPS)]
+    with TPUSession(program) as session:
+        session.restore(IRIS.checkpoint)
+        return batches, session.train(STEPS), session.values()
+
+
+def test_a_bundle_trains_as_the_session_does(written: Path, trained: tuple) -> None:
+    batches, losses, values = trained
+    step = pjrt.load(written)
+    assert (step.num_replicas, step.iterations, step.trained) == (2, 3, 0)
+    assert [(spec.dtype, spec.shape) for spec in step.inputs.values()] == [
+        (array.dtype.name, array.shape[1:]) for array in batches[0]
+    ]
+    np.testing.assert_allclose(step.train(batches), losses, rtol=1e-5)
+    assert step.trained == STEPS
+    found = step.variables()
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_it_takes_the_rows_of_all_cores_in_one_array(written: Path, trained: tuple) -> None:
+    batches, losses, _ = trained
+    whole = [[array.reshape(-1, *array.shape[2:]) for array in batch] for batch in batches]
+    np.testing.assert_allclose(pjrt.load(written).train(iter(whole)), losses, rtol=1e-5)
+
+
+def test_it_runs_without_tensorflow_and_goes_on_from_its_own_file(
+    written: Path, trained: tuple, tmp_path: Path
+) -> None:
+    batches, losses, _ = trained
+    path, data = tmp_path / "step.tpugraph", tmp_path / "batches.npz"
+    path.write_bytes(written.read_bytes())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found: list[float] = []
+    for part in (batches[:4], batches[4:]):
+        np.savez(data, **{str(i): np.stack([batch[i] for batch in part]) for i in range(len(part[0]))})
+        done = subprocess.run([sys.executable, "-c", NO_TENSORFLOW, str(path), str(data)], env=environment, check=False,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found += json.loads(done.stdout)
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    assert bundle.read(path).trained == STEPS
+
+
+NO_TENSORFLOW_COMMAND = (
+    NO_TENSORFLOW.partition("import numpy")[0]
+    + """
+from tpugraph import cli
+code = cli.main(sys.argv[1:])
+assert "tensorflow" not in sys.modules
+sys.exit(code)
+"""
+)
+
+
+def command(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command where there is neither TensorFlow nor absl."""
+    return subprocess.run([sys.executable, "-c", NO_TENSORFLOW_COMMAND, *map(str, words)], check=False, capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, timeout=300, cwd=cwd)  # fmt: skip
+
+
+def test_the_command_trains_a_bundle_without_tensorflow(written: Path, trained: tuple, tmp_path: Path) -> None:
+    batches, losses, _ = trained
+    start = ["run", written, "--data=batches.npz"]
+    whole = {name: np.stack([batch[i] for batch in batches[:4]]) for i, name in enumerate(bundle.read(written).inputs)}
+    np.savez(tmp_path / "batches.npz", **dict(reversed(whole.items())))  # found by their names
+    done = command(*start, "-o", "next.tpugraph", "--losses=losses.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"{written}: 2 cores, trained to step 0\ntrained 4 steps in " in done.stdout
+    assert done.stdout.endswith("\nwrote next.tpugraph\n")
+    np.savez(tmp_path / "batches.npz", *(np.stack([batch[i] for batch in batches[4:]]) for i in range(len(batches[0]))))
+    done = command("run", "next.tpugraph", "--data=batches.npz", "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["trained"] == STEPS
+    first = [json.loads(line)["loss"] for line in (tmp_path / "losses.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose(first + found["losses"], losses, rtol=1e-5)
+    assert bundle.read(tmp_path / "next.tpugraph").trained == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: --data"),
+        (["--data=nowhere.npz"], "there is no file --data=nowhere.npz"),
+        (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
+        (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
+        (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),
+        (["--data=two.npz", "--mode=eval"], "unrecognized arguments: --mode=eval"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_said(
+    written: Path, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    count = len(bundle.read(written).inputs)
+    np.savez("two.npz", np.zeros(1), np.zeros(1))
+    np.savez("uneven.npz", *[np.zeros(1)] * (count - 1), np.zeros(3))
+    assert cli.main(["run", str(written), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+
+
+def test_the_help_of_a_bundle_fits_a_terminal(
+    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["run", str(written), "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "--data FILE.npz" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_manifest_says_what_it_is(written: Path) -> None:
+    with zipfile.ZipFile(written) as archive:
+        assert set(archive.namelist()) == {"module.mlirbc", "variables.npz", "manifest.json"}
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest["made_by"] == {"tensorflow": tf.__version__, "tpugraph": "0.1.0"}
+    assert manifest["num_replicas"] == 2
+    assert manifest["iterations"] == 3
+    assert len(manifest["variables"]) == 13
+    assert manifest["source"].endswith("model.pb")
+
+
+def test_values_that_numpy_has_no_files_for_survive(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    half = np.asarray([1.5, -2.25], ml_dtypes.bfloat16)
+    module = bundle.Module(b"code", 1, 1, (bundle.Value("variable", "a", "bfloat16", (2,)),), ())
+    bundle.Bundle(module, {"a": half}, (), None).save(tmp_path / "b")
+    found = bundle.read(tmp_path / "b").variables["a"]
+    assert found.dtype == half.dtype
+    np.testing.assert_array_equal(found, half)
+
+
+# --------------------------------------------------------------------------- what goes wrong
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _repacked(change: Callable[[dict[str, bytes]], None]) -> Callable[[bytes], bytes]:
+    def repack(data: bytes) -> bytes:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        change(members)
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return out.getvalue()
+
+    return repack
+
+
+def _with(**fields: Any) -> Callable[[bytes], bytes]:
+    """A change of the manifest."""
+
+    def change(members: dict[str, bytes]) -> None:
+        members["manifest.json"] = json.dumps({**json.loads(members["manifest.json"]), **fields}).encode()
+
+    return _repacked(change)
+
+
+def _newer(members: dict[str, bytes]) -> None:
+    members["manifest.json"] = members["manifest.json"].replace(b'"version": 1', b'"version": 99')
+
+
+def _other_shape(members: dict[str, bytes]) -> None:
+    manifest = json.loads(members["manifest.json"])
+    manifest["arguments"][-1]["shape"] = [77]
+    members["manifest.json"] = json.dumps(manifest).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_cut, "no whole zip file"),
+        (lambda data: b"", "no whole zip file"),
+        (_repacked(lambda m: m.update({"module.mlirbc": b"x"})), "module.mlirbc does not have the checksum"),
+        (_repacked(lambda m: m.pop("variables.npz")), "variables.npz does not have the checksum"),
+        (_repacked(lambda m: m.pop("manifest.json")), "it has no manifest.json"),
+        (_repacked(lambda m: m.update({"manifest.json": b"[1]"})), "it has no manifest.json of a bundle"),
+        (_repacked(_newer), "is of version 99, and this tpugraph reads 1"),
+        (_repacked(_other_shape), "its manifest does not fit what it holds"),
+        (_repacked(lambda m: m.update({"manifest.json": b"[" * 100000})), "it has no manifest.json of a bundle"),
+        (_with(sha256=None), "module.mlirbc does not have the checksum"),
+        (_with(version="1"), "is of version '1', and this tpugraph reads 1"),
+        (_with(num_replicas="8"), "num_replicas is '8'"),
+        (_with(iterations=0), "iterations is 0"),
+        (_with(trained=-1), "trained is -1"),
+        (_with(inputs=[]), "the inputs are not what the module is fed"),
+        (_with(loss=99), "the loss is 99"),
+        (_with(variables=[]), "the variables are not those of the module"),
+    ],
+)
+def test_a_damaged_bundle_says_what_is_wrong(
+    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.tpugraph"
+    path.write_bytes(damage(written.read_bytes()))
+    with pytest.raises(LoadError, match=fault) as caught:
+        pjrt.load(path)
+    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "")
+
+
+def _signed(name: str, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A change of a member whose checksum is made anew."""
+
+    def repack(members: dict[str, bytes]) -> None:
+        members[name] = change(members[name])
+        manifest = json.loads(members["manifest.json"])
+        manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    return _repacked(repack)
+
+
+def _first_array(array: np.ndarray) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        with np.load(io.BytesIO(data)) as stored:
+            arrays = [stored[name] for name in stored.files]
+        made = io.BytesIO()
+        np.savez(made, array, *arrays[1:])
+        return made.getvalue()
+
+    return change
+
+
+def _first_shape(shape: list[int]) -> Callable[[bytes], bytes]:
+    def change(members: dict[str, bytes]) -> None:
+        manifest = json.loads(members["manifest.json"])
+        values = [value for value in (*manifest["arguments"], *manifest["results"]) if value["kind"] == "variable"]
+        for value in values:
+            value["shape"] = shape if value["name"] == values[0]["name"] else value["shape"]
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    return _repacked(change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_repacked(lambda m: m.update({"../more": b"x"})), "it holds '../more', which no bundle does"),
+        (_repacked(lambda m: m.update({"variables.npz": bytes(200 << 20)})), "variables.npz claims 209,715,200 bytes"),
+        (_signed("variables.npz", _first_array(np.zeros(10**6))), "variables.npz claims"),
+        (_signed("variables.npz", _first_array(np.array([{}], object))), "has [0-9,]+ bytes|is object"),
+        (_signed("variables.npz", lambda data: data[:-30]), "its manifest does not fit what it holds"),
+        (_with(num_replicas=10**9), "num_replicas is 1000000000"),
+        (_first_shape([1 << 40]), "GiB for its variables and batches, and this machine has"),
+        (_first_shape([1 << 60]), "has the shape"),
+        (_first_shape([-1]), "has the shape"),
+    ],
+)
+def test_what_a_bundle_claims_is_bounded(
+    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.tpugraph"
+    path.write_bytes(damage(written.read_bytes()))
+    with pytest.raises(LoadError, match=fault):
+        bundle.read(path)
+
+
+KEPT = sorted((ROOT / "tests" / "data" / "faults" / "bundles").glob("*.tpugraph"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_module_that_the_libraries_die_of_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache_folder.FOLDER, "")
+    with pytest.raises(LoadError, match=r"the module of the bundle is damaged: ") as caught:
+        pjrt.load(path)
+    assert ("the compiler dies of it (SIGABRT)" in caught.value.fault) == path.name.startswith("died-")
+
+
+def test_a_module_is_tried_once_on_a_machine(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
+    asked: list[str] = []
+    monkeypatch.setattr(module_trial, "_ask", lambda module, platform: asked.append(platform))
+    module = bundle.read(written).module
+    module_trial.try_apart(module, platform="cpu")
+    module_trial.try_apart(module, platform="cpu")
+    assert asked == ["cpu"]
+    module_trial.try_apart(module, platform="gpu")
+    module_trial.try_apart(dataclasses.replace(module, code=b"other"), platform="cpu")
+    assert asked == ["cpu", "gpu", "cpu"]
+
+
+def test_a_module_takes_and_gives_what_its_manifest_says(written: Path) -> None:
+    module = bundle.read(written).module
+    fewer = dataclasses.replace(module, results=module.results[1:])
+    with pytest.raises(LoadError, match="gives other values than its manifest says"):
+        module_trial.check_here(fewer, platform="gpu")
+
+
+def test_some_damaged_bundles_are_refused_or_train(new_process: Programs, tmp_path: Path) -> None:
+    """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
+    done = new_process("-m", "campaigns.checkpoints", "--bundles", "--count=25", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    assert done.out.startswith("25 damaged: ")
+
+
+def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:
+    """Some bits of a zip file mean nothing, such as a date: then the bundle is the same, else damaged."""
+    data, whole = written.read_bytes(), bundle.read(written)
+    path = tmp_path / "bad.tpugraph"
+    damaged = 0
+    for bit in range(0, 8 * len(data), 8 * len(data) // 601):
+        place = bit // 8
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << bit % 8]) + data[place + 1 :])
+        try:
+            found = bundle.read(path)
+        except LoadError:
+            damaged += 1
+            continue
+        assert found.module == whole.module
+        assert all(np.array_equal(found.variables[name], value) for name, value in whole.variables.items())
+    assert damaged > 500
+
+
+def test_a_module_that_jax_cannot_read_is_no_traceback(written: Path) -> None:
+    whole = bundle.read(written)
+    odd = dataclasses.replace(whole, module=dataclasses.replace(whole.module, code=b"ML\xefR of another time"))
+    with pytest.raises(RunError, match="jax cannot read the module: ") as caught:
+        pjrt.CompiledStep(odd)
+    assert caught.value.fix
+
+
+def test_the_command_says_what_it_lacks_where_bundles_alone_run() -> None:
+    hidden = (
+        "import sys; sys.modules['absl'] = None\nfrom tpugraph import cli\nsys.exit(cli.main(['check', 'model.pb']))"
+    )
+    done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: absl is not installed\n  fix     python -m pip install tpugraph")
+
+
+def test_no_bundle_there(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no file"):
+        pjrt.load(tmp_path / "nothing")
+
+
+def test_a_batch_of_another_shape_is_named(written: Path, trained: tuple) -> None:
+    batches, _, _ = trained
+    step = pjrt.load(written)
+    with pytest.raises(RunError, match=r"float32\[3, 32, 4\]|not float32 \[2, ") as caught:
+        step.train([[np.zeros((3, *array.shape[1:]), array.dtype) for array in batches[0]]])
+    assert "2 cores take" in (caught.value.fix or "")
+    with pytest.raises(RunError, match="a batch has 1 arrays"):
+        step.train([batches[0][:1]])
+
+
+def test_a_checkpoint_without_a_bundle_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", str(IRIS.folder / "model.pb"), f"--checkpoint={IRIS.checkpoint}"]) == 2
+    assert "--checkpoint is for the variables of a bundle" in capsys.readouterr().err
+
+
+def test_variables_that_no_checkpoint_holds_travel_too() -> None:
+    made = bundling.make(convert(IRIS.graph(), num_replicas=1))
+    wanted = [value.name for value in made.module.arguments if value.kind == "variable"]
+    assert list(made.variables) == wanted

@@ -1,0 +1,272 @@
+"""Many hosts: worker processes that share the cores give what one host with as many cores gives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from forked import Programs
+from workers import Workers, free_ports, workers
+
+import estimators
+import tpugraph
+from closeness import assert_close
+from tpugraph import cli
+from tpugraph.compiler import convert
+from tpugraph.runtime.cluster import worker_collectives
+from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
+from tpugraph.runtime.emulator.emulation import EmulatedLoop
+from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.timeline import Timeline
+
+pytestmark = pytest.mark.slow
+
+tf1 = tf.compat.v1
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Workers]:
+    with workers(2) as running:
+        yield running
+
+
+def trained(where: dict[str, Any], folder: Path, steps: int = 6, **options: Any) -> tuple[list[float], np.ndarray]:
+    """Losses and weights after some steps of the linear model on 16 cores."""
+    made = estimators.estimator(folder, cores=16, rows=64, loop=3, save_summary_steps=1, **where, **options)
+    made.train(estimators.input_fn, steps=steps)
+    losses = estimators.losses_in(folder)
+    weights = made.get_variable_value("w")
+    made.close()
+    return [losses[step] for step in sorted(losses)], weights
+
+
+def resolver(running: Workers) -> Any:
+    return tpugraph.TPUClusterResolver(",".join(f"grpc://{address}" for address in running.addresses))
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    return convert(str(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb"), num_replicas=16,
+                   iterations_per_loop=4)  # fmt: skip
+
+
+# --------------------------------------------------------------------------- the same as one host
+
+
+def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None:
+    start = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.ckpt-0"
+    with TPUSession(program) as session:
+        session.restore(start)
+        wanted, values = session.train(10), session.values()
+    with TPUSession(program, cluster=two.addresses) as session:
+        assert (session.num_hosts, session.num_replicas) == (2, 16)
+        session.restore(start)
+        np.testing.assert_allclose(session.train(10), wanted, rtol=1e-5)
+        for name, value in session.values().items():
+            np.testing.assert_allclose(value, values[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        assert session.notes == []
+
+
+def test_without_collectives_the_numbers_are_the_same_to_the_bit(
+    program: Any, two: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values() -> dict[str, bytes]:
+        with TPUSession(program, cluster=two.addresses) as session:
+            session.restore(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.ckpt-0")
+            losses = session.train(6)
+            return {name: value.tobytes() for name, value in session.values().items()} | {"": repr(losses).encode()}
+
+    wanted = values()
+    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", lambda *_: False)
+    assert values() == wanted  # as after the loss of a worker, whose others refuse collectives then
+
+
+def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
+    with TPUSession(program, cluster=two.addresses, timeline=Timeline()) as session:
+        session.train(6)
+        assert isinstance(session.engine, EmulatedLoop)
+        graph = session.engine.lowered.graph
+        assert len(graph.of_type("CollectiveReduceV2")) >= 2
+        mirrored = [n.name for n in graph.of_type("VarHandleOp") if n.name.endswith("/host_1")]
+        assert len(mirrored) >= len(session.variable_names())
+        for name in mirrored:
+            first = graph[name.removesuffix("/host_1")]
+            one, other = session._run([_read(session, first.name), _read(session, name)])
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def _read(session: TPUSession, name: str) -> Any:
+    with session._host.graph.as_default():
+        handle = session._host.graph.get_operation_by_name(name)
+        with tf.device(handle.device):
+            kind = tf.as_dtype(handle.get_attr("dtype"))
+            return tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=kind)
+
+
+@pytest.mark.parametrize("form", ["cluster", "master"])
+def test_an_estimator_on_two_workers(form: str, two: Workers, tmp_path: Path) -> None:
+    where = {"cluster": resolver(two)} if form == "cluster" else {"master": f"grpc://{two.addresses[0]}"}
+    with estimators.lines() as said:
+        losses, weights = trained(where, tmp_path)
+    assert "global batch 64 = 16 cores x 4 on 2 workers" in said
+    wanted, by_hand = estimators.by_hand(6, rows=64)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    assert_close(weights[:, 0], by_hand, 1e-5)
+
+
+def test_each_worker_is_asked_for_its_own_input(two: Workers, tmp_path: Path) -> None:
+    seen = []
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        context = params["context"]
+        seen.append((params["batch_size"], context.current_host, context.num_hosts, context.num_of_replicas_per_host))
+        return estimators.dataset(params["batch_size"]).shard(context.num_hosts, context.current_host)
+
+    made = estimators.estimator(tmp_path, cores=16, rows=64, loop=3, save_summary_steps=1, cluster=resolver(two))
+    made.train(input_fn, steps=6)
+    made.close()
+    assert seen == [(32, 0, 2, 8), (32, 1, 2, 8)]
+    losses = estimators.losses_in(tmp_path)
+    np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_four_workers(program: Any) -> None:
+    with TPUSession(program) as session:
+        wanted = session.train(8)
+    with workers(4) as four, TPUSession(program, cluster=four.addresses) as session:
+        assert session.num_hosts == 4
+        np.testing.assert_allclose(session.train(8), wanted, rtol=1e-5)
+
+
+def test_the_commands(new_process: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes of `tpugraph worker`, and a `tpugraph run` that uses them."""
+    addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    command = ["-m", "tpugraph", "worker", f"--workers={addresses}"]
+    model = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
+    running = [new_process.start(*command, f"--task={task}") for task in range(2)]
+    try:
+        for task, process in enumerate(running):
+            end = time.monotonic() + 60
+            while "\n" not in process.out and time.monotonic() < end:
+                time.sleep(0.01)
+            assert process.out.startswith(f"worker {task} of 2 serves at {addresses.split(',')[task]}\n")
+        train = ["run", str(model / "model.pb"), "--num_replicas=8", "--iterations_per_loop=6", "--steps=12", "--json"]
+        start = f"--checkpoint={model / 'model.ckpt-0'}"
+        assert cli.main([*train, start, f"--workers={addresses}"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        wanted = json.loads((model / "golden.json").read_text())["losses"]["plain"]
+        assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted["1"], wanted["12"]], rel=1e-3)
+    finally:
+        for process in running:
+            process.signal(signal.SIGTERM)
+        assert [process.wait().code for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
+    assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 2
+    assert "there is no worker 2 among 2" in capsys.readouterr().err
+    assert cli.main(["worker"]) == 2
+    assert "needs the addresses of all workers" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------- workers that are gone
+
+
+def test_a_worker_that_dies_is_named_and_training_resumes(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with workers(2) as running:
+        options = {"save_checkpoints_steps": 3, "save_checkpoints_secs": None}
+        made = estimators.estimator(tmp_path, cores=16, rows=64, loop=3, cluster=resolver(running), **options)
+        made.train(estimators.input_fn, steps=3)
+        threading.Timer(2.0, running.kill, [1]).start()
+        began = time.monotonic()
+        with pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"):
+            made.train(estimators.input_fn, steps=1_000_000)
+        assert time.monotonic() - began < 30
+        reached = int(str(made.latest_checkpoint()).rpartition("-")[2])
+        running.start(1)
+        made.train(estimators.input_fn, steps=3)
+        assert made.get_variable_value("global_step") == reached + 3
+        made.close()
+        monkeypatch.setattr("tpugraph.runtime.cluster.watched_session.ANSWER_SECONDS", 1.0)
+        check_a_worker_that_hangs(program, running)
+
+
+def check_a_worker_that_hangs(program: Any, running: Workers) -> None:
+    session = TPUSession(program, cluster=running.addresses)
+    assert any("refuse collectives" in note for note in session.notes)
+    session.train(4)
+    running.freeze(1)
+    with pytest.raises(tpugraph.RunError, match=r"worker 1 .* was lost"):
+        session.train(4)
+    with pytest.raises(tpugraph.RunError, match="has lost a worker"):
+        session.train(4)
+    session.close()
+
+
+def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow waits for good for a worker that goes between the question who is there and the first graph."""
+    work = worker_collectives.work
+
+    def killed_first(*arguments: Any) -> bool:
+        running.kill(1)
+        return work(*arguments)
+
+    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", killed_first)
+    began = time.monotonic()
+    with (
+        workers(2) as running,
+        pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"),
+    ):
+        reach("", running.addresses)
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:
+    with pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127.0.0.1:9\) of 2 does not answer"):
+        TPUSession(program, cluster=[two.addresses[0], "127.0.0.1:9"], reach_seconds=0.1)
+    with pytest.raises(tpugraph.RunError, match=r"has 1 workers, but .* knows of 2"):
+        TPUSession(program, cluster=two.addresses[:1])
+
+
+def test_cores_that_cannot_be_dealt_out(two: Workers) -> None:
+    path = str(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb")
+    with pytest.raises(tpugraph.RunError, match="3 cores cannot be dealt out to 2 workers"):
+        TPUSession(convert(path, num_replicas=3, global_batch=33), cluster=two.addresses)
+
+
+# --------------------------------------------------------------------------- what describes a cluster
+
+
+def test_forms_of_a_cluster() -> None:
+    wanted = WorkerJob("worker", ("a:1", "b:2"))
+    assert cluster_of(["grpc://a:1", "b:2"]) == wanted
+    assert cluster_of({"worker": ["a:1", "b:2"]}) == wanted
+    assert cluster_of(tf.train.ClusterSpec({"worker": ["a:1", "b:2"]})) == wanted
+    assert cluster_of(None) is None
+    assert (wanted.master, wanted.name(1), wanted.name(2)) == ("grpc://a:1", "worker 1 (grpc://b:2)", "worker 2")
+    for bad in ({}, [], 3):
+        with pytest.raises(tpugraph.UsageError):
+            cluster_of(bad)
+
+
+def test_hosts_are_found_among_devices() -> None:
+    tasks = [f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in (1, 0)]
+    assert host_devices([*tasks, "/job:worker/replica:0/task:0/device:GPU:0"]) == tuple(reversed(tasks))
+    assert host_devices(["/job:localhost/replica:0/task:0/device:CPU:0"]) == ()
+    assert reach("", None).hosts == 1
+
+
+def test_nobody_answers() -> None:
+    assert not answers("127.0.0.1:9", 0.2)
+    assert not answers("no address", 0.2)
+    with pytest.raises(tpugraph.UsageError, match="no worker 2 among 2"):
+        serve(["a:1", "b:2"], 2)

@@ -1,0 +1,118 @@
+"""The input of several hosts: the rows of one host, at one position, wherever training is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
+from workers import Workers, workers
+
+import estimators
+import tpugraph
+from tpugraph.compiler import convert
+from tpugraph.ir import graphdef
+from tpugraph.runtime.session import TPUSession
+
+pytestmark = pytest.mark.slow
+
+tf1 = tf.compat.v1
+IRIS = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Workers]:
+    with workers(2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    return convert(str(IRIS / "model.pb"), num_replicas=16, iterations_per_loop=4)
+
+
+def in_two_parts(program: Any, folder: Path, first: Any, second: Any) -> tuple[list[float], dict[str, Any], list[str]]:
+    """Eight steps, saved, and eight more in another session: losses, values and what the sessions noted."""
+    with TPUSession(program, cluster=first) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        losses, notes = list(session.train(8)), session.notes
+        saved = session.save(folder / "model.ckpt")
+        notes += session.notes
+    with TPUSession(program, cluster=second) as session:
+        session.restore(saved)
+        return losses + list(session.train(8)), session.values(), notes + session.notes
+
+
+def test_training_resumed_in_the_midst_of_the_data_is_the_same_to_the_bit(
+    program: Any, two: Workers, tmp_path: Path
+) -> None:
+    with TPUSession(program, cluster=two.addresses) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        wanted, values = list(session.train(16)), session.values()
+    losses, found, notes = in_two_parts(program, tmp_path, two.addresses, two.addresses)
+    assert (losses, notes) == (wanted, [])
+    for name, value in values.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("from_one", [True, False])
+def test_one_host_and_two_go_on_from_each_other(from_one: bool, program: Any, two: Workers, tmp_path: Path) -> None:
+    with TPUSession(program) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        wanted = session.train(16)
+    ends = (None, two.addresses) if from_one else (two.addresses, None)
+    losses, _, notes = in_two_parts(program, tmp_path, *ends)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    assert notes == []
+
+
+def test_inputs_of_each_worker_go_on_where_they_were(two: Workers, tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        context = params["context"]
+        return estimators.dataset(params["batch_size"]).shard(context.num_hosts, context.current_host)
+
+    where = tpugraph.TPUClusterResolver(",".join(f"grpc://{address}" for address in two.addresses))
+    for _ in range(2):
+        made = estimators.estimator(tmp_path, cores=16, rows=64, loop=3, save_summary_steps=1, cluster=where)
+        made.train(input_fn, steps=3)
+        made.close()
+    losses = estimators.losses_in(tmp_path)
+    np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
+
+
+# --------------------------------------------------------------------------- how a step is read
+
+FORMS = {"whole batches": (), "by number": ("read_in_order",), "batched": ("read_in_order", "read_by_number"),
+         "one by one": ("read_in_order", "read_by_number", "_batch")}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shuffled() -> Any:
+    """The mean of 64 shuffled numbers, which is a step of all cores, as the loss of a program that combines its replicas."""
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.from_tensor_slices(np.arange(64, dtype=np.float32)).shuffle(64).repeat()
+        rows = tf1.data.make_initializable_iterator(data.batch(4, drop_remainder=True))
+        weight = tf1.get_variable("w", [], initializer=tf1.ones_initializer())
+        loss = tf.reduce_mean(weight * rows.get_next())
+        optimizer = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.0))
+        with tpu_function.tpu_shard_context(16):
+            optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step())
+        tf1.summary.scalar("loss", loss)
+        return convert(
+            graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16, iterations_per_loop=3
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_hosts_together_read_each_row_once(
+    form: str, shuffled: Any, two: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shuffle without a seed is drawn for all hosts: else their shares would overlap."""
+    for name in FORMS[form]:
+        monkeypatch.setattr(f"tpugraph.runtime.emulator.reads.{name}", lambda *_: None)
+    with TPUSession(shuffled, cluster=two.addresses) as session:
+        assert list(session.train(6)) == [31.5] * 6
