@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, shape_guards
 from tpugraph.ir.loops import check_loops
-from tpugraph.ir.model_files import Loaded, collections_of, packed, signatures_of, sniff
+from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of, sniff
 from tpugraph.ir.node import assign
 from tpugraph.ir.validate import Validator, Wired
 from tpugraph.support import files
@@ -308,5 +308,5 @@ def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = Non
     if loaded.meta is not None:
         meta.CopyFrom(loaded.meta)
     meta.graph_def.CopyFrom(loaded.graph_def if graph_def is None else graph_def)
-    meta.graph_def.MergeFromString(packed(loaded.plain))
+    meta.graph_def.MergeFromString(embedded_plain(loaded.plain))
     files.write_atomically(Path(path), serialize(meta))

@@ -45,7 +45,7 @@ class Loaded:
     """What a path held.
 
     Attributes:
-        kind: of the protobuf.
+        kind: GraphDef, MetaGraphDef, SavedModel or event file.
         graph_def: the graph.
         meta: the MetaGraphDef that it is in, or None.
         path: the file.
@@ -62,7 +62,7 @@ class Loaded:
 
 
 def sniff(path: Path) -> Loaded:
-    """Tell what a path holds and parse it; see :func:`load`."""
+    """Tell what a path holds and parse it; see :func:`tpugraph.ir.graphdef.load`."""
     if path.is_dir():
         return _sniff_folder(path)
     if not path.exists():
@@ -101,8 +101,8 @@ def parse(data: bytes, path: Path) -> Loaded:
 _PLAIN = "tpugraph/plain_graph"
 
 
-def packed(plain: bytes) -> bytes:
-    """The file of a plain graph as a constant, a GraphDef that stands behind the bytes of the converted one; they are one then."""
+def embedded_plain(plain: bytes) -> bytes:
+    """A serialized GraphDef of one constant that holds the plain file; appended to a converted file, protobuf merges the two."""
     if not plain:
         return b""
     kept = graph_pb2.GraphDef()

@@ -40,10 +40,9 @@ def topological(
     ready: deque[Node] = deque()
     held: deque[Node] = deque()
     for node in nodes:
-        producers = [producer for producer, _ in node.inputs]
+        degree = len(node.inputs) if whole else len([p for p, _ in node.inputs if p in nodes])
         if node.op in ops.MERGE:
-            producers = [p for p in producers if p.op not in ops.NEXT_ITERATION]
-        degree = len(producers) if whole else len([p for p in producers if p in nodes])
+            degree -= len([p for p, _ in node.inputs if p.op in ops.NEXT_ITERATION and (whole or p in nodes)])
         degree += node._wait is not None and controls.pending(node, node._wait)
         for other in extra.get(node, ()) if extra else ():
             followers.setdefault(other, []).append(node)

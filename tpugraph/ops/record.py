@@ -3,7 +3,7 @@
 The pages of this package (``arithmetic``, ``matrix``, ...) make the records, each with one call of a registrar::
 
     op = page("matrix")
-    op("Cholesky MatrixInverse", dims="...** -> ...**")
+    op("Cholesky MatrixInverse", dims="...II -> ...II")
 
 **Dimension signatures** (``dims``) say along which dimensions an op computes independently. A signature lists the
 operands, then ``->``, then the outputs, separated by commas. Each is a string with one character per dimension:

@@ -12,8 +12,8 @@ from tpugraph.analysis.values import constant
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.rewrite.local_sizes import is_open
-from tpugraph.spmd.levels import is_even, level
 from tpugraph.spmd.placing import COUNT, VALUES, Placing
+from tpugraph.spmd.splats import is_splat, splat_value
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
@@ -82,7 +82,7 @@ class Conversions:
 
         Where all elements are the same number that only the step tells, any rows will do: those of core 0 on every core.
         """
-        number, shape, node = level(tensor), tensor.shape, tensor.node
+        number, shape, node = splat_value(tensor), tensor.shape, tensor.node
         if shape is None or None in shape or tensor.dtype.name in ("string", "resource"):
             return self.c.own_rows(tensor, rows)
         local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
@@ -93,7 +93,7 @@ class Conversions:
             dims = self.c.constant(np.asarray(local), _INT32, tensor)
             return self.c.add("Fill", f"{node.name}/own_rows", [dims, one], {"T": tensor.dtype, "index_type": _INT32},
                               tensor.dtype, tuple(local), tensor)  # fmt: skip
-        if is_even(tensor):
+        if is_splat(tensor):
             return self.c.first_rows(tensor, local)
         return self.c.own_rows(tensor, rows)
 

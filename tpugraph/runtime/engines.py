@@ -16,16 +16,16 @@ from tpugraph.runtime.timeline import Timeline
 def make(
     graph: Graph, chosen: Choice, place: Master, *, seed: int, queues: bool, literal: bool, timeline: Timeline
 ) -> tuple[Choice, Engine]:
-    """The engine that was chosen, and the choice, which is another where devices cannot run the graph.
+    """The engine that was chosen, or the emulator where devices cannot run the graph; returns the choice with it.
 
     Args:
         graph: the TPU graph with its entry points; it is changed in place to what TensorFlow runs of it.
         chosen: which engine.
         place: where the TensorFlow session runs.
         seed: of the random streams of PJRT's cores.
-        queues: whether emulated cores are fed by queues, as three parts.
+        queues: whether infeed, step and outfeed run in threads of their own, joined by queues.
         literal: whether emulated cores run op by op in any case.
-        timeline: takes note of what each loop spends its time on.
+        timeline: records what each loop spends its time on.
 
     Raises:
         RunError: the engine cannot run the graph.

@@ -22,8 +22,9 @@ from tpugraph.ir.builder import Builder
 from tpugraph.roles.findings import Finding
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules
-from tpugraph.spmd.levels import level
 from tpugraph.spmd.placing import Placing, Verdict
+from tpugraph.spmd.rules.signature import has_rule
+from tpugraph.spmd.splats import splat_value
 from tpugraph.support.errors import ConversionError
 
 
@@ -115,12 +116,8 @@ class RowPlacements:
             seen.add(node)
         if node not in self._asking:
             node = next((n for n in self._asking if self._frame_of[n] == self._frame_of[node]), node)
-        verdict = self.placing.verdicts.get(node)
-        unknown = verdict is not None and verdict.why.endswith("has no partition rule")
-        return Blame(
-            node,
-            "may combine rows of the batch (nothing is known of this op)" if unknown else "combines rows of the batch",
-        )
+        unknown = "" if has_rule(node.op) else "may combine rows of the batch (nothing is known of this op)"
+        return Blame(node, unknown or "combines rows of the batch")
 
     # ------------------------------------------------------------------ which nodes mix rows
 
@@ -160,7 +157,7 @@ class RowPlacements:
     def _alike(self, tensor: Tensor, want: Placement) -> bool:
         """Whether a replicated operand that is wanted in shards has one equal row for each of the batch."""
         whole = isinstance(self.placing.read(tensor), Replicate)
-        return whole and isinstance(want, Shard) and tensor in self._counted and level(tensor) is not None
+        return whole and isinstance(want, Shard) and tensor in self._counted and splat_value(tensor) is not None
 
     def _told_a_number(self, node: Node, verdict: Verdict) -> bool:
         """Whether a constant tells the number of rows that a node makes."""

@@ -48,7 +48,7 @@ class Program:
             LoadError: the place cannot be written.
         """
         converted = graphdef.serialize(self.graph_def)
-        both = converted + model_files.packed(self.plain)
+        both = converted + model_files.embedded_plain(self.plain)
         contents = {Path(path): both if len(both) < 2**31 else converted}  # more bytes than that are no GraphDef
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()

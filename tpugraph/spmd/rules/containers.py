@@ -6,9 +6,9 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd.factors import integers
-from tpugraph.spmd.levels import is_zero
 from tpugraph.spmd.placing import Placing, Verdict, rule
 from tpugraph.spmd.rules.signature import by_signature
+from tpugraph.spmd.splats import is_zero
 
 
 @rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Replicate, Shard
 from tpugraph.ir import Node
-from tpugraph.spmd.levels import is_zero
 from tpugraph.spmd.placing import COUNT, Placing, Verdict, rule
 from tpugraph.spmd.rules.signature import size_of
+from tpugraph.spmd.splats import is_zero
 
 
 @rule(" ".join(ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"Print"}))

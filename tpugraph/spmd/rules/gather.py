@@ -1,4 +1,4 @@
-"""How lookups are partitioned: rows of a table by this core's numbers, which are those of the whole batch."""
+"""Gathers. Indices number the rows of the whole batch: a core that gathers by its own indices needs all rows of the operand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         if numbers.axis < each:
             wants = {0: numbers.at(numbers.axis)}
             return Verdict([numbers], wants, why="row by row")
-        return Verdict([numbers.at(axis + numbers.axis - each)], wants, why="rows of a table by this core's numbers")
+        return Verdict(
+            [numbers.at(axis + numbers.axis - each)], wants, why="by this core's indices, which may name any row"
+        )
     if table == SUM and isinstance(numbers, Replicate):
         return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "picks rows of the whole batch")

@@ -24,8 +24,8 @@ from tpugraph.analysis.placements import (
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
 from tpugraph.spmd.factors import WHOLE, Factors, Signature
-from tpugraph.spmd.levels import is_zero
-from tpugraph.spmd.placing import VALUES, Placing, Verdict, rule
+from tpugraph.spmd.placing import RULES, VALUES, Placing, Verdict, rule
+from tpugraph.spmd.splats import is_zero
 
 _REDUCED = {
     "sum": SUM, "mean": SUM, "max": Partial("max"), "any": Partial("max"), "min": Partial("min"), "all": Partial("min")
@@ -37,6 +37,11 @@ _EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"
 _WHOLE = {Replicate, Held}
 
 
+def has_rule(op: str) -> bool:
+    """Whether an op type has a partition rule: one of its own, or a signature."""
+    return op in RULES or ops.record(op).dims is not None
+
+
 @rule("")
 def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """The rule of every op type that has no other."""
@@ -45,7 +50,12 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return Verdict([REPLICATE] * count, why="all operands are replicated")
     signature = factors.signature(node)
     if signature is None:
-        return p.replicate_operands(node, inputs, f"{node.op} has no partition rule")
+        lacks = (
+            "has no partition rule"
+            if not has_rule(node.op)
+            else "is partitioned where ranks and axes are constant only"
+        )
+        return p.replicate_operands(node, inputs, f"{node.op} {lacks}")
     if PerCore in kinds:
         return Verdict([next(s for s in inputs if isinstance(s, PerCore))] * count)
     if Shard in kinds:

@@ -1,4 +1,4 @@
-"""Constant tensors with one value in every element (zeros, ones, fills): each core makes its own local shape of them."""
+"""Splats: tensors with one value in every element (zeros, ones, fills), which each core can build at its local shape."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ _SAME = (
 )  # fmt: skip
 
 
-def level(tensor: Tensor) -> float | None:
+def splat_value(tensor: Tensor) -> float | None:
     """The value that all elements share; None where they differ or are not known."""
-    found: float | None = ask(_level, tensor)
+    found: float | None = ask(_splat_value, tensor)
     return found
 
 
 def is_zero(tensor: Tensor) -> bool:
     """Whether all elements are known to be zero: a partial sum on every core as it is."""
-    return level(tensor) == 0
+    return splat_value(tensor) == 0
 
 
-def is_even(tensor: Tensor) -> bool:
+def is_splat(tensor: Tensor) -> bool:
     """Whether all elements share one value, known or not."""
-    return bool(ask(_even, tensor))
+    return bool(ask(_is_splat, tensor))
 
 
-def _even(tensor: Tensor) -> Answer:
+def _is_splat(tensor: Tensor) -> Answer:
     node = tensor.node
     if (tensor.shape is not None and math.prod(size or 0 for size in tensor.shape) == 1) or node.op in ops.FILLS:
         return True
     if node.op in _SAME:
-        return (yield _even, node.inputs[0])
+        return (yield _is_splat, node.inputs[0])
     if node.op not in ops.COMPUTES:
-        return (yield _level, tensor) is not None
+        return (yield _splat_value, tensor) is not None
     for operand in node.inputs:
-        if not (yield _even, operand):
+        if not (yield _is_splat, operand):
             return False
     return True
 
 
-def _level(tensor: Tensor) -> Answer:
+def _splat_value(tensor: Tensor) -> Answer:
     node = tensor.node
     if node.op in ops.CONSTANTS:
         value = constant(node)
@@ -55,11 +55,11 @@ def _level(tensor: Tensor) -> Answer:
             return None
         return float(value.flat[0])
     if node.op in ops.FILLS:
-        return (yield _level, node.inputs[1])
+        return (yield _splat_value, node.inputs[1])
     if node.op in ops.FILLED_LIKE:
         return float(ops.COMPUTES[node.op](0.0))
     if node.op in _SAME:
-        number = yield _level, node.inputs[0]
+        number = yield _splat_value, node.inputs[0]
         casts = number is not None and node.op in ops.CASTS and tensor.dtype.name != "bfloat16"
         return float(np.asarray(number).astype(tensor.dtype.name)) if casts else number
     if node.op in ops.COMPUTES and tensor.dtype.name in ("float32", "float64"):
@@ -68,10 +68,10 @@ def _level(tensor: Tensor) -> Answer:
 
 
 def _computed(node: Node, kind: str) -> Answer:
-    """As of the gradient of a mean, which is one over the number of elements everywhere."""
+    """Folds an elementwise op whose operands are splats, such as 1/n in the gradient of a mean."""
     operands = []
     for operand in node.inputs:
-        number = yield _level, operand
+        number = yield _splat_value, operand
         if number is None or operand.dtype.name != kind:
             return None
         operands.append(np.asarray(number, kind))
