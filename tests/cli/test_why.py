@@ -135,7 +135,7 @@ def test_an_op_without_a_partition_rule_says_why_its_operand_is_gathered(tmp_pat
         return tf1.reduce_mean(x) + tf1.reduce_sum(tf1.stop_gradient(counts))
 
     lines = told(written(tmp_path, loss), "counts")
-    rule = "DenseBincount has no partition rule: whole operands on every core"
+    rule = "DenseBincount has no partition rule for such operands: whole operands on every core"
     assert lines[1] == f"    lives   counts (DenseBincount): replicated; {rule}"
     assert lines[2].startswith("    since   numbers (Cast): sharded along dimension 0 (4 rows a core)")
     assert lines[3] == f"    then    all-gathered (dimension 0, 128 bytes) for 'counts' (DenseBincount): {rule}"

@@ -50,12 +50,8 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return Verdict([REPLICATE] * count, why="all operands are replicated")
     signature = factors.signature(node)
     if signature is None:
-        lacks = (
-            "has no partition rule"
-            if not has_rule(node.op)
-            else "is partitioned where ranks and axes are constant only"
-        )
-        return p.replicate_operands(node, inputs, f"{node.op} {lacks}")
+        which = " for such operands" if has_rule(node.op) else ""
+        return p.replicate_operands(node, inputs, f"{node.op} has no partition rule{which}")
     if PerCore in kinds:
         return Verdict([next(s for s in inputs if isinstance(s, PerCore))] * count)
     if Shard in kinds:
