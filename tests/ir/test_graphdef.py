@@ -103,6 +103,7 @@ BAD: dict[str, tuple[bytes, list[str]]] = {
     "a text graph that is cut off": ((IRIS / "graph.pbtxt").read_bytes()[:5001], ["text, but not a graph"]),
     "Keras weights": (b"\x89HDF\r\n\x1a\n" + b"\0" * 100, ["HDF5", "not a graph"]),
     "a zip": (b"PK\x03\x04" + b"\0" * 100, ["zip archive"]),
+    "a gzip": (b"\x1f\x8b\x08" + b"\0" * 100, ["gunzip"]),
     "a checkpoint": ((IRIS / "model.ckpt-0.index").read_bytes(), ["not a graph"]),
     "records": ((CORPUS / "mnist.tfrecords").read_bytes()[:3000], ["not a graph"]),
     "zeros": (b"\0" * 1000, ["not a graph"]),

@@ -228,6 +228,8 @@ def _describe(data: bytes) -> str:
         return "an HDF5 file (Keras weights), not a graph"
     if data.startswith(b"PK\x03\x04"):
         return "a zip archive, not a graph"
+    if data.startswith(b"\x1f\x8b"):
+        return "compressed by gzip: unpack it with gunzip"
     if _is_text(data):
         return "text, but not a graph in text form (it may be cut off)"
     return "not a graph (it may be cut off, or another kind of file)"
