@@ -106,7 +106,7 @@ def _is_piece(tensor: Tensor) -> bool:
 
 
 def _remove_unread_padding(graph: Graph) -> None:
-    """Remove the padding of unread tensors, as of a feature of which the model takes only the size."""
+    """Remove the padding of tensors that nothing reads, such as a feature whose size alone is used."""
     padded = graph.kept(PaddedBatches)
     if padded is None:
         return

@@ -76,7 +76,7 @@ def test_faults_in_words(tmp_path: Path, text: str, fault: str) -> None:
 
 
 def test_a_refusal_names_the_tensor_to_tell_the_shape_of(tmp_path: Path) -> None:
-    """It is not the list of words, of which no batch has as many as another, but the table that they are padded to."""
+    """The advice names the padded table; the list of words has another length in each batch."""
     texts = np.array([b"red green", b"deep blue sea", b"", b"red"] * 16)
 
     def lengths(dataset: tf.data.Dataset) -> tf.Tensor:
