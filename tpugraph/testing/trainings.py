@@ -42,6 +42,7 @@ def run_on_cores(
     num_replicas: int,
     checkpoint: str | os.PathLike[str] | None = None,
     rebind: Mapping[str, str] | None = None,
+    config: Any = None,
     **options: Any,
 ) -> Training:
     """Convert a graph (unless it was converted already) and train it on emulated cores.
@@ -52,6 +53,7 @@ def run_on_cores(
         num_replicas: number of cores; a converted graph has to be for as many.
         checkpoint: where to start; the graph's own initial values when None.
         rebind: file names in the graph to replace, old name to new.
+        config: a ``tf.compat.v1.ConfigProto`` of the session.
         **options: options of :func:`tpugraph.convert`; ``iterations_per_loop`` is ``steps`` by default.
 
     Example:
@@ -62,7 +64,7 @@ def run_on_cores(
         TpuGraphError: from conversion or from the session.
     """
     program = model if isinstance(model, Program) else _converted(model, steps, num_replicas, options)
-    with TPUSession(program, rebind=rebind) as session, tempfile.TemporaryDirectory() as folder:
+    with TPUSession(program, rebind=rebind, config=config) as session, tempfile.TemporaryDirectory() as folder:
         if session.num_replicas != num_replicas:
             raise AssertionError(f"the graph is for {session.num_replicas} cores, not {num_replicas}")
         if checkpoint is None:
