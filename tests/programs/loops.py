@@ -154,7 +154,7 @@ def joined_elements(rows: int) -> Any:
 
 @program()
 def states_up_to_the_longest(rows: int) -> Any:
-    """A TensorArray of 5 elements, of which a maximum over the batch are written and gathered."""
+    """A TensorArray of 5 elements; as many as a maximum over the batch are written and gathered."""
     x, sizes = batch(rows, floats(4), whole(3, seed=2) + 1)
     w, longest = variable("w", 4, 3), tf.reduce_max(sizes)
 
@@ -180,7 +180,7 @@ def arrays_that_grow_in_one_list(rows: int) -> Any:
 
 @program()
 def number_of_rows_in_an_array(rows: int) -> Any:
-    """A TensorArray of scalars, one of which is the number of rows."""
+    """A TensorArray of scalars that holds the number of rows among others."""
     x, y = batch(rows, floats(), floats(seed=1))
     array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
     numbers = tf.cast(array.stack(), tf.float32)

@@ -336,7 +336,7 @@ def label_of_each_word(rows: int) -> Any:
 
 
 def _before(count: Any) -> Any:
-    """The pairs of rows of which the second comes behind the first, as numbers of both."""
+    """Row numbers (i, j) of all pairs with i < j."""
     return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
 
 

@@ -67,7 +67,7 @@ def sound_checkpoint() -> Files:
 
 @st.composite
 def damaged_checkpoints(draw: st.DrawFn) -> Files:
-    """Folders of which one or two files are damaged or gone."""
+    """Damages or removes one or two files of a folder."""
     files = dict(sound_checkpoint())
     for name, seed in draw(st.lists(st.tuples(st.sampled_from(sorted(files)), SEEDS), min_size=1, max_size=2)):
         if name in files and not seed % 8:
@@ -144,7 +144,7 @@ def _other_arrays(data: bytes, rng: Random) -> bytes:
 
 @st.composite
 def damaged_bundles(draw: st.DrawFn, sound: bytes) -> bytes:
-    """Bundles of which the bytes, the archive, a member or the manifest is damaged, with right checksums of members."""
+    """Damages the bytes, the archive, a member or the manifest of a bundle; checksums of members are kept right."""
     kinds = ("bytes", "more", "manifest", "manifest", "manifest", "variables", "arrays", "module", "module")
     kind, rng = draw(st.sampled_from(kinds)), Random(draw(SEEDS))
     if kind == "bytes":

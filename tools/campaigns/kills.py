@@ -260,7 +260,7 @@ def _disturbances(
 
 
 def on_workers(options: argparse.Namespace, place: Path) -> Round:
-    """Trainings on two workers of which a worker, both or the trainer is killed or frozen."""
+    """Kills or freezes a worker, both, or the trainer of a training on two workers."""
     from workers import workers  # of the tests
 
     with workers(2) as cluster:

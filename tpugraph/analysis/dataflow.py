@@ -106,7 +106,7 @@ class Solver(Generic[Fact, Said]):
 
 
 # --------------------------------------------------------------------------- rules
-# Rules by op type: a registry that each analysis over op types has one of.
+# A registry of rules by op type.
 
 _Rule = TypeVar("_Rule", bound=Callable[..., object])
 
@@ -136,10 +136,7 @@ class Rules(dict[str, _Rule]):
 
 
 # --------------------------------------------------------------------------- questions
-# Questions about a tensor whose answers follow from those about what it is made of, asked without recursion.
-#
-# A rule is a generator: it yields the question that it needs answered and is sent the answer; what it returns is its own.
-# Each question is answered once, so that the way to an answer is never longer than the graph is large.
+# Demand-driven analysis: a rule is a generator that yields the question it needs answered, so there is no recursion.
 
 Rule = Callable[[Tensor], "Answer"]
 Question = tuple[Rule, Tensor]

@@ -101,7 +101,7 @@ def _reads(variable: Node) -> list[Node]:
 
 
 # --------------------------------------------------------------------------- write order
-# Which writes of variables come before a node, whatever else the executor runs at the same time.
+# Writes that happen before a node, whatever else the executor runs.
 
 
 class Writes:
@@ -200,7 +200,7 @@ class Writes:
 
 
 # --------------------------------------------------------------------------- race order
-# The order that reads and writes get which the plain graph leaves in none: reads first, or writes first where asked for.
+# The order given to racing reads and writes: reads first, or writes first where asked for.
 
 READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")
 """What ``--step_order`` may be."""

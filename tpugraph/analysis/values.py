@@ -197,7 +197,7 @@ _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
 
 
 # --------------------------------------------------------------------------- constant values
-# What constants hold: their values, the whole numbers of an operand that is a constant, and what they alone decide.
+# Values of constants.
 
 _HANDS_ON = ops.IDENTITIES | ops.ENTER
 
@@ -225,7 +225,7 @@ def made_of_values(graph: Graph) -> dict[Node, None]:
 
 
 # --------------------------------------------------------------------------- known sizes
-# Small vectors and scalars of sizes, as far as constants, static shapes and the ops of shape arithmetic tell them.
+# Vectors and scalars of sizes, from constants, static shapes and shape arithmetic.
 
 
 def known_scalar(tensor: Tensor) -> int | None:

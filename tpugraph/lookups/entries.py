@@ -76,7 +76,7 @@ _APART = ops.CONCATS | ops.UNSORTED_SUMS | ops.UNIQUE | ops.WRITES.keys()
 
 
 # --------------------------------------------------------------------------- entry rules
-# How nodes follow lists of entries: what the outputs of a node are to the lists that it reads.
+# Transfer rules: how the outputs of a node relate to the lists of entries that it reads.
 
 Role = Literal["indices", "values", "gradients", "places", "update_places", "order", "segments", "size"]
 """What a value is to a list of entries.

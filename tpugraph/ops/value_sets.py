@@ -124,7 +124,7 @@ INVERSE_ORDERS = with_role("inverse_order")
 """Ops that say of an order at which place each number stands."""
 
 FILLS = with_role("fill")
-"""Ops that make a tensor of which all elements are one number."""
+"""Ops that make a splat."""
 
 SPREADS = FILLS | TILES | BROADCASTS
 """Ops that put one element in many places."""

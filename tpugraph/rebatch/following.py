@@ -299,7 +299,7 @@ def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:
 
 
 # --------------------------------------------------------------------------- changes
-# A constant that follows the batch: what it holds of another one.
+# A constant that depends on the batch, and its new value.
 
 Formula = Callable[[Fraction], Any]
 
@@ -371,7 +371,7 @@ def can_be_longer(value: np.ndarray[Any, Any]) -> bool:
 
 
 # --------------------------------------------------------------------------- shape functions
-# What TensorFlow's shape functions say of nodes that are asked alone.
+# TensorFlow's shape functions, run on single nodes.
 
 
 def inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:

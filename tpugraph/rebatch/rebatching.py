@@ -288,7 +288,7 @@ def _computes(node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------- sizes
-# The sizes that nodes with rows are told, and the constants that hold them.
+# Size operands of nodes with rows, and the constants that hold them.
 
 
 class ScaledSizes(LocalSizes):
@@ -371,7 +371,7 @@ def missing_sizes(following: Following) -> None:
 
 
 # --------------------------------------------------------------------------- refusing
-# What is refused: nodes that take rows of the batch in a way that no reading tells.
+# Refusals: nodes whose use of rows no reading covers.
 
 TRACE = "trace the graph with the batch that you want"
 """What helps where nothing else does."""

@@ -23,8 +23,8 @@ _BOOL = attrs.dtype("bool")
 _WIDE = ("int64", "uint64")
 
 
-class Combining(StepNodes):
-    """Combines values over the cores, element by element.
+class Collectives(StepNodes):
+    """Combines values, rows and entries over the cores, inside the cluster.
 
     Args:
         graph: the graph.
@@ -148,9 +148,7 @@ class Combining(StepNodes):
         return self.add("SelectV2", f"{tensor.node.name}/of_core_0", [own, tensor, zero], {"T": tensor.dtype},
                         tensor.dtype, tensor.shape, tensor)  # fmt: skip
 
-
-class Collectives(Combining):
-    """Combines values over the cores, and rows and entries, inside the cluster."""
+    # ------------------------------------------------------------------ rows and entries
 
     def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
         """The rows of all cores, in the order of the whole batch, on every core."""

@@ -90,7 +90,7 @@ def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
 
 
 # --------------------------------------------------------------------------- settled checks
-# Assertions that constants alone decide, as those on shapes that a batch was closed for: what holds is checked no more.
+# Assertions that constants decide, such as those on shapes of a closed batch, are removed where they hold.
 #
 # TensorFlow's losses check so that their weights can be broadcast, with ops that XLA has no kernels for.
 

@@ -179,7 +179,7 @@ def only_counts(node: Node, total: Node) -> bool:
 
 
 # --------------------------------------------------------------------------- dense steps
-# Updates of rows of a variable as updates of the whole variable, which leave the other rows as they are.
+# Sparse updates rewritten as dense ones that leave the other rows unchanged.
 
 _INT32 = attrs.dtype("int32")
 
@@ -257,7 +257,7 @@ def _maker(graph: Graph, step: Node) -> Builder:
 
 
 # --------------------------------------------------------------------------- row norms
-# Squares of rows of a gradient that belong to distinct ids: of the whole batch the rows of an id are added up before.
+# Norms of sparse gradients: rows of one id are summed over the whole batch before they are squared.
 #
 # The gradient of a sparse lookup has one row for each distinct id of the batch, the sum over all places that name it. A core
 # has rows of its own ids, and another core may have one of the same id: the squares of both are not the square of their sum.

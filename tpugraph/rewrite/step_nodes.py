@@ -163,7 +163,7 @@ def _left(tensor: Tensor, shape: Sequence[int]) -> int | None:
 
 
 # --------------------------------------------------------------------------- unread
-# Removes what a rewrite left behind: nodes that nothing reads any more.
+# Dead nodes that a rewrite leaves behind.
 
 
 def ends_of(nodes: Iterable[Node]) -> frozenset[Node]:

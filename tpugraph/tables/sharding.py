@@ -185,7 +185,7 @@ class Sharding:
 
 
 # --------------------------------------------------------------------------- shards
-# Shards: the variables that hold the rows of one table together, one on each core.
+# The variables that hold the shards of a table, one on each core.
 
 TABLE = "_tpugraph_table"
 """Attribute of a shard: the name of the whole variable in the plain graph."""
@@ -291,7 +291,7 @@ def padded(make: Builder, rows: Tensor, count: int, room: Sequence[int], *, name
 
 
 # --------------------------------------------------------------------------- own numbers
-# Numbers of rows as the core counts them that holds the rows.
+# Global row numbers as local ones of the core that holds the rows.
 
 FIRST, LAST = -(2**31), 2**31 - 1
 """The numbers that cores exchange."""

@@ -1,4 +1,4 @@
-"""A cluster of workers: TensorFlow servers, one per host, of which one session uses all."""
+"""A cluster of workers: TensorFlow servers, one per host, that one session uses together."""
 
 from __future__ import annotations
 
