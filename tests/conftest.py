@@ -20,6 +20,10 @@ from models import CORPUS
 from outside import program
 from tpugraph.xla import jax_client
 
+os.environ.setdefault(
+    "TF_OVERRIDE_GLOBAL_THREADPOOL", "1"
+)  # a session has the threads for an op that its configuration says
+
 if (
     os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
 ):  # the first line of most programs that were written for TensorFlow 1

@@ -104,12 +104,11 @@ def test_eight_cores_train_on_eight_times_the_batch(name: str, file: str, iterat
     [case for place, case in enumerate([("plain", 8, 5), ("plain", 2, 24), ("global8", 8, 6), ("plain", 4, 1)])
      if runs(place % 2 == 0)],
 )  # fmt: skip
-def test_batch_norm_on_cores(mode: str, cores: int, iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_on_cores(mode: str, cores: int, iterations: int) -> None:
     """All losses closely, each of which follows from all variables, with one thread for an op, as they were recorded.
 
     Variables at the end loosely: normalization spreads the last bits of a CPU's own convolutions.
     """
-    monkeypatch.setenv("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")  # else the first session of the process decides
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
     found = trained("batch_norm", cores, iterations, mode=mode, config=config)
     recorded = corpus("batch_norm").recorded(mode)
