@@ -7,7 +7,7 @@ from typing import Any
 from tpugraph import ops
 from tpugraph.analysis import shapes, signatures
 from tpugraph.analysis.dataflow import Answer, Question, Rule, ask
-from tpugraph.analysis.values import crossed, scalar, vector
+from tpugraph.analysis.values import scalar, vector
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.walks import source_of
@@ -122,7 +122,7 @@ def _rows_of_filled(tensor: Tensor) -> Answer:
 
 
 def _rows_of_cross(tensor: Tensor) -> Answer:
-    dense = (yield crossed, tensor) if tensor.port in (0, 1) else None
+    dense = (yield vector, tensor.node.out(2)) if tensor.port in (0, 1) else None
     return None if dense is None or None in dense else dense[0] * dense[1]
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.dataflow import Answer, Rule, ask
+from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.loops import carried, frames_around
 from tpugraph.ir.pattern import anything, handed_on, match, op
-from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError
 
 
@@ -192,7 +192,7 @@ def _smallest(tensor: Tensor) -> Answer:
 
 def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
     node = tensor.node
-    known = _whole_number(node)
+    known = _constant(tensor)
     if known is not None:
         return known
     put_together = _PUT_TOGETHER.get(node.op)
@@ -214,23 +214,6 @@ _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
 
 
 def _constant(tensor: Tensor) -> float | None:
-    return _whole_number(source_of(tensor, _PASSES_ON).node)
-
-
-def _whole_number(node: Node) -> float | None:
-    value = _folded(node)
-    if value is None:
-        return None
-    return value.item() if value.size == 1 and value.dtype.kind in "iu" else None
-
-
-def _folded(node: Node) -> np.ndarray[Any, Any] | None:
-    """The value of a constant, or of one element of a constant shape."""
-    if node.op in ops.CONSTANTS:
-        value: np.ndarray[Any, Any] = node.attr("value")
-        return value
-    if node.op not in ops.STRIDED_SLICES or any(t.node.op not in ops.CONSTANTS for t in node.inputs):
-        return None
-    whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
-    alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")
-    return whole[begin[0]] if alone and whole.ndim == 1 else None
+    """The whole number that a scalar is, where constants and static shapes alone decide it."""
+    value = known_value(tensor)
+    return value.item() if value is not None and value.size == 1 and value.dtype.kind in "iu" else None

@@ -12,7 +12,6 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.dataflow import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.attrs import Shape
 from tpugraph.ir.walks import readers, source_of
 
 _LARGEST = 2**20
@@ -23,7 +22,7 @@ _KINDS = frozenset({"bool", "int32", "int64", "float16", "float32", "float64"})
 
 
 def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor where constants and static shapes alone decide it, else None."""
+    """The value of a tensor where constants and static shapes alone decide it."""
     value: np.ndarray[Any, Any] | None = ask(_value, tensor)
     return value
 
@@ -42,6 +41,10 @@ def _partial_value(tensor: Tensor) -> Answer:
     if node.op in ops.SHAPES:
         shape = node.inputs[tensor.port].shape
         return None if shape is None else np.asarray([np.nan if size is None else size for size in shape])
+    if node.op in _SPARSE_SHAPES:
+        sizes = yield _SPARSE_SHAPES[node.op], tensor
+        if sizes is not None:
+            return np.asarray([np.nan if size is None else size for size in sizes])
     if node.op in ops.STACKS & ops.TAKES_OUT:
         pushed = pushed_by(node)
         return None if pushed is None else (yield _partial_value, pushed)
@@ -225,110 +228,47 @@ def made_of_values(graph: Graph) -> dict[Node, None]:
 
 
 # --------------------------------------------------------------------------- known sizes
-# Vectors and scalars of sizes, from constants, static shapes and shape arithmetic.
 
 
 def known_scalar(tensor: Tensor) -> int | None:
-    """A small whole number that constants and static shapes tell; None where they do not."""
+    """A whole number that constants and static shapes tell."""
     found: int | None = ask(scalar, tensor)
     return found
 
 
 def known_vector(tensor: Tensor) -> list[int | None] | None:
-    """The elements of a small vector of sizes, each None where it is not known; None where not even their number is."""
+    """The elements of a vector of sizes, each None where it depends on data; None where not even their number is known."""
     found: list[int | None] | None = ask(vector, tensor)
     return found
 
 
-def crossed(tensor: Tensor) -> Answer:
-    """The most that the dense shape of SparseCross is: the batch, and one value for each combination."""
-    node = tensor.node
-    columns = node.attr("N", 0)
-    values = len(node.attr("sparse_types", ()))
-    sparse, dense = node.inputs[columns + values : 2 * columns + values], node.inputs[2 * columns + values :]
-    shapes_of = [_static(t.shape) for t in dense]
-    for shape in reversed(sparse):
-        shapes_of.insert(0, (yield vector, shape))
-    known = [s for s in shapes_of if s is not None]
-    if not known or len(known) < len(shapes_of) or any(len(s) < 2 for s in known):
-        return None
-    rows, widths = {s[0] for s in known}, [s[1] for s in known]
-    return [rows.pop() if len(rows) == 1 else None, None if None in widths else math.prod(widths)]
-
-
-def _static(shape: Shape) -> list[int] | None:
-    return None if shape is None or None in shape else [int(d or 0) for d in shape]
-
-
 def scalar(tensor: Tensor) -> Answer:
-    """A small integer made of constants by the ops that shape arithmetic uses."""
-    rule = _SCALARS.get(tensor.node.op)
-    return None if rule is None else (yield from rule(tensor))
-
-
-def _element(tensor: Tensor) -> Answer:
-    source = yield vector, tensor.node.inputs[0]
-    begin = yield vector, tensor.node.inputs[1]
-    return None if source is None or not begin or begin[0] is None or begin[0] >= len(source) else source[begin[0]]
-
-
-def _product(tensor: Tensor) -> Answer:
-    values = yield vector, tensor.node.inputs[0]
-    return None if values is None or None in values else math.prod(values)
-
-
-def _same_scalar(tensor: Tensor) -> Answer:
-    return (yield scalar, tensor.node.inputs[0])
-
-
-def _constant_scalar(tensor: Tensor) -> Answer:
-    yield from ()
-    value = tensor.node.attr("value")
-    return int(value.flat[0]) if value.size == 1 else None
-
-
-_SCALARS: dict[str, Rule] = {
-    **dict.fromkeys(ops.CONSTANTS, _constant_scalar),
-    **dict.fromkeys(ops.SAME_NUMBERS, _same_scalar),
-    **dict.fromkeys(ops.STRIDED_SLICES | ops.PICKS, _element),
-    **dict.fromkeys(ops.reducing("prod"), _product),
-}
+    elements = yield vector, tensor
+    return elements[0] if elements is not None and len(elements) == 1 else None
 
 
 def vector(tensor: Tensor) -> Answer:
-    """Small integers made of constants and static shapes."""
-    rule = _VECTORS.get(tensor.node.op)
-    return None if rule is None else (yield from rule(tensor))
+    value = yield _partial_value, tensor
+    return None if value is None else [None if np.isnan(element) else int(element) for element in value.flat]
 
 
-def _constant_vector(tensor: Tensor) -> Answer:
-    yield from ()
-    return [int(v) for v in tensor.node.attr("value").flat]
+_MOST_DIMENSIONS = 8
+"""Of a sparse tensor; a graph does not say how many there are."""
 
 
-def _same_vector(tensor: Tensor) -> Answer:
-    return (yield vector, tensor.node.inputs[0])
-
-
-def _shape_vector(tensor: Tensor) -> Answer:
-    yield from ()
-    return _static(tensor.node.inputs[0].shape)
-
-
-def _completed(tensor: Tensor) -> Answer:
-    """The shape that a sparse tensor gets: a -1 in it is what is left of the elements."""
-    wanted = yield vector, tensor.node.inputs[2]
+def _completed_shape(tensor: Tensor) -> Answer:
+    """The shape of a reshaped sparse tensor: a -1 in what is asked for is the rest of the elements."""
+    wanted = (yield vector, tensor.node.inputs[2]) if tensor.port == 1 else None
     if wanted is None or -1 not in wanted:
         return wanted
     before = yield vector, tensor.node.inputs[1]
     rest = [size for size in wanted if size != -1]
-    left = None
-    if before is not None and None not in before and None not in rest:
-        left = math.prod(before) // max(1, math.prod(rest))
+    known = before is not None and None not in before and None not in rest
+    left = math.prod(before) // max(1, math.prod(rest)) if known else None
     return [left if size == -1 else size for size in wanted]
 
 
-def _deserialized(tensor: Tensor) -> Answer:
+def _deserialized_shape(tensor: Tensor) -> Answer:
     """A sparse part of a batch has as many rows as the dense ones."""
     yield from ()
     take = tensor.node.inputs[0].node
@@ -338,40 +278,35 @@ def _deserialized(tensor: Tensor) -> Answer:
     return [rows.pop() if len(rows) == 1 else None, *[None] * (_MOST_DIMENSIONS - 1)]
 
 
-_MOST_DIMENSIONS = 8
-"""As many as a sparse tensor can have; a graph does not say how many there are."""
-
-
-def _parsed(tensor: Tensor) -> Answer:
-    """The dense shape of what is parsed or split: as many rows as there are records or texts."""
+def _parsed_shape(tensor: Tensor) -> Answer:
+    """As many rows as there are records or texts."""
     yield from ()
-    return [(tensor.node.inputs[0].shape or (None,))[0], None] if tensor.shape == (2,) else None
-
-
-def _packed(tensor: Tensor) -> Answer:
-    parts = []
-    for operand in tensor.node.inputs:
-        parts.append((yield scalar, operand))
-    return parts
-
-
-def _sliced(tensor: Tensor) -> Answer:
-    source = yield vector, tensor.node.inputs[0]
-    begin = yield vector, tensor.node.inputs[1]
-    size = yield vector, tensor.node.inputs[2]
-    if source is None or not begin or not size or None in (begin[0], size[0]):
+    node = tensor.node
+    lists = node.attr("Nsparse", node.attr("num_sparse", 1))
+    if tensor.shape != (2,) or tensor.port not in range(2 * lists, 3 * lists):
         return None
-    return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
+    return [(node.inputs[0].shape or (None,))[0], None]
 
 
-_VECTORS: dict[str, Rule] = {
-    **dict.fromkeys(ops.CONSTANTS, _constant_vector),
-    **dict.fromkeys(ops.SAME_NUMBERS, _same_vector),
-    "Shape": _shape_vector,
-    **dict.fromkeys(ops.SPARSE_RESHAPES, _completed),
-    "DeserializeSparse": _deserialized,
-    **dict.fromkeys(("ParseExample", "ParseExampleV2", "StringSplit", "StringSplitV2"), _parsed),
-    "SparseCross": crossed,
-    **dict.fromkeys(ops.PACKS, _packed),
-    **dict.fromkeys(ops.PLAIN_SLICES, _sliced),
+def _crossed_shape(tensor: Tensor) -> Answer:
+    """The most that the dense shape of SparseCross is: the batch, and one value for each combination."""
+    node = tensor.node
+    columns = node.attr("N", 0)
+    values = len(node.attr("sparse_types", ()))
+    shapes_of = []
+    for shape in node.inputs[columns + values : 2 * columns + values]:
+        shapes_of.append((yield vector, shape))
+    shapes_of += [list(t.shape) if shapes.is_static(t.shape) else None for t in node.inputs[2 * columns + values :]]
+    if tensor.port != 2 or not shapes_of or any(shape is None or len(shape) < 2 for shape in shapes_of):
+        return None
+    rows, widths = {shape[0] for shape in shapes_of}, [shape[1] for shape in shapes_of]
+    return [rows.pop() if len(rows) == 1 else None, None if None in widths else math.prod(widths)]
+
+
+_SPARSE_SHAPES: dict[str, Rule] = {
+    **dict.fromkeys(ops.SPARSE_RESHAPES, _completed_shape),
+    **dict.fromkeys(("ParseExample", "ParseExampleV2", "StringSplit", "StringSplitV2"), _parsed_shape),
+    "DeserializeSparse": _deserialized_shape,
+    "SparseCross": _crossed_shape,
 }
+"""The dense shapes of sparse tensors."""
