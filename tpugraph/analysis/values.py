@@ -296,7 +296,7 @@ def _crossed_shape(tensor: Tensor) -> Answer:
     shapes_of = []
     for shape in node.inputs[columns + values : 2 * columns + values]:
         shapes_of.append((yield vector, shape))
-    shapes_of += [list(t.shape) if shapes.is_static(t.shape) else None for t in node.inputs[2 * columns + values :]]
+    shapes_of += [list(t.shape or ()) for t in node.inputs[2 * columns + values :]]
     if tensor.port != 2 or not shapes_of or any(shape is None or len(shape) < 2 for shape in shapes_of):
         return None
     rows, widths = {shape[0] for shape in shapes_of}, [shape[1] for shape in shapes_of]
