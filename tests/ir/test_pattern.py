@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tpugraph import testing
-from tpugraph.ir.pattern import anything, behind, either, handed_on, match, number, op
+from tpugraph.ir import Graph, Node
+from tpugraph.ir.pattern import Match, Rule, anything, apply, behind, either, handed_on, match, number, op, when
 
 GRAPH = """
     x = Test()
@@ -74,3 +75,38 @@ def test_of_several_ways_the_one_that_went_furthest_is_told() -> None:
     found = match(either(op("Sub"), far, op("Div")), graph["twice"].out())
     assert found.why == "'one' (Const) is no constant 7"
     assert match(either(far, anything("all")), graph["twice"].out())["all"] == graph["twice"].out()
+
+
+# --------------------------------------------------------------------------- rewriting
+
+PLUS_ONE = op("AddV2", anything("x"), number(1), swaps=True)
+
+
+def test_the_first_rule_that_matches_rewrites_a_node_and_the_others_say_why() -> None:
+    graph = testing.parse(GRAPH)
+    square = Rule(op("Mul", anything("x"), anything("x")), _square)
+    found = apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: found["x"]), square])
+    assert {node.name: why for node, why in found.items()} == {
+        "sum": "", "twice": "", "other": "'x' (Test) is no 'same', which stands there too",
+    }  # fmt: skip
+    assert graph["twice"].op == "Square"
+    assert graph["twice"].inputs == (graph["same"].out(),), "the sum was rewritten before what reads it"
+    assert graph["other"].inputs[0] == graph["same"].out()
+
+
+def _square(graph: Graph, node: Node, found: Match) -> None:
+    graph.retype(node, "Square", inputs=[found["x"]], attrs={"T": node.attr("T")})
+
+
+def test_rules_are_tried_at_the_nodes_given_and_not_at_removed_ones() -> None:
+    graph = testing.parse(GRAPH)
+    again = Rule(anything("x"), lambda graph, node, found: graph.remove_all([graph["twice"], graph["other"]]) and None)
+    assert list(apply(graph, [again], [graph["x"], graph["twice"]])) == [graph["x"]]
+    assert apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: None)], [graph["x"], graph["few"]]) == {}
+
+
+def test_a_pattern_with_a_condition_says_what_it_expected() -> None:
+    graph = testing.parse(GRAPH)
+    few = when(either(number(), op("Const")), lambda tensor: tensor.node.attr("value").size == 2, "pair")
+    assert match(few, graph["few"].out())
+    assert match(few, graph["one"].out()).why == "'one' (Const) is no pair"

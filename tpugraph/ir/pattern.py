@@ -8,17 +8,21 @@
     else:
         found.why    # 'Mul_3' (Mul) is no Add or AddV2
 
-A pattern looks from a tensor back at what it is made of. It is a value: it can be part of several others.
+A pattern looks from a tensor back at what it is made of. It is a value: it can be part of several others. A rule says what
+takes the place of what its pattern finds:
+
+    apply(graph, [Rule(op("Mul", anything("x"), number(1), swaps=True), lambda graph, node, found: found["x"])])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
 from tpugraph import ops
+from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -37,8 +41,17 @@ class Miss:
         return f"{self.node.name!r} ({self.node.op}) is no {self.expected}"
 
 
-Pattern = Callable[[Tensor, Bound, int], Miss | None]
-"""Binds tensors to names, or says where it does not match; the number is the distance from the start."""
+@dataclass(frozen=True)
+class Pattern:
+    """What a tensor must be made of.
+
+    Attributes:
+        at: binds tensors to names, or says where it does not match; the number is the distance from the start.
+        types: the op types of the nodes that it can end in; None where these can be any.
+    """
+
+    at: Callable[[Tensor, Bound, int], Miss | None]
+    types: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Match:
 def match(pattern: Pattern, tensor: Tensor) -> Match:
     """Look for a pattern that ends in a tensor."""
     bound: Bound = {}
-    missed = pattern(tensor, bound, 0)
+    missed = pattern.at(tensor, bound, 0)
     return Match(bound) if missed is None else Match({}, missed)
 
 
@@ -80,20 +93,20 @@ def anything(name: str = "") -> Pattern:
             return Miss(tensor.node, f"'{bound[name]}', which stands there too", depth)
         return None
 
-    return at
+    return Pattern(at)
 
 
 def number(value: float | None = None, name: str = "") -> Pattern:
     """A constant of one element: of that value, or of any."""
-    expected = f"constant {value}" if value is not None else "constant number"
+    expected, named = f"constant {value}" if value is not None else "constant number", anything(name)
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
         held = tensor.node.attr("value") if tensor.node.op in ops.CONSTANTS else None
         if held is None or held.size != 1 or (value is not None and held.item() != value):
             return Miss(tensor.node, expected, depth)
-        return anything(name)(tensor, bound, depth)
+        return named.at(tensor, bound, depth)
 
-    return at
+    return Pattern(at, ops.CONSTANTS)
 
 
 def op(
@@ -114,9 +127,9 @@ def op(
         swaps: whether the operands may stand in any order.
         attrs: attributes that it must have, as Python values.
     """
-    wanted = (types,) if isinstance(types, str) else types
+    wanted, named = frozenset((types,) if isinstance(types, str) else types), anything(name)
     expected = " or ".join(sorted(wanted)) if len(wanted) < 4 else f"{sorted(wanted)[0]} or the like"
-    orders = list(permutations(operands)) if swaps else [operands]
+    every = [_operands(order) for order in (permutations(operands) if swaps else [operands])]
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
         node = tensor.node
@@ -129,29 +142,29 @@ def op(
         other = next((key for key, value in (attrs or {}).items() if node.attr(key) != value), None)
         if other is not None:
             return Miss(node, f"{expected} with {other}={(attrs or {})[other]!r}", depth)
-        return _first_of([_all_of(order, node) for order in orders], tensor, bound, depth) or anything(name)(
-            tensor, bound, depth
-        )
+        return _first_of(every, tensor, bound, depth) or named.at(tensor, bound, depth)
 
-    return at
+    return Pattern(at, wanted)
 
 
 def either(*patterns: Pattern) -> Pattern:
     """The first of some patterns that matches."""
+    return Pattern(lambda tensor, bound, depth: _first_of(patterns, tensor, bound, depth), _types(patterns))
+
+
+def when(pattern: Pattern, holds: Callable[[Tensor], bool], expected: str) -> Pattern:
+    """A pattern of tensors that have a property, too; ``expected`` says what they are, as in ``float32``."""
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
-        return _first_of(patterns, tensor, bound, depth)
+        missed = pattern.at(tensor, bound, depth)
+        return missed if missed or holds(tensor) else Miss(tensor.node, expected, depth)
 
-    return at
+    return Pattern(at, pattern.types)
 
 
 def behind(types: Collection[str], pattern: Pattern) -> Pattern:
     """What stands behind nodes that hand a value on, such as identities, or a cast; see :func:`~tpugraph.ir.walks.source_of`."""
-
-    def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
-        return pattern(source_of(tensor, types), bound, depth)
-
-    return at
+    return Pattern(lambda tensor, bound, depth: pattern.at(source_of(tensor, types), bound, depth))
 
 
 def handed_on(pattern: Pattern) -> Pattern:
@@ -159,25 +172,80 @@ def handed_on(pattern: Pattern) -> Pattern:
     return behind(ops.IDENTITIES, pattern)
 
 
-def _all_of(operands: Collection[Pattern], node: Node) -> Pattern:
-    def at(_: Tensor, bound: Bound, depth: int) -> Miss | None:
-        for operand, tensor in zip(operands, node.inputs, strict=False):
-            missed = operand(tensor, bound, depth + 1)
-            if missed is not None:
-                return missed
-        return None
+def _operands(patterns: Collection[Pattern]) -> Pattern:
+    def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
+        missed = (p.at(operand, bound, depth + 1) for p, operand in zip(patterns, tensor.node.inputs, strict=False))
+        return next(filter(None, missed), None)
 
-    return at
+    return Pattern(at)
 
 
-def _first_of(patterns: Collection[Pattern], tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
+def _first_of(patterns: Iterable[Pattern], tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
     furthest: Miss | None = None
     for pattern in patterns:
         tried = dict(bound)
-        missed = pattern(tensor, tried, depth)
+        missed = pattern.at(tensor, tried, depth)
         if missed is None:
             bound.update(tried)
             return None
         if furthest is None or missed.depth > furthest.depth:
             furthest = missed
     return furthest
+
+
+# --------------------------------------------------------------------------- rewriting
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What takes the place of what a pattern finds.
+
+    Attributes:
+        pattern: what is looked for, at the first output of a node.
+        replace: given the graph, the node and what the pattern bound, returns the tensor to be read instead of that output; None
+            where it has edited the graph itself, as by ``graph.retype``. The node stays unless it removes it.
+    """
+
+    pattern: Pattern
+    replace: Callable[[Graph, Node, Match], Tensor | None]
+
+
+def apply(graph: Graph, rules: Sequence[Rule], nodes: Iterable[Node] | None = None) -> dict[Node, str]:
+    """Rewrite each node at which the pattern of a rule matches, by the first rule that does.
+
+    It is one walk: of what the rules make, nothing is rewritten that was not there before.
+
+    Args:
+        graph: the graph.
+        rules: what to do.
+        nodes: where to look; all nodes in the order of the graph where None.
+
+    Returns:
+        Why no rule matched, of each node of an op type that some pattern ends in; "" of those that were rewritten.
+    """
+    if nodes is None:
+        types = _types([rule.pattern for rule in rules])
+        nodes = graph if types is None else graph.of_type(*types)
+    found: dict[Node, str] = {}
+    for node in list(nodes):
+        tried: list[Miss] = []
+        for rule in rules if node in graph else ():  # else a rule has removed it
+            if rule.pattern.types is not None and node.op not in rule.pattern.types:
+                continue
+            matched = match(rule.pattern, node.out())
+            if matched.missed is not None:
+                tried.append(matched.missed)
+                continue
+            instead = rule.replace(graph, node, matched)
+            if instead is not None:
+                graph.replace_uses(node.out(), instead)
+            found[node] = ""
+            break
+        else:
+            found.update((node, str(missed)) for missed in sorted(tried, key=lambda missed: missed.depth)[-1:])
+    return found
+
+
+def _types(patterns: Iterable[Pattern]) -> frozenset[str] | None:
+    types = [pattern.types for pattern in patterns]
+    return None if None in types else frozenset[str]().union(*filter(None, types))

@@ -14,6 +14,7 @@ from tpugraph.analysis.values import fixed, known_scalar
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.pattern import Match, Rule, anything, apply, either, op, when
 from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.rewrite.step_nodes import remove_unread
 
@@ -278,23 +279,9 @@ class DistinctRows:
     shape: tuple[int, ...]
 
 
-def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> int:
-    """Let norms of the rows of distinct ids be those of their sums over all cores; returns how many norms were changed.
-
-    Args:
-        graph: the graph.
-        nodes: where norms are looked for, those on the device.
-    """
-    changed = 0
-    for node in list(nodes):
-        squared = _squared(node)
-        if squared is None:
-            continue
-        found = [(part, distinct_rows(part)) for part in _parts(squared)]
-        if any(rows is not None for _, rows in found):
-            _replace(graph, node, found)
-            changed += 1
-    return changed
+def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Let norms of the rows of distinct ids, among nodes of the device, be those of their sums over all cores."""
+    apply(graph, [Rule(_SUM_OF_SQUARES, _add_up)], nodes)
 
 
 def distinct_rows(values: Tensor) -> DistinctRows | None:
@@ -316,35 +303,26 @@ def distinct_rows(values: Tensor) -> DistinctRows | None:
     return None if count is None else _of_table(values, numbers, count)
 
 
-_SQUARES = ops.computing(np.square)
-_MULTIPLICATIONS = ops.computing(np.multiply)
-
-
 def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | None:
     width = (values.shape or (None, None))[1:]
     return None if None in width else DistinctRows(values, numbers, (count, *width))  # type: ignore[arg-type]
 
 
-def _squared(node: Node) -> Tensor | None:
-    """What a node adds up the squares of, over all dimensions; None where it does something else."""
-    if node.op in ops.SQUARED_SUMS:
-        return node.inputs[0]
-    if node.op not in ops.SUMS or not _all_dimensions(node):
-        return None
-    square = node.inputs[0].node
-    if square.op in _SQUARES or (square.op in _MULTIPLICATIONS and square.inputs[0] == square.inputs[1]):
-        return square.inputs[0]
-    return None
-
-
-def _all_dimensions(node: Node) -> bool:
-    """Whether a sum is over all dimensions of its operand."""
-    shape, axes = node.inputs[0].shape, fixed(node.inputs[1])
+def _over_all_dimensions(total: Tensor) -> bool:
+    shape, axes = total.node.inputs[0].shape, fixed(total.node.inputs[1])
     return (
         shape is not None
         and axes is not None
         and {axis % max(len(shape), 1) for axis in axes} == set(range(len(shape)))
     )
+
+
+_SQUARE = either(
+    op(ops.computing(np.square), anything("x")), op(ops.computing(np.multiply), anything("x"), anything("x"))
+)
+_SUM_OF_SQUARES = either(
+    op(ops.SQUARED_SUMS, anything("x")), when(op(ops.SUMS, _SQUARE), _over_all_dimensions, "sum over all dimensions")
+)
 
 
 def _parts(squared: Tensor) -> tuple[Tensor, ...]:
@@ -356,8 +334,11 @@ def _parts(squared: Tensor) -> tuple[Tensor, ...]:
     return tuple(node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs)))
 
 
-def _replace(graph: Graph, node: Node, found: list[tuple[Tensor, DistinctRows | None]]) -> None:
+def _add_up(graph: Graph, node: Node, squared: Match) -> None:
     """Half the squares, as L2Loss gives them, of each part; the rows of distinct ids in the shape of their table."""
+    found = [(part, distinct_rows(part)) for part in _parts(squared["x"])]
+    if all(rows is None for _, rows in found):
+        return
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
     halves = []
     for index, (part, rows) in enumerate(found):

@@ -5,7 +5,6 @@ The slow ones start an MLIR pipeline for each node, 11 ms of CPU time where a pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.pattern import Match, Rule, anything, apply, op, when
 from tpugraph.ir.walks import source_of
 from tpugraph.rewrite.row_updates import added_up, make_rows_dense, rows_of
 from tpugraph.rewrite.row_updates import make_dense as make_step_dense
@@ -28,8 +28,7 @@ _INT32, _FLOAT32 = attrs.dtype("int32"), attrs.dtype("float32")
 
 def make_quick(graph: Graph) -> None:
     """Replace Relu, ReluGrad, BiasAddGrad and ResourceGatherNd by ops with plain kernels."""
-    for node in graph.of_type(*_REWRITES):
-        _REWRITES[node.op](graph, node)
+    apply(graph, _QUICK)
 
 
 REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
@@ -96,23 +95,21 @@ def _widened(graph: Graph, node: Node) -> Node:
     return total
 
 
-def _relu(graph: Graph, node: Node) -> None:
-    x = node.inputs[0]
+def _relu(graph: Graph, node: Node, found: Match) -> None:
+    x = found["x"]
     graph.retype(node, "Maximum", inputs=[x, _zero(graph, node, x)], attrs={"T": x.dtype})
 
 
-def _relu_grad(graph: Graph, node: Node) -> None:
-    gradient, features = node.inputs
+def _relu_grad(graph: Graph, node: Node, found: Match) -> None:
+    gradient, features = found["gradient"], found["features"]
     above = _maker(graph, node).add("Greater", [features, _zero(graph, node, features)], features.shape, name="quick")
     inputs = [above, gradient, _zero(graph, node, gradient)]
     graph.retype(node, "SelectV2", inputs=inputs, attrs={"T": gradient.dtype})
 
 
-def _bias_add_grad(graph: Graph, node: Node) -> None:
-    gradient = node.inputs[0]
-    rank = None if gradient.shape is None else len(gradient.shape)
-    if rank is None:
-        return
+def _bias_add_grad(graph: Graph, node: Node, found: Match) -> None:
+    gradient = found["gradient"]
+    rank = len(gradient.shape or ())
     channels = 1 if node.attr("data_format", "NHWC") == "NCHW" else rank - 1
     axes = np.asarray([axis for axis in range(rank) if axis != channels], np.int32)
     inputs = [gradient, _constant(graph, node, axes, gradient)]
@@ -120,20 +117,20 @@ def _bias_add_grad(graph: Graph, node: Node) -> None:
     graph.retype(node, "Sum", inputs=inputs, attrs=kinds)
 
 
-def _gather_nd(graph: Graph, node: Node) -> None:
-    handle, indices = node.inputs
+def _gather_nd(graph: Graph, node: Node, found: Match) -> None:
     kind = node.attr("dtype")
-    read = _maker(graph, node).add("ReadVariableOp", [handle], name="read", controls=node.controls, dtype=kind)
-    attributes = {"Tparams": kind, "Tindices": indices.dtype}
-    graph.retype(node, "GatherNd", inputs=[read, indices], attrs=attributes)
+    read = _maker(graph, node).add("ReadVariableOp", [found["handle"]], name="read", controls=node.controls, dtype=kind)
+    attributes = {"Tparams": kind, "Tindices": found["indices"].dtype}
+    graph.retype(node, "GatherNd", inputs=[read, found["indices"]], attrs=attributes)
 
 
-_REWRITES: dict[str, Callable[[Graph, Node], None]] = {
-    "Relu": _relu,
-    "ReluGrad": _relu_grad,
-    "BiasAddGrad": _bias_add_grad,
-    "ResourceGatherNd": _gather_nd,
-}
+_RANKED = when(anything("gradient"), lambda tensor: tensor.shape is not None, "tensor of known rank")
+_QUICK = [
+    Rule(op("Relu", anything("x")), _relu),
+    Rule(op("ReluGrad", anything("gradient"), anything("features")), _relu_grad),
+    Rule(op("BiasAddGrad", _RANKED), _bias_add_grad),
+    Rule(op("ResourceGatherNd", anything("handle"), anything("indices")), _gather_nd),
+]
 
 
 def _zero(graph: Graph, node: Node, like: Tensor) -> Tensor:
