@@ -6,8 +6,6 @@ run on the device and no pass can move it to the host. What the real compiler sa
     python tests/breaking.py > tests/data/breaking.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A real browser for the tests of pages: headless Chromium, which is not Python's."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A classifier on 1,026 examples, for the tests of evaluation and prediction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

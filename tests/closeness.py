@@ -4,8 +4,6 @@ The small numbers of a tensor are often differences of large ones, and processor
 of losses is no tensor: each is compared by its own scale.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

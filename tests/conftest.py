@@ -1,7 +1,5 @@
 """What tests share: the folder with the data files, the checkpoint that is put together from parts, an answer to Ctrl-C."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

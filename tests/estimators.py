@@ -1,7 +1,5 @@
 """Small models and inputs for the tests of TPUEstimator."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Evaluation and prediction graphs made here, and TensorFlow's own run of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ arguments), and where what it prints goes, to PLACE.out and PLACE.err; the line 
 NUMBER} waits until it has ended; the line that goes out is its exit code, which is negative where a signal ended it.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

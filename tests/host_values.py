@@ -1,7 +1,5 @@
 """What the host makes of what the cores have sent, computed with NumPy from the graph behind the outfeed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

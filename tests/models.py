@@ -1,7 +1,5 @@
 """The real graphs under ``tests/data`` with the training that was recorded from them, and small graphs made here."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

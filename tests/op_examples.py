@@ -1,7 +1,5 @@
 """An example of each op type, with which the claims of its record are held against TensorFlow."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Programs from outside Python that some tests need, and say so: ``@pytest.mark.needs_program("fish")``."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

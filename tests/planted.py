@@ -1,7 +1,5 @@
 """Planted faults: passes that do wrong, and large training graphs for them."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass

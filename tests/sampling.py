@@ -1,7 +1,5 @@
 """Which of many alike cases the suite runs: the gate, which runs the suite too, runs the others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import TypeVar

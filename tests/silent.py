@@ -1,7 +1,5 @@
 """A process that takes what it is asked and never answers; without TensorFlow it is there at once."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

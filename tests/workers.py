@@ -3,8 +3,6 @@
 One process imports TensorFlow and forks the workers, so that each is there at once.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -5,8 +5,6 @@ told that the rows of the inputs are spread over the devices and that every devi
 itself how to divide the rest and where the devices have to talk.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Loop frames, conditional regions, varying values and minimum cuts."""
 
-from __future__ import annotations
-
 import itertools
 
 import networkx as nx

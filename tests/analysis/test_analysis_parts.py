@@ -1,7 +1,5 @@
 """Each module of the analyses by itself, on a graph of a few nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpugraph import testing

@@ -1,7 +1,5 @@
 """The dataflow engine: sparse, in topological order, to a fixpoint through loops, each fact with its reason."""
 
-from __future__ import annotations
-
 from tpugraph import testing
 from tpugraph.analysis.dataflow import Says, Solver
 from tpugraph.ir import Graph, Node

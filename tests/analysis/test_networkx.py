@@ -1,7 +1,5 @@
 """Our minimum cut and traversals against networkx, on random networks and on a real graph."""
 
-from __future__ import annotations
-
 import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Shapes that a graph leaves open: --set_shape, and iterators whose dataset a function makes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads that the plain graph puts in no order with the writes of their variable: found, named, put first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

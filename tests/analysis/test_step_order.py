@@ -1,7 +1,5 @@
 """``--step_order``: what comes first where a graph leaves it to chance, against the same step with explicit control dependencies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

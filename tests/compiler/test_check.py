@@ -1,7 +1,5 @@
 """tpugraph check: the verdict is that of the real compiler, each cause is told with node, origin and fix."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

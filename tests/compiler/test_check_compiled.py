@@ -1,7 +1,5 @@
 """The small graphs of tests/breaking.py under the real compiler: it still says what tests/data/breaking.json holds."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

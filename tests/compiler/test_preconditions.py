@@ -1,7 +1,5 @@
 """Graphs that cannot be converted: fed placeholders, Python functions, a gradient that is None."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

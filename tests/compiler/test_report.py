@@ -1,7 +1,5 @@
 """tpugraph report: what the compilers say stands on the page and beside it as JSON, and so does what is in the way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

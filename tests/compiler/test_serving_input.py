@@ -1,7 +1,5 @@
 """Predictions of a SavedModel: its signature names them, its variables are the checkpoint, a file of examples is its input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Updates in conditionals, such as gradients that are gathered over steps and applied every k-th."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Branches and loops that may not run: what follows them runs all the same, in one loop, with queues, and compiled."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial

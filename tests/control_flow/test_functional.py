@@ -1,7 +1,5 @@
 """TF1 control flow raised to functional While and If: the same numbers, no TF1 op left, and words where it cannot be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Made nodes: what their operands decide is not said again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How two graphs differ: renames, additions and changes by meaning; and what each pass of a conversion changed."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files become graphs by their content, and bad files become one clear error."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The graph: every edit checks first, keeps the use-lists, is counted and remembers where a node came from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Frames, regions and parts of TF1 loops and conditionals, as one reader of each finds them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpugraph import testing

@@ -1,7 +1,5 @@
 """Passes that are not tpugraph's own, on the command line: by module and class, and by entry points of packages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

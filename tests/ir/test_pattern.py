@@ -1,7 +1,5 @@
 """Patterns of nodes: what they bind, and what they say where they do not match."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpugraph import testing

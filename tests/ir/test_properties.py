@@ -1,7 +1,5 @@
 """Random training graphs train on N cores as on the whole batch; random edits keep a graph well formed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operands and attributes over which TensorFlow's own shape functions end the process are refused in words (shape_guards)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The text form prints and parses back."""
 
-from __future__ import annotations
-
 import pytest
 
 from models import CORPUS, corpus, family

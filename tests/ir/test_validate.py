@@ -1,7 +1,5 @@
 """The door: a graph that is not as TensorFlow defines it is refused once, with one block, before TensorFlow sees it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

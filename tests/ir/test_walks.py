@@ -1,7 +1,5 @@
 """Ways through a graph: what a value is handed on from, who shares a handle, what is reached by steps."""
 
-from __future__ import annotations
-
 from tpugraph import ops, testing
 from tpugraph.ir.walks import reached, readers, source_of, variable_of
 

@@ -1,7 +1,5 @@
 """Sparse columns and tables in pieces on a TPU: padded lists train what the plain graph trains, on both engines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What writes of rows may be given when a list names a row several times."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpugraph import testing

@@ -1,7 +1,5 @@
 """Lookups with a number of rows that only the batch decides: crossed columns, tables in pieces, several of one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sampled losses (NCE, sampled softmax): labels and samples are looked up as one list and taken apart again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Facts about op types stand in their records: nowhere else does a comparison with ``node.op`` name op types."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every claim of the records of op types is held against TensorFlow itself, and claims that are missing are found."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """The pass batch-norm: fused batch norms become arithmetic whose means and sums the cores combine."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The pass dense-rows: gradients of an embedding's rows are summed dense where that is fewer bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

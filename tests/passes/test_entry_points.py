@@ -1,7 +1,5 @@
 """The pass entry-points."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pass infeed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pass inline-functions."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

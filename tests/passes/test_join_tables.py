@@ -1,7 +1,5 @@
 """The pass join-tables: when a table in pieces is looked up as one, and why it stays in pieces elsewhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from models import GOLDEN, passes_before

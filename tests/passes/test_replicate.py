@@ -1,7 +1,5 @@
 """The pass replicate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

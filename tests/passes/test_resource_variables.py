@@ -1,7 +1,5 @@
 """The pass resource-variables."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """The pass separate-rows, and the analysis that it rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The pass shard-tables: each core holds some rows of a large table, and trains as if each held all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

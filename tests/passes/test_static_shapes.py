@@ -1,7 +1,5 @@
 """The pass static-shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The pass training-loop."""
 
-from __future__ import annotations
-
 import evaluating
 import numpy as np
 import pytest

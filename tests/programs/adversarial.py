@@ -1,12 +1,6 @@
 """GANs with an optimizer for each network, multi-task heads, and virtual adversarial training."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import adam, batch, column, dense, floats, mean, minimise, program, sgd, tf1, variable, whole
+from .parts import *
 from .statistics import fused
 
 

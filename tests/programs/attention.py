@@ -1,13 +1,8 @@
 """Transformers in the manner of BERT, ALBERT, GPT-2 and XLNet, with a parameter for each size, and attention over rows and words."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
-import tensorflow as tf
-
-from .parts import Program, batch, column, dense, floats, mean, minimise, program, sgd, tf1, total, variable, whole
+from .parts import *
 
 
 def normalise(x: Any, width: int, name: str) -> Any:

@@ -1,13 +1,6 @@
 """Gradients that are clipped, scaled and moved before the optimizer takes them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import adam, batch, by_hand, each, floats, mean, minimise, program, regression, sgd, tf1, variable
+from .parts import *
 
 
 def loss_of(rows: int) -> Any:

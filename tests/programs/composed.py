@@ -5,19 +5,13 @@ A program is a line such as ``composed rows=4 open=1 sizes=32 dense.1 transpose.
 does not fit a value leaves it as it is, so that any words make a program, and it can be simplified by leaving words out.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
-import tensorflow as tf
-
-from .parts import Program, batch, floats, minimise, sgd, tf1, variable, whole
+from .parts import *
 
 ROWS = "rows"
 """A dimension that has the rows of the batch."""
@@ -25,6 +19,20 @@ ROWS = "rows"
 MOST_ELEMENTS = 5000  # of a value, where a core has six rows
 
 Shape = tuple[int | str, ...]
+
+
+@dataclass
+class Inputs:
+    """What comes in, how many rows it has, and the variables made so far."""
+
+    features: Any
+    targets: Any
+    kinds: Any
+    count: Any
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def variable(self, *shape: int) -> Any:
+        return variable(f"v{next(self.numbers)}", *shape)
 
 
 @dataclass
@@ -57,20 +65,6 @@ class Value:
         """The tensor in another shape, in which -1 or the size of a feature stands for rows."""
         rows = -1 if shape.count(ROWS) == 1 else self.inputs.count
         return tf.reshape(self.tensor, [rows if size == ROWS else size for size in shape]), shape
-
-
-@dataclass
-class Inputs:
-    """What comes in, how many rows it has, and the variables made so far."""
-
-    features: Any
-    targets: Any
-    kinds: Any
-    count: Any
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    def variable(self, *shape: int) -> Any:
-        return variable(f"v{next(self.numbers)}", *shape)
 
 
 Made = tuple[Any, Shape] | None

@@ -1,29 +1,6 @@
 """Branches, accumulation of gradients, what a step keeps beside its variables: counters, metrics, averages."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import (
-    adam,
-    after,
-    batch,
-    column,
-    dense,
-    floats,
-    mean,
-    minimise,
-    program,
-    regression,
-    sgd,
-    state,
-    tf1,
-    total,
-    variable,
-    whole,
-)
+from .parts import *
 
 
 @program()

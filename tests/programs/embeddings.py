@@ -1,13 +1,6 @@
 """Embeddings: gathered rows, pieces, gradients of indices and values, clipped and not."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-import tensorflow as tf
-
-from .parts import adam, batch, column, dense, floats, mean, minimise, piece, program, sgd, tf1, variable, whole
+from .parts import *
 
 
 def global_norm(gradients: list[Any]) -> Any:

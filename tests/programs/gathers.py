@@ -1,31 +1,6 @@
 """Gathers and scatters of rows and columns, segments, and slices of tables as long as the batch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import tensorflow as tf
-
-from .parts import (
-    COUNT,
-    batch,
-    column,
-    dense,
-    each,
-    floats,
-    length,
-    mean,
-    minimise,
-    program,
-    sgd,
-    squares,
-    tf1,
-    total,
-    variable,
-    whole,
-)
+from .parts import *
 
 PLACES = 160
 

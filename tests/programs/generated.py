@@ -6,33 +6,11 @@ A matrix with a row for each example runs through a front, up to three layers, a
 and often equal, so that what only looks like the batch is there to be mistaken for it.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import tensorflow as tf
 
 from . import layers
 from .clipping import CLIPS
-from .parts import (
-    Program,
-    adam,
-    batch,
-    by_hand,
-    column,
-    dense,
-    floats,
-    mean,
-    minimise,
-    sgd,
-    state,
-    tf1,
-    total,
-    variable,
-    whole,
-)
+from .parts import *
 
 Spec = dict[str, Any]
 

@@ -4,8 +4,6 @@ Nothing here asks the compiler what a graph means: the loss and the train op are
 analysis cannot hide behind its own answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,13 +1,6 @@
 """Convolutions, space-to-batch, crops by boxes, fake quantization, a residual network."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import batch, dense, floats, mean, minimise, program, tf1, total, variable, whole
+from .parts import *
 from .statistics import finish, fused
 
 

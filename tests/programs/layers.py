@@ -1,14 +1,6 @@
 """Layers that random programs are made of: each takes a matrix with a row per example and gives one of its own shape."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import dense, length, mean, tf1, total, variable
+from .parts import *
 from .statistics import fused, unfused
 
 

@@ -1,13 +1,6 @@
 """Loops: trip counts that the batch decides, maps, scans and folds over rows, containers that loops fill."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import batch, column, dense, each, floats, mean, minimise, program, regression, sgd, tf1, variable, whole
+from .parts import *
 from .ragged import layer
 
 

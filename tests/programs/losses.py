@@ -1,27 +1,6 @@
 """Losses in which rows of the batch meet, and losses whose scale must be kept."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import (
-    batch,
-    column,
-    dense,
-    floats,
-    mean,
-    minimise,
-    program,
-    regression,
-    sgd,
-    squares,
-    tf1,
-    total,
-    variable,
-    whole,
-)
+from .parts import *
 
 
 @program()

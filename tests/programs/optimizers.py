@@ -1,13 +1,6 @@
 """Optimizers of TensorFlow's own and by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import adam, batch, by_hand, each, floats, mean, minimise, program, regression, sgd, state, tf1, variable
+from .parts import *
 
 
 def loss_of(rows: int, *, width: int = 5, hidden: int = 3) -> Any:

@@ -1,28 +1,6 @@
 """Losses that compare the rows of the batch with one another: pairs, triplets, the worst, the sorted."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import (
-    batch,
-    column,
-    dense,
-    each,
-    floats,
-    length,
-    mean,
-    minimise,
-    program,
-    regression,
-    squares,
-    tf1,
-    total,
-    variable,
-    whole,
-)
+from .parts import *
 
 
 @program()

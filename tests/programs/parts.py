@@ -1,11 +1,12 @@
-"""What programs are made of: data, variables, layers, train ops; and the table that they enter."""
+"""What programs are made of: data, variables, layers, train ops; and the table that they enter.
 
-from __future__ import annotations
+The modules of programs import all of it, TensorFlow and the types of annotations too.
+"""
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +52,7 @@ class Program:
         finally:
             _open.reset(before)
 
-    def sized(self, **sizes: Any) -> Program:
+    def sized(self, **sizes: Any) -> Self:
         """The same program with other sizes; ``rows`` may be one of them."""
         rows = sizes.pop("rows", self.rows)
         return replace(self, rows=rows, sizes={**self.sizes, **sizes})

@@ -1,13 +1,6 @@
 """Rows that a mask chooses, distinct ids, sequences cut at the longest of the batch: how many they are, only data say."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import batch, column, dense, each, floats, mean, minimise, program, sgd, total, variable, whole
+from .parts import *
 
 
 def distinct(rows: int) -> tuple[Any, Any, Any]:

@@ -1,12 +1,6 @@
 """Recurrent networks: scans over time, loops with TensorArrays, ``dynamic_rnn``."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import batch, column, floats, length, mean, minimise, piece, program, sgd, tf1, variable, whole
+from .parts import *
 
 
 def recurrent(x: Any, width: int, units: int, lengths: Any = None) -> Any:

@@ -1,13 +1,6 @@
 """Rows that are put beside each other, taken apart, reshaped, padded and counted; frames and spectra of signals."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import batch, column, dense, floats, mean, minimise, program, tf1, variable
+from .parts import *
 
 
 @program()

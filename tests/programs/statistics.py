@@ -1,12 +1,6 @@
 """Statistics of the batch inside the network: batch norm in its manners, whitening, windows over rows, decompositions."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import tensorflow as tf
-
-from .parts import adam, batch, column, dense, floats, mean, minimise, program, sgd, state, tf1, variable
+from .parts import *
 
 
 def finish(loss: Any, updates: list[Any], optimizer: Any = None) -> Any:

@@ -1,14 +1,6 @@
 """Work of the host in front of the device: strings, casts to fewer bytes, transposed layouts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import tensorflow as tf
-
-from .parts import COUNT, batch, column, each, floats, mean, minimise, program, total, variable
+from .parts import *
 
 _WORDS = np.array([b"red", b"green", b"blue", b"deep sea", b""], object)
 

@@ -1,7 +1,5 @@
 """Another batch of the plain graph: recorded graphs train as TensorFlow 1.15 did at 8 times the batch; the rest is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The documents say what is true: generated pages are current, links lead somewhere, examples run as shown."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """A program that is missing skips the test, or fails it where all must be there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The source distribution holds what a reader and a build need, and the metadata says whose it is."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

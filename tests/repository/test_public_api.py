@@ -1,7 +1,5 @@
 """What a user may import: everything documented, nothing that reports a private home, and cheap to import."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

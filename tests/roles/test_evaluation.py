@@ -1,7 +1,5 @@
 """Evaluation and prediction: every example once, results those of the plain graph on the global batch."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

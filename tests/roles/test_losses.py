@@ -1,7 +1,5 @@
 """Losses in which rows of the batch meet in every manner: the cores train as one on the whole batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Roles are found by structure, with their reasons, and what cannot be told is one clear error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

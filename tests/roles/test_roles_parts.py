@@ -1,7 +1,5 @@
 """Each module of the roles by itself: the loss, the writes that train, the step counter and the variables."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpugraph import testing

@@ -1,7 +1,5 @@
 """Several losses in one step, whatever rows do in them: the cores train as one on the whole batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

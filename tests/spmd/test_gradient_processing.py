@@ -1,7 +1,5 @@
 """Processing of gradients by ops of any kind: it sees the gradient of the whole batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The step rewritten for the cores: local sizes, level values made as small as they are needed, and what is gathered."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 from test_spmd import CASES, CORES, Build, counted, solved

@@ -1,7 +1,5 @@
 """The rules of the partition: how the values of small graphs live on the cores, and what their readers want."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

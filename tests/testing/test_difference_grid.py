@@ -1,7 +1,5 @@
 """The grid of ``tpugraph verify``: where in a training a difference starts, as text and on a page in a real browser."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``verify`` on inputs that give other batches in each run: both sides read one recorded stream, and it says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

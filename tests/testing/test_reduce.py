@@ -1,7 +1,5 @@
 """Compare and reduce: the first tensor that differs is named, and a fault comes down to a few nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

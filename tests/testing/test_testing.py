@@ -1,7 +1,5 @@
 """What users' own tests of passes are made of: short text, golden text, graphs in mid-pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """``tpugraph verify``: it finds no difference where there is none, and finds one where there is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

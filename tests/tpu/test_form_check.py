@@ -1,7 +1,5 @@
 """A TPU graph from a file has the form of one, or is refused by name before anything of it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pipeline: order proven before running, checks around every pass, traces and dumps, passes as text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

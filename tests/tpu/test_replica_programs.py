@@ -1,7 +1,5 @@
 """Programs that combine their replicas themselves: traced as one of them, and replicated as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

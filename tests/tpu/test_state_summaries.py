@@ -1,7 +1,5 @@
 """Summaries of variables: as they are after the loop, whatever runs it, beside those of the loop's last step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A converted graph has the form of the graphs that TensorFlow 1.15's own TPUEstimator built from the same models."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Variables that hold no weights - averages, counts, banks: each gets what the whole batch would give it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
