@@ -22,7 +22,6 @@ def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
     elements, ``Unique`` keeps at most all of them, a gather has as many rows as indices.
 
     Args:
-        tensor: the tensor.
         known: what was found before in the same graph, to be found once only.
     """
     shape = tensor.shape

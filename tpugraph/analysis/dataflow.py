@@ -147,8 +147,6 @@ def ask(rule: Rule, tensor: Tensor, known: dict[Question, Any] | None = None) ->
     """The answer that a rule gives for a tensor.
 
     Args:
-        rule: the rule.
-        tensor: the tensor.
         known: answers to begin with and to add to; they hold for as long as the graph is not edited.
 
     Returns:

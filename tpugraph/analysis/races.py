@@ -37,7 +37,6 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
     """The races of a step; a read in one branch and a write in the other are none.
 
     Args:
-        graph: a plain graph.
         roots: what a step runs: the train ops and the loss.
     """
     step = graph.ancestors(roots)
@@ -213,7 +212,6 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
     other that read what the other one writes) or where the read is in a loop.
 
     Args:
-        graph: a plain graph.
         roots: what a step runs: the train ops and the loss.
         order: ``reads_first`` or ``writes_first``.
         in_branches_alone: make writes wait only for reads in branches and for those that wait for something. That is enough where

@@ -52,8 +52,6 @@ def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_
     """The bits of all that a node depends on and of itself, for some nodes and all that they depend on; nothing where no bit is.
 
     Args:
-        graph: the graph.
-        nodes: the nodes.
         bits: the bits of those nodes that have any.
         data_only: whether what a node waits for is no dependence.
     """

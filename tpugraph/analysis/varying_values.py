@@ -22,7 +22,6 @@ def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node,
     values. CrossReplicaSum makes values replicated, and the shape of a statically shaped value is replicated.
 
     Args:
-        graph: the graph.
         sources: nodes that differ by themselves: infeed, per-core random streams.
         within: limits the analysis to some nodes.
     """
@@ -60,7 +59,6 @@ def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
     """The replica-varying nodes of one cluster.
 
     Args:
-        graph: the graph.
         device: the nodes of the cluster.
     """
     reading = reading_host(device)

@@ -17,7 +17,6 @@ class LookupNodes:
     """Makes nodes beside those of a lookup, on its device's side of the graph; their shapes are to be inferred.
 
     Args:
-        graph: the graph.
         scope: what the names begin with, behind the name of the node for whose sake they are made.
 
     Attributes:

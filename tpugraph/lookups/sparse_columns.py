@@ -32,7 +32,6 @@ def bounds_of(graph: Graph, lists: Lists, max_ids: int) -> dict[Node, Bound]:
 
     Args:
         graph: the graph, with shapes.
-        lists: the lists.
         max_ids: the most ids of a row where no shape tells; 0 where nobody said it.
 
     Raises:

@@ -27,7 +27,6 @@ class Collectives(StepNodes):
     """Combines values, rows and entries over the cores, inside the cluster.
 
     Args:
-        graph: the graph.
         count: number of cores.
         flat: whether all values that are combined are outside of loops and branches.
     """

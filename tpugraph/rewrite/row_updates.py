@@ -93,8 +93,6 @@ def make_rows_dense(graph: Graph, rows: Rows, *, in_loop: bool = False) -> None:
     """Add rows up in the shape of the variable, and let the updates read that.
 
     Args:
-        graph: the graph.
-        rows: the rows.
         in_loop: whether the updates are in a loop, which new constants have to be in as well.
     """
     dense = added_up(graph, rows.steps[0].name, rows.values, rows.numbers, rows.shape, source=rows.values.node,
@@ -193,7 +191,6 @@ def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tupl
     """Rows added up by their number, in a tensor of the variable's shape.
 
     Args:
-        graph: the graph.
         name: the scope of the nodes that are made.
         rows: the rows, [n, ...].
         numbers: which row of the variable each is, int32 or int64 [n].
@@ -210,7 +207,6 @@ def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: 
     """Let an update of rows be the dense one of the whole variable.
 
     Args:
-        graph: the graph.
         step: the update.
         value: the gradient in the variable's shape.
         numbers: which rows of the variable have a gradient; an optimizer that moves rows of zeros moves no other ones.

@@ -23,7 +23,6 @@ class StepNodes:
     """Makes nodes of a step.
 
     Args:
-        graph: the graph.
         count: number of cores.
         flat: whether all values that nodes are made for are outside of loops and branches.
     """
@@ -175,7 +174,6 @@ def remove_unread(graph: Graph, nodes: Iterable[Node], *, keep: frozenset[Node] 
     """Remove those of the nodes that nothing reads or waits for, and what was there for them alone; returns how many.
 
     Args:
-        graph: the graph.
         nodes: where to begin.
         keep: nodes that stay.
     """

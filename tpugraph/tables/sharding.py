@@ -37,7 +37,6 @@ class Sharding:
 
     Args:
         graph: the graph, whose cores have combined what they have to.
-        table: the table.
         collectives: makes what the cores combine.
 
     Attributes:
@@ -301,7 +300,6 @@ class OwnNumbers:
     """Makes numbers of a table's rows those of the core's own.
 
     Args:
-        graph: the graph.
         collectives: knows the number of the core.
         layout: how the rows are dealt out.
     """

@@ -515,7 +515,6 @@ class PlainRows:
     """Unpads what the outfeed hands over: the tail's inputs at the rows of the plain batch.
 
     Args:
-        graph: the graph.
         count: how many rows the plain batch has, as it arrives.
     """
 

@@ -74,8 +74,6 @@ class Observers:
     """Places the nodes that only watch the step.
 
     Args:
-        graph: the graph.
-        step: the step.
         device: the nodes of the device; grows.
         cut: the tensors that cross from host to device.
         in_front: the host's copies of nodes of the device.
