@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.ops.facts import Ordering
+from tpugraph.ops.facts import Ordering, Rank, Trusted
 from tpugraph.ops.record import Call, floating, letters, page
-from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("arithmetic", dims="elementwise")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.facts import Batching
+from tpugraph.ops.facts import Batching, Rank, Trusted
 from tpugraph.ops.record import page
-from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("input", host_only=True)
 

@@ -41,8 +41,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from tpugraph.ops.facts import Batching, Contents, Ordering, Refusal, Write
-from tpugraph.ops.trusted import Trusted
+from tpugraph.ops.facts import Batching, Contents, Ordering, Refusal, Trusted, Write
 
 Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "while", "if", "case", "truth",

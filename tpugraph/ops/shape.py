@@ -5,8 +5,8 @@ Where the axes are the value of an operand, the dimension signature is left open
 
 from __future__ import annotations
 
+from tpugraph.ops.facts import Rank, Trusted
 from tpugraph.ops.record import Call, letters, page
-from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("shape")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.facts import Write
+from tpugraph.ops.facts import Rank, Trusted, Write
 from tpugraph.ops.record import page
-from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("variable")
 
