@@ -90,6 +90,31 @@ def test_a_dropped_partial_batch_is_dropped_on_both_sides() -> None:
     assert any("drops its last partial batch" in note for note in found.notes)
 
 
+def test_a_batch_that_is_mapped_and_closed_is_closed_on_both_sides(tmp_path: Path) -> None:
+    def build() -> None:
+        (rows,) = rows_of(16, 2)[:1]
+        data = tf1.data.Dataset.from_tensor_slices(rows).repeat()
+        data = data.apply(tf1.data.experimental.map_and_batch(lambda row: row * 2.0, 8))
+        features = tf1.data.make_initializable_iterator(data).get_next()
+        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
+
+    graphdef.save(trace(build), tmp_path / "model.pb")
+    found = check(tmp_path / "model.pb")
+    assert found.ok
+    assert any("drops its last partial batch" in note for note in found.notes)
+
+
+def test_a_replica_program_is_refused(tmp_path: Path) -> None:
+    def build() -> None:
+        features, labels = batches(rows_of(16, 2), 4)
+        loss = tf.reduce_mean(tf.square(features @ variable("w", (2, 1)) - tf.reshape(labels, [4, 1])))
+        finish(tf.raw_ops.CrossReplicaSum(input=loss, group_assignment=[[0, 1]]), tf1.train.AdamOptimizer(0.01))
+
+    graphdef.save(trace(build), tmp_path / "model.pb")
+    with pytest.raises(RunError, match="a replica program is compared with no plain graph"):
+        check(tmp_path / "model.pb")
+
+
 def test_a_difference_that_rounding_makes_is_none_and_is_named() -> None:
     """As many examples of each class: the first gradient of a bias that starts at 0 is 0, but for what sums round."""
     found = check(CORPUS / "linear_classifier" / "model.pb", steps=2, num_replicas=8)

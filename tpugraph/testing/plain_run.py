@@ -15,11 +15,12 @@ from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.file_names import file_names, missing_file_error
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import refuse_to_end
 from tpugraph.roles.findings import Roles
-from tpugraph.runtime.failures import stalled
+from tpugraph.runtime.failures import first_words, stalled
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
@@ -64,13 +65,12 @@ def closed_batches(program: Program) -> list[str]:
 
 def drop_remainder(graph: Graph, node: Node) -> bool:
     """Let a batch op drop its last partial batch; returns whether it did not before."""
-    names = [argument.name for argument in ops.op_def(node.op).input_arg]
-    if not ops.is_dataset(node.op) or "drop_remainder" not in names:
+    batching = ops.BATCHING.get(node.op)
+    if batching is None or batching.drop_remainder is None:
         return False
-    place = names.index("drop_remainder")
-    kind = node.inputs[place].node.attr("dtype")
-    own = graph.add("Const", f"{node.name}/drop_remainder", attrs={"dtype": kind, "value": np.asarray(True)})
-    graph.set_input(node, place, own.out())
+    make = Builder(graph, node.name, device=node.device, source=node)
+    drops = make.constant(np.asarray(True), name="drop_remainder")
+    graph.set_input(node, batching.drop_remainder % len(node.inputs), drops)
     return True
 
 
@@ -317,7 +317,7 @@ class PlainRun:
         missing = missing_file_error(str(error), self.graph.source, file_names(self.graph))
         if missing is not None:
             return missing
-        words = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        words = first_words(error) or type(error).__name__
         node = getattr(getattr(error, "op", None), "name", None)
         found = RunError(f"the plain graph fails: {words[:300]}", node=node, origin=self.graph.source)
         return stalled(self._watch.why, found) if self._watch.why else found

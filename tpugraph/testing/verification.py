@@ -287,6 +287,9 @@ def nothing_to_compare(source: str) -> RunError:
 def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: list[str]) -> PlainRun:
     """The plain graph with the order of reads and writes and the closed batches of its conversion."""
     found = find_roles(graph, options)
+    if found.replica:
+        raise RunError("a replica program is compared with no plain graph: it computes what all its replicas do together",
+                       origin=graph.source, fix="the graph that the same program writes with use_tpu=False")  # fmt: skip
     for name in closed_batches(program):
         if drop_remainder(graph, graph[name]):
             notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
