@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from tpugraph.estimator.keras_model import model_to_estimator
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.plain_estimator import Estimator
-    from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
+    from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+    from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
     from tpugraph.estimator.tpu_estimator import TPUEstimator
     from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
     from tpugraph.ir import Graph, Node, Tensor
@@ -70,7 +71,7 @@ _HOMES = {
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
     "FeatureConfig": "tpugraph.estimator.embeddings",
     "Graph": "tpugraph.ir",
-    "InputPipelineConfig": "tpugraph.estimator.run_config",
+    "InputPipelineConfig": "tpugraph.estimator.tpu_config",
     "ModeKeys": "tpugraph.estimator.specs",
     "Node": "tpugraph.ir",
     "Pass": "tpugraph.tpu.pipeline",
@@ -81,7 +82,7 @@ _HOMES = {
     "StochasticGradientDescentParameters": "tpugraph.estimator.embeddings",
     "TableConfig": "tpugraph.estimator.embeddings",
     "TPUClusterResolver": "tpugraph.estimator.cluster",
-    "TPUConfig": "tpugraph.estimator.run_config",
+    "TPUConfig": "tpugraph.estimator.tpu_config",
     "TPUEstimator": "tpugraph.estimator.tpu_estimator",
     "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",

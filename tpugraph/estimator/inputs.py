@@ -12,7 +12,7 @@ from tensorflow.python.util import deprecation
 
 from tpugraph import ops
 from tpugraph.estimator.context import Batches
-from tpugraph.estimator.run_config import InputPipelineConfig
+from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError

@@ -19,7 +19,8 @@ from tpugraph.estimator.cluster import TPUClusterResolver
 from tpugraph.estimator.hooks import StepLosses
 from tpugraph.estimator.keras_model import LOSS_BY_ROWS, KerasEstimator, model_to_estimator
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import RunConfig, TPUConfig
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import TPUConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1

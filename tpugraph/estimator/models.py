@@ -16,8 +16,9 @@ from tpugraph.estimator.compiling import compile_inference
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, producers, split_by_batch
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import RunConfig, loop_length
+from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ModeKeys
+from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Request, Traced, TracedInput, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached

@@ -16,8 +16,9 @@ from tpugraph.estimator.arguments import check_type
 from tpugraph.estimator.context import batches
 from tpugraph.estimator.core_strategy import cores_of
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig, TPUConfig
+from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ModeKeys
+from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
 from tpugraph.estimator.tpu_estimator import Requests, TPUEstimator
 from tpugraph.estimator.tracing import Request, tensorflow_1_ops
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn

@@ -24,8 +24,9 @@ from tpugraph.estimator.exporting import Exports, export_trained, exports_of
 from tpugraph.estimator.models import ModelCache, PlainModel, why_not
 from tpugraph.estimator.nan_replay import replay_nan
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
+from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
+from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
 from tpugraph.estimator.train import Goal, NanLossDuringTrainingError, Training, TrainingModel, goal_of, train_plain

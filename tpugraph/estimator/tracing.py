@@ -24,8 +24,9 @@ from tpugraph.estimator.context import Batches, Deployment, TPUContext
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
 from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
 from tpugraph.estimator.inputs import check_partition, to_dataset, to_tensors
-from tpugraph.estimator.run_config import InputPipelineConfig, RunConfig
+from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, plain_spec
+from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.user_functions import (
     call_input_fn,
     call_model_fn,

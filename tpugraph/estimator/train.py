@@ -24,7 +24,8 @@ from tpugraph.estimator.hooks import HostSession, LoopHooks
 from tpugraph.estimator.host_call import HostCall, split_summary
 from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.reporting import Meter, say
-from tpugraph.estimator.run_config import RunConfig, loop_length
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster.workers import CLUSTER
