@@ -1,7 +1,10 @@
-"""compat.v1.Session runs graphs with TPU ops on emulated cores; every result is held against NumPy."""
+"""Sessions run graphs with TPU ops on emulated cores; every result is held against NumPy."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,8 +214,25 @@ def test_programs_get_it_under_both_names() -> None:
     with tensorflow_1():
         names = {"__name__": "__main__"}
         exec("from tensorflow.python.client import session\nimport tensorflow as tf", names)
-    assert names["session"].Session is names["tf"].Session is v1.Session
-    assert names["session"].BaseSession is not None
+    assert names["session"].Session is names["tf"].Session is v1.Session is tf1.Session
+
+
+def test_a_process_with_an_estimator_runs_tpu_ops_in_any_session() -> None:
+    """In a process of its own, which imports nothing of the module tree."""
+    program = """
+        import tensorflow as tf, tpugraph
+        from tensorflow.python.tpu import tpu
+        tf1 = tf.compat.v1
+        with tf.Graph().as_default():
+            with tf1.Session() as before:
+                assert before.run(tf.constant(1)) == 1
+                tpugraph.TPUEstimator(lambda features, params: None, config=tpugraph.RunConfig(), train_batch_size=8)
+                before.run(tf.constant(2))
+        with tf.Graph().as_default(), tf1.Session() as session:
+            found = tf1.tpu.shard(lambda x: tf1.tpu.cross_replica_sum(tf.reduce_sum(x)), [tf.ones([4, 3])], num_shards=4)
+            assert session.run(found)[0].tolist() == [12.0] * 4, session.run(found)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=300)
 
 
 def test_the_number_of_a_core_is_refused_where_there_is_none(graph: Any) -> None:

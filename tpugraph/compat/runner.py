@@ -152,12 +152,14 @@ def _tensorflow_1(cores: int | None):  # type: ignore[no-untyped-def]
 
     from tpugraph.compat.import_hook import tensorflow_1
     from tpugraph.estimator import plain_estimator
+    from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
 
     if os.environ.get(LOG_LEVEL) in ("2", "3"):  # no warnings, of what TensorFlow 2 finds old in the program neither
         deprecation._PRINT_DEPRECATION_WARNINGS = False
         warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     plain_estimator.use_cores(cores)
+    emulate_tpu_ops()
     return tensorflow_1()
 
 

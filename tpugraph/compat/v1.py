@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from tpugraph.compat.tree import namespace
+from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
 
 _ROOT = namespace("")
+emulate_tpu_ops()
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,7 @@ from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
+from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
 from tpugraph.support.errors import ArgumentError, CheckpointError, ConversionError, RolesError
 
 
@@ -201,6 +202,7 @@ class TPUEstimator:
 
     def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
         requests.check()
+        emulate_tpu_ops()  # what it exports for TPUs is loaded in sessions of the program
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
         self._warm_start = warm_start_settings(warm_start_from)

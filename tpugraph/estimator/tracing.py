@@ -327,7 +327,7 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
             spec = spec._replace(train_op=train_op)
         collected = collect_batch_tensors(host_call) if not trains and host_call is not None else {}
         if not plan.cores:
-            refuse_replica_ids(fed.graph)
+            refuse_replica_ids(fed.graph.get_operations())
         _check_graph(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]

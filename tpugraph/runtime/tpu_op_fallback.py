@@ -1,4 +1,4 @@
-"""A ``tf.Session`` whose TPU ops run on emulated cores: each is lowered to ops of the same graph that run in its place."""
+"""TPU ops in any ``tf.Session``, on emulated cores: each is lowered to ops of the same graph that run in its place."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TPU_OPS = ops.TPU_SYSTEM | lower_any_cluster.FEEDS | frozenset(lower_any_cluste
 _held: weakref.WeakKeyDictionary[Any, Counterparts] = weakref.WeakKeyDictionary()
 
 
-def refuse_replica_ids(graph: Any) -> None:
-    """Refuse a graph that asks for the number of a core outside of what cores run: TensorFlow would end the process.
+def refuse_replica_ids(operations: Iterable[Any]) -> None:
+    """Refuse ops that ask for the number of a core outside of what cores run: TensorFlow would end the process.
 
     Raises:
-        RunError: it does; the node is named.
+        RunError: there is one; the node is named.
     """
-    for operation in graph.get_operations():
+    for operation in operations:
         if operation.type in ops.REPLICA_IDS and CLUSTER_ATTR not in operation.node_def.attr:
             raise RunError(
                 f"{operation.type} is the number of a core, and this runs on none",
@@ -65,7 +65,7 @@ class Counterparts:
             if graph is not None and not self._needed and graph.version != self._looked_at:
                 operations = graph.get_operations()
                 self._needed = any(op.type in _TPU_OPS for op in operations[self._seen :])
-                refuse_replica_ids(graph)
+                refuse_replica_ids(operations[self._seen :])
                 self._seen, self._looked_at = len(operations), graph.version
             return self._needed
 
@@ -158,7 +158,7 @@ tf1 = tf.compat.v1
 
 
 class _OnCores:
-    """The part of both sessions that puts counterparts in the place of what only a TPU runs."""
+    """The base of TensorFlow's sessions that puts counterparts in the place of what only a TPU runs."""
 
     graph: Any
     _config: Any
@@ -198,7 +198,7 @@ class _OnCores:
         if self._with_tpu or not held.needed():
             return None
         if self._with_tpu is None:
-            self._with_tpu = any(device.device_type == "TPU" for device in self.list_devices())  # type: ignore[attr-defined]
+            self._with_tpu = any(device.device_type.startswith("TPU") for device in self.list_devices())  # type: ignore[attr-defined]
             if self._with_tpu:
                 return None
         self._place_what_runs()
@@ -224,24 +224,14 @@ class _OnCores:
         BaseSession.__init__(self, self._target, self.graph, config)
 
 
-class Session(_OnCores, tf.compat.v1.Session):  # type: ignore[misc]
-    """``tf.Session``: TPU ops run on emulated cores of this machine, all others as ever; on a master with TPUs all run there.
+def emulate_tpu_ops() -> None:
+    """From now on every ``tf.compat.v1.Session`` of this process runs TPU ops on emulated cores, whoever opens it.
 
-    Args:
-        target: as of ``tf.Session``.
-        graph: as of ``tf.Session``.
-        config: as of ``tf.Session``.
+    All other ops run as ever, and on a master with TPUs all do.
     """
-
-
-class InteractiveSession(_OnCores, tf.compat.v1.InteractiveSession):  # type: ignore[misc]
-    """``tf.InteractiveSession``, as :class:`Session`.
-
-    Args:
-        target: as of ``tf.InteractiveSession``.
-        graph: as of ``tf.InteractiveSession``.
-        config: as of ``tf.InteractiveSession``.
-    """
+    for kind in (tf1.Session, tf1.InteractiveSession):
+        if not issubclass(kind, _OnCores):
+            kind.__bases__ = (_OnCores, *kind.__bases__)
 
 
 def _in_structure(fetches: Any, replace: Callable[[Any], Any]) -> Any:

@@ -18,8 +18,6 @@ PAGES: dict[str, Page] = {
     "version": core.VERSIONS,
     "layers": core.LAYERS,
     "layers.experimental": core.LAYERS_EXPERIMENTAL,
-    "python.client.session": core.SESSIONS,
-    "train": core.TRAIN,
     "python.tpu.tpu_embedding": core.TPU_EMBEDDING,
     "contrib.tpu": contrib.TPU,
     "contrib.tpu.profiler": contrib.TPU_PROFILER,
@@ -66,13 +64,10 @@ BASES: dict[str, tuple[str, ...]] = {
     "contrib.lookup": ("tensorflow.python.ops.lookup_ops",),
     "distribute": ("tensorflow.compat.v1.distribute",),
     "distribute.cluster_resolver": ("tensorflow.compat.v1.distribute.cluster_resolver",),
-    "python.client": ("tensorflow.python.client",),
-    "python.client.session": ("tensorflow.python.client.session",),
     "python.tpu": ("tensorflow.python.tpu",),
     "python.tpu.tpu_embedding": (),
     "tpu": ("tensorflow.compat.v1.tpu",),
     "tpu.experimental": ("tensorflow.compat.v1.tpu.experimental",),
-    "train": ("tensorflow.compat.v1.train",),
     "version": ("tensorflow.compat.v1.version",),
 }
 """The modules in which names without a record are looked up, first one first."""

@@ -8,18 +8,10 @@ KERAS = "tf_keras.api._v1.keras"
 
 _VERSION = "tpugraph.compat.pieces.versions"
 
-SESSIONS: Page = found_in("tpugraph.runtime.tpu_op_fallback", "Session InteractiveSession")
-TRAIN: Page = found_in(
-    "tpugraph.compat.pieces.managed_sessions",
-    "ChiefSessionCreator MonitoredSession MonitoredTrainingSession SessionManager SingularMonitoredSession Supervisor "
-    "WorkerSessionCreator",
-)
-
 ROOT: Page = {
     "keras": Symbol(KERAS),
     "python": Symbol("tensorflow.python"),
     **found_in("tpugraph.compat.pieces.variables", "Variable"),
-    **SESSIONS,
     **found_in(_VERSION, "__version__=VERSION VERSION", "it is 1.15.5, the version whose tree this is"),
 }
 VERSIONS: Page = found_in(_VERSION, "VERSION", "it is 1.15.5, the version whose tree this is")
