@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.batched_input import rows_read
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.values import known_vector
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.lookups.entries import Entries, Lists
-from tpugraph.lookups.filled_rows import fill_rows
-from tpugraph.lookups.padded_lists import Bound
+from tpugraph.ir.walks import reached
+from tpugraph.lookups.entries import Entries, Lists, is_row_of_entries
+from tpugraph.lookups.lookup_nodes import LookupNodes
+from tpugraph.lookups.padded_lists import NO_IDS, Bound
 from tpugraph.support.errors import ShapeError
 
 
@@ -85,3 +91,91 @@ def _free_of_variables(graph: Graph) -> dict[Node, None]:
     bound.update(dict.fromkeys(analysis.conditional(graph)))
     frames = analysis.frames(graph)
     return {node: None for node in graph if node not in bound and not frames[node]}
+
+
+# --------------------------------------------------------------------------- lists without a fill
+
+
+_SAME_LIST = ops.IDENTITIES | ops.RESHAPES | ops.EXPANSIONS | ops.UNIQUE
+
+
+def fill_rows(graph: Graph, free: Mapping[Node, None]) -> int:
+    """Put a SparseFillEmptyRows behind lists of open length that are looked up; returns how many lists were filled.
+
+    ``tf.nn.embedding_lookup_sparse`` reads the ids of a sparse tensor as they are, as of words that were split. Where each row
+    has an id, filling the empty rows changes nothing, and the lookup becomes one as ``tf.nn.safe_embedding_lookup_sparse``
+    makes it. A batch with an empty row ends the run.
+
+    Args:
+        graph: the graph, with shapes and roles.
+        free: the nodes that depend on no variable, and are in no loop or branch.
+    """
+    rows = rows_read(graph) if graph.roles.mode == "train" else None
+    if not rows:
+        return 0
+    count = 0
+    filled = {fill.out() for fill in graph.of_type("SparseFillEmptyRows")}
+    columns = [n for n in graph.of_type(*ops.STRIDED_SLICES) if n in free and n.inputs[0] not in filled]
+    for column in filter(is_row_of_entries, columns):
+        lists = dict.fromkeys(tensor for node in _sums_by(column) for tensor in _lists(node, free))
+        ids = [tensor for tensor in lists if not tensor.dtype.floating]
+        if len(ids) == 1 and not any(_bounded(tensor) for tensor in lists):
+            _fill(graph, column, [*ids, *(tensor for tensor in lists if tensor not in ids)], rows)
+            count += len(lists)
+    return count
+
+
+def _sums_by(column: Node) -> Iterator[Node]:
+    """What adds up a row for each entry by the rows of the batch that a column of coordinates says."""
+    casts = reached((column,), lambda node: (u.node for u in node.uses(0) if u.node.op in ops.CASTS | ops.IDENTITIES))
+    return (
+        use.node
+        for node in casts
+        for use in node.uses(0)
+        if use.node.op in ops.SPARSE_SEGMENTS | ops.SEGMENTS and use.index > 0
+    )
+
+
+def _lists(node: Node, free: Mapping[Node, None]) -> Iterator[Tensor]:
+    """The lists of ids and weights that a sum over entries is made of: what the host makes, one element for each entry."""
+    pending, seen = list(node.inputs[:-1]), set()
+    while pending:
+        tensor = pending.pop()
+        while tensor.node in free and tensor.node.op in _SAME_LIST:
+            tensor = tensor.node.inputs[0]
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if tensor.node not in free:
+            pending += tensor.node.inputs
+        elif tensor.shape is not None and tensor.shape == (None,):
+            yield tensor
+
+
+def _bounded(tensor: Tensor) -> bool:
+    shape = bounded_shape(tensor)
+    return shape is not None and None not in shape
+
+
+def _fill(graph: Graph, column: Node, lists: list[Tensor], rows: int) -> None:
+    make, indices = LookupNodes(graph, "filled"), column.inputs[0]
+    number = make.const(column, np.int64(rows))
+    ones = make.add(column, "OnesLike", [column.out()])
+    entries = make.add(column, "UnsortedSegmentSum", [ones, column.out(), number])
+    fewest = make.add(column, "Min", [entries, make.const(column, np.asarray([0], np.int32))], keep_dims=False)
+    full = make.add(column, "Less", [make.const(column, np.int64(0)), make.cast(column, fewest, number.dtype)])
+    text = make.const(column, np.asarray(f"{NO_IDS} {lists[0].node.name}:", object))
+    check = make.node(column, "Assert", [full, text, fewest], summarize=1)
+    for position, values in enumerate(lists):
+        given = make.add(values.node, "Identity", [values])
+        graph.add_control(given.node, check)
+        length = make.add(values.node, "Size", [given], out_type=number.dtype)
+        shape = make.add(values.node, "Pack", [number, length], axis=0)
+        default = make.const(values.node, np.zeros((), values.dtype.name))
+        fill = make.node(values.node, "SparseFillEmptyRows", [indices, given, shape, default])
+        graph.replace_uses(values, fill.out(1))
+        graph.set_input(given.node, 0, values)
+        if position == 0:
+            own = graph.clone_subgraph([column], lambda name: f"{name}/rows")[column]
+            graph.set_input(own, 0, fill.out(0))
+            graph.replace_uses(column.out(), own.out(), where=lambda use: use.node.made_by != graph.stage)

@@ -10,7 +10,7 @@ from tpugraph.analysis import minimum_cut
 from tpugraph.analysis.placements import SUM, Entries, Held, Partial, Replicate, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd.placing import Placing
-from tpugraph.spmd.random_rows import rows_drawn
+from tpugraph.spmd.rules.random import rows_drawn
 from tpugraph.support.errors import ConversionError
 
 _IN_A_LOOP = 1000

@@ -1,6 +1,6 @@
 """How each op type is partitioned: by its signature, or by a rule of its own."""
 
-from tpugraph.spmd.rules import (
+from tpugraph.spmd.rules import (  # noqa: F401, their rules are registered
     batch_norm,
     containers,
     control_flow,
@@ -9,19 +9,5 @@ from tpugraph.spmd.rules import (
     random,
     reshape,
     signature,
-    sizes,
     slicing,
 )
-
-__all__ = [
-    "batch_norm",
-    "containers",
-    "control_flow",
-    "gather",
-    "ragged",
-    "random",
-    "reshape",
-    "signature",
-    "sizes",
-    "slicing",
-]

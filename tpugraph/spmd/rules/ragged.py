@@ -1,12 +1,17 @@
-"""How ops are partitioned that make as many rows as data say: each core makes those of its own rows, in order."""
+"""How ragged rows are partitioned, of which data say how many there are, and the sizes that count them.
+
+Each core makes those of its own rows, in order. A size is that of the whole batch wherever it is a number; one that counts
+ragged rows is this core's, as long as it only shapes others.
+"""
 
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Shard
+from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import VALUES, Placing, Verdict, rule
+from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import by_signature
 
 
 @rule("Where")
@@ -40,3 +45,76 @@ def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             [REPLICATE, Shard(0), *[REPLICATE] * (count - 2)], wants, why="distinct values of all cores", cuts=(1,)
         )
     return Verdict([REPLICATE] * count, wants, why="distinct values of all cores")
+
+
+# --------------------------------------------------------------------------- sizes
+
+
+def _is_ragged(placement: Placement) -> bool:
+    return isinstance(placement, Entries) and placement.role != "shape"
+
+
+@rule("Shape ShapeN")
+def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([COUNT if _is_ragged(s) else REPLICATE for s in inputs], why="the shape of the whole batch")
+
+
+@rule("Size")
+def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([COUNT if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
+
+
+@rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES))
+def _shaped_anew(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Rank")
+def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()), why="the same for any number of rows")
+
+
+@rule("BroadcastGradientArgs BroadcastArgs")
+def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """A core's count of ragged rows is summed over the cores where the other shape has a global size in its place."""
+    sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
+    ranks = [len(size) for size in sizes]
+    alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if alike and not isinstance(s, Replicate)}
+    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
+
+
+@rule(" ".join(ops.PACKS))
+def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and all(isinstance(s, Replicate) for s in inputs[1:]) and factors.rank(node.out()) == 1:
+        return Verdict([COUNT], why="a shape that counts ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule(" ".join(ops.DYNAMIC_STITCHES))
+def _stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The shape of ragged rows behind a reduction: which of its elements are 1, or those of the operand."""
+    half = len(inputs) // 2
+    places = [factors.integers(tensor) for tensor in node.inputs[:half]]
+    if COUNT in inputs and None not in places and factors.rank(node.out()) == 1:
+        first = [i for i, numbers in enumerate(places) if 0 in (numbers or ())]
+        made = inputs[half + first[-1]] if first else REPLICATE
+        if all(s in (COUNT, REPLICATE) for s in inputs):
+            return Verdict([made], why="a shape that counts ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Cast")
+def _cast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and not node.out().dtype.floating:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Prod")
+def _prod(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and factors.rank(node.inputs[0]) == 1 and factors.rank(node.out()) == 0:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)

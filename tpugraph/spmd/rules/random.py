@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tpugraph import ops
-from tpugraph.analysis.placements import REPLICATE, Placement, Replicate
-from tpugraph.ir import Node
+from tpugraph.analysis.placements import REPLICATE, Placement, Replicate, Shard
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import size_of
 
 
 @rule(" ".join(ops.RANDOM))
@@ -15,3 +19,43 @@ def _random(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows = p.drawn.get(node)
     why = "all cores draw alike" if rows is None else "each core draws its own rows"
     return Verdict([rows or REPLICATE] * len(node.outputs or ()), wants, why=why)
+
+
+_DRAWS = ops.DRAWS & ops.RANDOM
+"""Ops with a stream of their own on each core that are told the shape of what they draw."""
+
+
+def rows_drawn(p: Placing) -> dict[Node, Shard]:
+    """The shard that every reader wants, by random op; replicated outputs are left out.
+
+    With ``random=plain`` there are none: every core draws what the plain graph draws.
+    """
+    if p.policies.get("random") == "plain":
+        return {}
+    found: dict[Node, Shard] = {}
+    for node, verdict in p.verdicts.items():
+        for index, want in verdict.wants.items():
+            if isinstance(want, Shard) and isinstance(p.read(node.inputs[index]), Replicate):
+                found |= {n: s for n, s in _behind(p, node.inputs[index], want) if n not in p.drawn}
+    return found
+
+
+def _behind(p: Placing, tensor: Tensor, rows: Shard) -> Iterator[tuple[Node, Shard]]:
+    """The random ops from which a replicated value is made element by element, with the rows wanted of them."""
+    pending, seen = [(tensor, rows)], {tensor}
+    for value, wanted in pending:  # grows while it is walked
+        node = value.node
+        if node in p.flow.position and node.op in _DRAWS:
+            yield node, wanted
+            continue
+        signature = factors.signature(node) if node.inputs and not node.op.startswith("TensorArray") else None
+        if signature is None or value.port >= len(signature.outputs) or value in p.seeds:
+            continue
+        letters = signature.outputs[value.port]
+        letter = letters[wanted.axis] if letters and wanted.axis < len(letters) else factors.WHOLE
+        for operand, named in zip(node.inputs, signature.inputs, strict=True):
+            if named and letter in named and letter != factors.WHOLE and operand not in seen:
+                axis = named.index(letter)
+                if size_of(operand, axis) != 1 and isinstance(p.read(operand), Replicate):
+                    seen.add(operand)
+                    pending.append((operand, wanted.at(axis)))
