@@ -33,7 +33,7 @@ def build(part: Part, *, optimizer: Any = None) -> Graph:
     """The training graph of the linear model with a part added to its loss."""
 
     def model() -> None:
-        features, targets, weights = linear(32, resource=True)
+        features, targets, weights = linear(32)
         loss = tf.reduce_mean(squared_error(features, targets, weights)) + part(features, weights)
         finish(loss, optimizer() if optimizer else tf1.train.GradientDescentOptimizer(0.1))
 

@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from tpugraph import ops, roles, testing
 from tpugraph.analysis.batched_input import rows_read
+from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import PASSES
 from tpugraph.roles.findings import Finding, Roles, Variable
@@ -157,31 +159,57 @@ def check(step: Pass, case: str, *, find: Any = roles.find, after: bool = True, 
     return testing.check_golden(step, GOLDEN / step.name / f"{case}.txt", roles=find, after=earlier)
 
 
-def assert_cores_are_the_whole_batch(
+def assert_same_on_cores(
     build: Callable[[int], Any],
     *,
-    relative: float,
-    absolute: float,
+    relative: float = 2e-5,
+    absolute: float = 2e-6,
     cores: int = 4,
     rows: int = 4,
     steps: int = 6,
+    combined: int | None = None,
     resource: bool = False,
     functional: bool = False,
     **options: Any,
 ) -> None:
-    """The step at ``rows * cores`` rows on emulated cores, which draw what it draws, against TensorFlow alone."""
-    form = {"resource": resource, "functional": functional}
-    plain = testing.run_plain(trace(lambda: build(rows * cores), **form), steps=steps)
+    """The step at ``rows * cores`` rows on emulated cores, which draw what it draws, against TensorFlow alone.
+
+    ``combined`` is how many tensors the cores of the converted step combine.
+    """
+
+    def whole() -> Graph:
+        return trace(lambda: build(rows * cores), resource=resource, functional=functional)
+
+    plain = testing.run_plain(whole(), steps=steps)
     options = {"iterations_per_loop": 4, "random": "plain", **options}
-    whole = trace(lambda: build(rows * cores), **form)
-    found = testing.run_on_cores(whole, steps=steps, num_replicas=cores, **options)
+    found = testing.run_on_cores(whole(), steps=steps, num_replicas=cores, **options)
     assert len(set(plain.losses)) == steps, "a loss that never changes proves nothing"
     testing.assert_same_training(found, plain, relative=relative, absolute=absolute)
+    if combined is not None:
+        assert len(convert(whole(), num_replicas=cores).report["collectives"]["combined"]) == combined
 
 
-def linear(rows: int, *, width: int = 3, resource: bool = False) -> tuple[Any, Any, Any]:
+def trains_on_cores(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """A test of a step that is decorated: :func:`assert_same_on_cores` of what it builds at so many ``rows``.
+
+    Its other arguments are the test's; one called ``resource`` says which variables the step has.
+    """
+
+    def made(build: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(build)
+        def test(**given: Any) -> None:
+            form = {name: given[name] for name in given.keys() & {"resource", "cores", "rows"}}
+            assert_same_on_cores(lambda rows: build(rows, **given), **options, **form)
+
+        signature = inspect.signature(build)
+        test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+        return test
+
+    return made
+
+
+def linear(rows: int, *, width: int = 3) -> tuple[Any, Any, Any]:
     """Features, targets and the variable of a linear model."""
-    del resource
     features, targets = batches(rows_of(96, width), rows)
     return features, targets, variable("w", (width, 1))
 

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, linear, squared_error, tf1, variable
-
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
+from models import assert_same_on_cores, linear, squared_error, tf1, trains_on_cores, variable
 
 
 def after(ops: list[Any]) -> Any:
@@ -43,120 +41,104 @@ def test_every_few_steps(every: int, form: dict[str, bool]) -> None:
     def at(rows: int) -> None:
         build(rows, every, clip=True)
 
-    assert_cores_are_the_whole_batch(at, **CLOSE, **form)
+    assert_same_on_cores(at, **form)
 
 
 @pytest.mark.parametrize("resource", [False, True])
-def test_the_gathered_gradient_is_read_by_its_variable(resource: bool) -> None:
+@trains_on_cores()
+def test_the_gathered_gradient_is_read_by_its_variable(rows: int, resource: bool) -> None:
     """A ref variable has one snapshot for all readers, which shares its memory: who reads it late sees what was added."""
+    features, targets, weights = linear(rows)
+    gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
 
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
+    def apply() -> Any:
+        update = optimizer.apply_gradients([(gathered / 3, weights)])
+        with tf.control_dependencies([update]):
+            return after([tf1.assign(gathered, tf.zeros_like(gathered))])
 
-        def apply() -> Any:
-            update = optimizer.apply_gradients([(gathered / 3, weights)])
-            with tf.control_dependencies([update]):
-                return after([tf1.assign(gathered, tf.zeros_like(gathered))])
-
-        with tf.control_dependencies([tf1.assign_add(gathered, tf.gradients(loss, [weights])[0])]):
-            done = tf.cond(tf.equal(tf.math.floormod(step + 1, 3), 0), apply, tf.no_op)
-        with tf.control_dependencies([done]):
-            tf1.assign_add(step, 1, name="train")
-
-    assert_cores_are_the_whole_batch(at, **CLOSE, resource=resource)
+    with tf.control_dependencies([tf1.assign_add(gathered, tf.gradients(loss, [weights])[0])]):
+        done = tf.cond(tf.equal(tf.math.floormod(step + 1, 3), 0), apply, tf.no_op)
+    with tf.control_dependencies([done]):
+        tf1.assign_add(step, 1, name="train")
 
 
 def test_under_a_sum() -> None:
-    assert_cores_are_the_whole_batch(lambda rows: build(rows, 2, tf.reduce_sum), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: build(rows, 2, tf.reduce_sum), resource=True)
 
 
-def test_a_condition_on_the_gradient_is_the_same_everywhere() -> None:
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        gradient = tf.gradients(loss, [weights])[0]
-        optimizer = tf1.train.GradientDescentOptimizer(0.1)
-        done = tf.cond(
-            tf.norm(gradient) < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op
-        )
-        with tf.control_dependencies([done]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
-            tf1.assign_sub(weights, 0.01 * gradient)
-
-    assert_cores_are_the_whole_batch(at, **CLOSE, resource=True)
+@trains_on_cores(resource=True)
+def test_a_condition_on_the_gradient_is_the_same_everywhere(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    gradient = tf.gradients(loss, [weights])[0]
+    optimizer = tf1.train.GradientDescentOptimizer(0.1)
+    done = tf.cond(tf.norm(gradient) < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
+    with tf.control_dependencies([done]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
+        tf1.assign_sub(weights, 0.01 * gradient)
 
 
-def test_a_condition_on_the_batch() -> None:
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        gradient = tf.gradients(loss, [weights])[0]
-        optimizer = tf1.train.GradientDescentOptimizer(0.1)
-        done = tf.cond(loss < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
-        with tf.control_dependencies([done]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
-
-    assert_cores_are_the_whole_batch(at, relative=1e-5, absolute=1e-6)
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_a_condition_on_the_batch(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    gradient = tf.gradients(loss, [weights])[0]
+    optimizer = tf1.train.GradientDescentOptimizer(0.1)
+    done = tf.cond(loss < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
+    with tf.control_dependencies([done]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
 
 
 # --------------------------------------------------------------------------- functions of TensorFlow 2 that train
 
-FUNCTIONAL = {"resource": True, "functional": True, **CLOSE}
+FUNCTIONAL = {"resource": True, "functional": True}
 
 
-def test_a_scale_of_the_loss_that_follows_whether_gradients_are_finite() -> None:
+@trains_on_cores(**FUNCTIONAL)
+def test_a_scale_of_the_loss_that_follows_whether_gradients_are_finite(rows: int) -> None:
     """Of the conditional there is one node, which is the train op; the weights move in a function."""
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    scale = tf1.get_variable("scale", initializer=tf.constant(2.0**126), trainable=False)
+    optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
+    gradient = tf.gradients(loss * scale, [weights])[0] / scale
+    finite = tf.reduce_all(tf.math.is_finite(gradient))
 
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        scale = tf1.get_variable("scale", initializer=tf.constant(2.0**126), trainable=False)
-        optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
-        gradient = tf.gradients(loss * scale, [weights])[0] / scale
-        finite = tf.reduce_all(tf.math.is_finite(gradient))
+    def apply() -> Any:
+        with tf.control_dependencies([optimizer.apply_gradients([(gradient, weights)], global_step=step)]):
+            return tf.cond(step.read_value() > 2, lambda: after([scale.assign(scale * 2.0)]), tf.no_op)
 
-        def apply() -> Any:
-            with tf.control_dependencies([optimizer.apply_gradients([(gradient, weights)], global_step=step)]):
-                return tf.cond(step.read_value() > 2, lambda: after([scale.assign(scale * 2.0)]), tf.no_op)
-
-        tf.cond(finite, apply, lambda: after([scale.assign(scale / 4.0), step.assign_add(1)]))
-
-    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)
+    tf.cond(finite, apply, lambda: after([scale.assign(scale / 4.0), step.assign_add(1)]))
 
 
-def test_a_case_chooses_what_trains() -> None:
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        gradient, step = tf.gradients(loss, [weights])[0], tf1.train.get_or_create_global_step()
-        choices = [tf1.train.GradientDescentOptimizer(0.1), tf1.train.AdagradOptimizer(0.1)]
-        updates = [lambda o=o: after([o.apply_gradients([(gradient, weights)])]) for o in choices]
-        with tf.control_dependencies([tf.switch_case(tf.cast(step % 3, tf.int32), [*updates, tf.no_op])]):
-            tf1.assign_add(step, 1)
-
-    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)
+@trains_on_cores(**FUNCTIONAL)
+def test_a_case_chooses_what_trains(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    gradient, step = tf.gradients(loss, [weights])[0], tf1.train.get_or_create_global_step()
+    choices = [tf1.train.GradientDescentOptimizer(0.1), tf1.train.AdagradOptimizer(0.1)]
+    updates = [lambda o=o: after([o.apply_gradients([(gradient, weights)])]) for o in choices]
+    with tf.control_dependencies([tf.switch_case(tf.cast(step % 3, tf.int32), [*updates, tf.no_op])]):
+        tf1.assign_add(step, 1)
 
 
-def test_a_function_that_trains() -> None:
-    def at(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        tf1.summary.scalar("loss", loss)
-        step = tf1.train.get_or_create_global_step()
+@trains_on_cores(**FUNCTIONAL)
+def test_a_function_that_trains(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    step = tf1.train.get_or_create_global_step()
 
-        @tf.function
-        def train(gradient: Any) -> Any:
-            weights.assign_sub(0.1 * gradient)
-            return step.assign_add(1)
+    @tf.function
+    def train(gradient: Any) -> Any:
+        weights.assign_sub(0.1 * gradient)
+        return step.assign_add(1)
 
-        train(tf.gradients(loss, [weights])[0])
-
-    assert_cores_are_the_whole_batch(at, **FUNCTIONAL)
+    train(tf.gradients(loss, [weights])[0])

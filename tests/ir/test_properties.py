@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import assert_cores_are_the_whole_batch, batches, rows_of, tf1, trace, variable
+from models import assert_same_on_cores, batches, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, attrs, graphdef
@@ -89,7 +89,7 @@ def network(rows: int, options: dict[str, Any]) -> None:
 def test_random_networks_train_as_on_the_whole_batch(
     options: dict[str, Any], cores: int, rows: int, resource: bool
 ) -> None:
-    assert_cores_are_the_whole_batch(
+    assert_same_on_cores(
         lambda batch: network(batch, options),
         relative=RELATIVE,
         absolute=ABSOLUTE,

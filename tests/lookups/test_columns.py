@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, check, corpus, finish, tf1, trace
+from models import assert_same_on_cores, batches, check, corpus, finish, tf1, trace, trains_on_cores
 from tpugraph import RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, TPUSession, cli, testing
 from tpugraph.analysis.step import JoinedTables, PaddedLookups
 from tpugraph.compiler import convert
@@ -21,7 +21,6 @@ from tpugraph.support.errors import ShapeError, UsageError
 
 pytestmark = [pytest.mark.filterwarnings("ignore:`layer.add_variable`")]
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 ROWS = 96
 WORDS = [b"red", b"green", b"blue", b""]
 fc, fc1 = tf.feature_column, tf1.feature_column
@@ -125,7 +124,7 @@ def graph(name: str, rows: int = 4) -> Graph:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_cores_train_columns_as_the_plain_graph_does_and_a_tpu_takes_them(name: str) -> None:
-    assert_cores_are_the_whole_batch(MODELS[name], **CLOSE, max_ids=3, rows=4)
+    assert_same_on_cores(MODELS[name], max_ids=3, rows=4)
     program = convert(graph(name), num_replicas=4, max_ids=3)
     device = {n.op for n in graphdef.from_graph_def(program.graph_def) if n.has_attr("_tpu_replicate")}
     assert not device & SPARSE
@@ -156,7 +155,7 @@ def looked_up(strategy: str, optimizer: Any) -> Callable[[int], None]:
 @pytest.mark.parametrize(("strategy", "optimizer"), [("div", tf1.train.MomentumOptimizer(0.1, 0.9)), ("mod", SGD(0.3))])
 def test_tables_in_pieces_are_looked_up_as_one(strategy: str, optimizer: Any) -> None:
     build = looked_up(strategy, optimizer)
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert_same_on_cores(build)
     program = convert(trace(lambda: build(4)), num_replicas=4)
     assert list(program.report["lookups"]["joined"].values()) == [3]
     assert "joined      1 lookup of tables in pieces" in program.summary()
@@ -309,21 +308,18 @@ class Clipped(tf1.train.GradientDescentOptimizer):
 @pytest.mark.parametrize("together", [True, False])
 def test_the_norm_of_rows_of_ids_is_that_of_their_sums_over_all_cores(together: bool) -> None:
     """Two cores may have rows of one id: the squares of both are not the square of their sum."""
-    assert_cores_are_the_whole_batch(trained(dense, Clipped(together), deep=shared), **CLOSE, rows=8)
+    assert_same_on_cores(trained(dense, Clipped(together), deep=shared), rows=8)
 
 
 # --------------------------------------------------------------------------- lists that the model makes
 
 
 @pytest.mark.parametrize("lookup", [tf.nn.embedding_lookup_sparse, tf.nn.safe_embedding_lookup_sparse])
-def test_lists_whose_places_python_knows(lookup: Any) -> None:
+@trains_on_cores(cores=2, steps=3)
+def test_lists_whose_places_python_knows(rows: int, lookup: Any) -> None:
     """All ids of each row as a list."""
-
-    def listed(rows: int) -> Any:
-        numbers, targets = batches((np.arange(384).reshape(96, 4) % 7, np.arange(96, dtype=np.float32) / 96), rows)
-        places = tf.where(tf.ones_like(numbers) > 0)
-        ids = tf.SparseTensor(places, tf.reshape(numbers, [-1]), [rows, 4])
-        found = lookup(tf1.get_variable("table", initializer=np.ones((7, 3), np.float32)), ids, None, combiner="sum")
-        return finish(tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets)), SGD(0.01))
-
-    assert_cores_are_the_whole_batch(listed, **CLOSE, cores=2, steps=3)
+    numbers, targets = batches((np.arange(384).reshape(96, 4) % 7, np.arange(96, dtype=np.float32) / 96), rows)
+    places = tf.where(tf.ones_like(numbers) > 0)
+    ids = tf.SparseTensor(places, tf.reshape(numbers, [-1]), [rows, 4])
+    found = lookup(tf1.get_variable("table", initializer=np.ones((7, 3), np.float32)), ids, None, combiner="sum")
+    return finish(tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets)), SGD(0.01))

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, finish, tf1, trace
+from models import assert_same_on_cores, batches, finish, tf1, trace, trains_on_cores
 from tpugraph import testing
 from tpugraph.support.errors import TpuGraphError
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 ROWS, WIDTH, IDS = 96, 4, 11
 
 
@@ -70,27 +69,22 @@ LOOKUPS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("case", sorted(LOOKUPS))
-def test_cores_train_the_tables_as_the_whole_batch_does(case: str) -> None:
-    def build(rows: int) -> None:
-        words, numbers, lengths, targets = next_batch(rows)
-        outputs = tf.reshape(LOOKUPS[case](words, numbers, lengths), [rows])
-        finish(tf.reduce_mean(tf.square(outputs - targets)), tf1.train.AdagradOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_cores_train_the_tables_as_the_whole_batch_does(rows: int, case: str) -> None:
+    words, numbers, lengths, targets = next_batch(rows)
+    outputs = tf.reshape(LOOKUPS[case](words, numbers, lengths), [rows])
+    finish(tf.reduce_mean(tf.square(outputs - targets)), tf1.train.AdagradOptimizer(0.1))
 
 
-def test_texts_are_split_into_words_that_are_looked_up() -> None:
+@trains_on_cores(max_ids=2)
+def test_texts_are_split_into_words_that_are_looked_up(rows: int) -> None:
     """How many texts are split is known, how many words there are not."""
-
-    def build(rows: int) -> None:
-        words, numbers, _, targets = next_batch(rows)
-        split = tf1.string_split(tf1.string_join([words, tf.strings.as_string(numbers[:, 0])], " "))
-        ids = tf.SparseTensor(split.indices, tf.strings.to_hash_bucket_fast(split.values, IDS), split.dense_shape)
-        found = tf1.nn.safe_embedding_lookup_sparse(table("words", 1), ids, combiner="sqrtn")
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets))
-        finish(loss, tf1.train.AdagradOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE, max_ids=2)
+    words, numbers, _, targets = next_batch(rows)
+    split = tf1.string_split(tf1.string_join([words, tf.strings.as_string(numbers[:, 0])], " "))
+    ids = tf.SparseTensor(split.indices, tf.strings.to_hash_bucket_fast(split.values, IDS), split.dense_shape)
+    found = tf1.nn.safe_embedding_lookup_sparse(table("words", 1), ids, combiner="sqrtn")
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(found, 1) - targets))
+    finish(loss, tf1.train.AdagradOptimizer(0.1))
 
 
 # --------------------------------------------------------------------------- lists that are looked up as they are
@@ -116,9 +110,7 @@ def split(rows: int, how: str, *, weighted: bool, empty: bool = False) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("how", ["sum", "mean", "sqrtn"])
 def test_words_are_looked_up_without_filling_rows(how: str, *, weighted: bool) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: split(rows, how, weighted=weighted), **CLOSE, resource=weighted, max_ids=4
-    )
+    assert_same_on_cores(lambda rows: split(rows, how, weighted=weighted), resource=weighted, max_ids=4)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Sampled losses (NCE, sampled softmax): labels and samples are looked up as one list and taken apart again."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from sampling import runs
 
-from models import assert_cores_are_the_whole_batch, batches, finish, tf1, variable
+from models import assert_same_on_cores, batches, finish, tf1, trains_on_cores, variable
 
 CLASSES, WIDTH, ROWS = 30, 16, 96
 LOSSES = {"nce": tf1.nn.nce_loss, "softmax": tf1.nn.sampled_softmax_loss}
@@ -49,18 +47,16 @@ FORMS = [(5, False, False), (5, True, True), (4, False, True), (4, True, False),
         if runs((place in (0, 2, 5)) == (turn == 0))  # each loss has all numbers, sums and means, and both kinds
     ],
 )
+@trains_on_cores()
 def test_cores_train_as_the_whole_batch_with_the_same_samples(
-    kind: str, samples: int, total: bool, resource: bool
+    rows: int, kind: str, samples: int, total: bool, resource: bool
 ) -> None:
-    def at(rows: int) -> Any:
-        return build(rows, kind, samples, total=total)
-
-    assert_cores_are_the_whole_batch(at, relative=2e-5, absolute=2e-6, resource=resource)
+    return build(rows, kind, samples, total=total)
 
 
 @pytest.mark.parametrize("rows", [4, 2])  # as many rows as the embedding is wide, as in the tutorial, and fewer
 def test_the_plain_samples_are_drawn(rows: int) -> None:
-    assert_cores_are_the_whole_batch(lambda n: build(n, "nce", 5, fixed=False), relative=2e-5, absolute=2e-6, rows=rows)
+    assert_same_on_cores(lambda n: build(n, "nce", 5, fixed=False), rows=rows)
 
 
 def apart(rows: int, first: int) -> None:
@@ -75,25 +71,22 @@ def apart(rows: int, first: int) -> None:
 
 
 def test_a_list_that_is_sliced_by_hand() -> None:
-    assert_cores_are_the_whole_batch(lambda rows: apart(rows, rows), relative=2e-5, absolute=2e-6)
+    assert_same_on_cores(lambda rows: apart(rows, rows))
 
 
 def test_a_slice_across_the_parts() -> None:
-    assert_cores_are_the_whole_batch(lambda rows: apart(rows, 3), relative=2e-5, absolute=2e-6)
+    assert_same_on_cores(lambda rows: apart(rows, 3))
 
 
-def test_a_bank_beside_the_rows() -> None:
+@trains_on_cores()
+def test_a_bank_beside_the_rows(rows: int) -> None:
     """The newest rows and older ones, compared as one."""
-
-    def at(rows: int) -> None:
-        features, targets = batches(
-            (np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32), np.ones(ROWS)), rows
-        )
-        del targets
-        hidden = features @ variable("w", (3, 4))
-        bank = tf.concat([hidden, variable("bank", (5, 4), trainable=False)], 0)
-        compared = tf.matmul(hidden, bank, transpose_b=True)
-        loss = tf.reduce_mean(tf.reduce_logsumexp(compared, 1))
-        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(at, relative=2e-5, absolute=2e-6)
+    features, targets = batches(
+        (np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32), np.ones(ROWS)), rows
+    )
+    del targets
+    hidden = features @ variable("w", (3, 4))
+    bank = tf.concat([hidden, variable("bank", (5, 4), trainable=False)], 0)
+    compared = tf.matmul(hidden, bank, transpose_b=True)
+    loss = tf.reduce_mean(tf.reduce_logsumexp(compared, 1))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))

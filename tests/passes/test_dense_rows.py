@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
+from models import assert_same_on_cores, batches, check, finish, tf1, trace, trains_on_cores, variable
 from tpugraph.compiler import convert
 from tpugraph.passes.dense_rows import DenseRows
 from tpugraph.tpu.program import Program
 
 SGD = tf1.train.GradientDescentOptimizer(0.1)
 ADAM = tf1.train.AdamOptimizer(0.05, epsilon=1e-3)
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 WORDS, WIDTH, ROWS, CORES = 5, 3, 16, 4
 
 
@@ -53,23 +52,21 @@ def test_golden_step() -> None:
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, tf1.train.AdagradOptimizer(0.1)], ids=["sgd", "adam", "adagrad"])
 def test_dense_updates_train_as_the_rows_do(optimizer: Any, resource: bool) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: model(rows, optimizer), **CLOSE, resource=resource)
+    assert_same_on_cores(lambda rows: model(rows, optimizer), resource=resource)
     program = converted(lambda: model(ROWS, optimizer))
     assert not gathers(program)
     assert program.report["collectives"]["sums"] == 1
     assert program.report["collectives"]["bytes"] == 4 * WORDS * WIDTH
 
 
-def test_a_gradient_that_is_clipped_first() -> None:
-    def build(rows: int) -> None:
-        _, found, targets = looked_up(rows)
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(found, [rows, -1]), 1) - targets))
-        gradients, variables = zip(*ADAM.compute_gradients(loss), strict=True)
-        clipped = [tf.clip_by_norm(gradients[0], 0.3)]
-        step = tf1.train.get_or_create_global_step()
-        ADAM.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_gradient_that_is_clipped_first(rows: int) -> None:
+    _, found, targets = looked_up(rows)
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(found, [rows, -1]), 1) - targets))
+    gradients, variables = zip(*ADAM.compute_gradients(loss), strict=True)
+    clipped = [tf.clip_by_norm(gradients[0], 0.3)]
+    step = tf1.train.get_or_create_global_step()
+    ADAM.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
 
 
 # ------------------------------------------------------------------ what is left alone
@@ -90,7 +87,7 @@ def test_one_core_keeps_its_rows() -> None:
 @pytest.mark.parametrize("optimizer", [tf1.train.MomentumOptimizer(0.1, 0.9), tf1.train.FtrlOptimizer(0.1)])
 def test_a_step_that_moves_rows_of_zeros_keeps_to_its_rows(optimizer: Any) -> None:
     assert gathers(converted(lambda: model(ROWS, optimizer)))
-    assert_cores_are_the_whole_batch(lambda rows: model(rows, optimizer), **CLOSE)
+    assert_same_on_cores(lambda rows: model(rows, optimizer))
 
 
 def by_hand(rows: int, change: Callable[[Any, Any, Any], Any]) -> None:
@@ -118,7 +115,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize(("change", "dense"), BY_HAND.values(), ids=BY_HAND)
 def test_a_row_that_is_not_looked_up_keeps_its_value(change: Any, dense: bool) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: by_hand(rows, change), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: by_hand(rows, change), resource=True)
     assert gathers(converted(lambda: by_hand(ROWS, change))) is not dense
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
+    assert_same_on_cores,
     batches,
     check,
     finish,
@@ -50,7 +50,7 @@ def test_cores_take_batches_in_their_order() -> None:
         finish(loss, SGD(1e-4))
 
     # Resource variables: with a ref variable the plain graph may read it after the update, as no gradient needs this loss.
-    assert_cores_are_the_whole_batch(build, relative=1e-6, absolute=1e-7, cores=3, rows=2, steps=8, resource=True)
+    assert_same_on_cores(build, relative=1e-6, absolute=1e-7, cores=3, rows=2, steps=8, resource=True)
 
 
 def test_open_rows_are_padded_and_come_back_with_their_number() -> None:
@@ -71,7 +71,7 @@ def test_open_rows_are_padded_and_come_back_with_their_number() -> None:
     (dequeue,) = graph.of_type("InfeedDequeueTuple")
     assert all(None not in shape for shape in dequeue.attr("shapes"))
     assert graph.of_type("XlaSetDynamicDimensionSize")
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=2e-6)
+    assert_same_on_cores(build)
 
 
 def test_the_host_works_once_a_step_for_all_cores() -> None:

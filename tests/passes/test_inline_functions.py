@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
+    assert_same_on_cores,
     batches,
     by_hand,
     check,
@@ -464,9 +464,7 @@ MODELS = {f.__name__: f for f in (looped, chosen, cases, called, chosen_loop, ls
 
 @pytest.mark.parametrize("name", MODELS)
 def test_cores_train_as_the_plain_graph_on_the_whole_batch(name: str) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: model(name, rows), relative=2e-5, absolute=1e-6, resource=True, functional=True
-    )
+    assert_same_on_cores(lambda rows: model(name, rows), relative=2e-5, absolute=1e-6, resource=True, functional=True)
 
 
 ENGINES: list[tuple[str, int, dict[str, Any]]] = [

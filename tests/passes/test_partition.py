@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
+    assert_same_on_cores,
     batches,
     check,
     finish,
@@ -17,6 +17,7 @@ from models import (
     squared_error,
     tf1,
     trace,
+    trains_on_cores,
     variable,
 )
 from tpugraph.analysis.step import Partitioned
@@ -24,7 +25,6 @@ from tpugraph.compiler import convert
 from tpugraph.passes.partition import Partition
 
 TWO = Partition(num_replicas=2)
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}  # 4 cores sum 4 batches in another order
 SGD = tf1.train.GradientDescentOptimizer
 
 
@@ -54,158 +54,126 @@ def test_golden_clip() -> None:
 
 
 @pytest.mark.parametrize("resource", [False, True])
-def test_clip_by_global_norm_sees_the_global_gradient(resource: bool) -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        bias = variable("bias", ())
-        loss = tf.reduce_mean(squared_error(features, targets + bias, weights))
-        optimizer = tf1.train.AdamOptimizer(0.1)
-        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
-        clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
-        step = tf1.train.get_or_create_global_step()
-        optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE, resource=resource)
-    assert len(report(lambda: build(4))["collectives"]["combined"]) == 2
+@trains_on_cores(combined=2)
+def test_clip_by_global_norm_sees_the_global_gradient(rows: int, resource: bool) -> None:
+    features, targets, weights = linear(rows)
+    bias = variable("bias", ())
+    loss = tf.reduce_mean(squared_error(features, targets + bias, weights))
+    optimizer = tf1.train.AdamOptimizer(0.1)
+    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+    clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
+    step = tf1.train.get_or_create_global_step()
+    optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
 
 
-def test_each_gradient_clipped_and_decayed() -> None:
-    def build(rows: int) -> None:
-        optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
-        pairs = optimizer.compute_gradients(mean_loss(rows))
-        pairs = [(tf.clip_by_norm(g, 0.3) + 0.01 * v, v) for g, v in pairs]
-        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_each_gradient_clipped_and_decayed(rows: int) -> None:
+    optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+    pairs = optimizer.compute_gradients(mean_loss(rows))
+    pairs = [(tf.clip_by_norm(g, 0.3) + 0.01 * v, v) for g, v in pairs]
+    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
-def test_clip_by_value_of_the_global_gradient() -> None:
-    def build(rows: int) -> None:
-        optimizer = SGD(0.1)
-        pairs = [(tf.clip_by_value(g, -0.2, 0.2), v) for g, v in optimizer.compute_gradients(mean_loss(rows))]
-        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_clip_by_value_of_the_global_gradient(rows: int) -> None:
+    optimizer = SGD(0.1)
+    pairs = [(tf.clip_by_value(g, -0.2, 0.2), v) for g, v in optimizer.compute_gradients(mean_loss(rows))]
+    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
-def test_a_rate_that_depends_on_the_gradient() -> None:
+@trains_on_cores(resource=True)
+def test_a_rate_that_depends_on_the_gradient(rows: int) -> None:
     """Each core alone would take another step length."""
-
-    def build(rows: int) -> None:
-        loss = mean_loss(rows)
-        (weights,) = tf1.trainable_variables()
-        (gradient,) = tf.gradients(loss, [weights])
-        length = 0.1 / (1.0 + tf.norm(gradient))
-        train = tf1.assign_sub(weights, length * gradient)
-        with tf.control_dependencies([train]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE, resource=True)
+    loss = mean_loss(rows)
+    (weights,) = tf1.trainable_variables()
+    (gradient,) = tf.gradients(loss, [weights])
+    length = 0.1 / (1.0 + tf.norm(gradient))
+    train = tf1.assign_sub(weights, length * gradient)
+    with tf.control_dependencies([train]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
 
 
-def test_a_gradient_shared_by_two_optimizers() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        shadow = variable("shadow", (3, 1))
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        (gradient,) = tf.gradients(loss, [weights])
-        one = SGD(0.1).apply_gradients([(gradient, weights)])
-        with tf.control_dependencies([one]):
-            two = tf1.train.AdamOptimizer(0.05).apply_gradients([(gradient * 0.5, shadow)])
-        with tf.control_dependencies([two]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert len(report(lambda: build(4))["collectives"]["combined"]) == 1
+@trains_on_cores(combined=1)
+def test_a_gradient_shared_by_two_optimizers(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    shadow = variable("shadow", (3, 1))
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    (gradient,) = tf.gradients(loss, [weights])
+    one = SGD(0.1).apply_gradients([(gradient, weights)])
+    with tf.control_dependencies([one]):
+        two = tf1.train.AdamOptimizer(0.05).apply_gradients([(gradient * 0.5, shadow)])
+    with tf.control_dependencies([two]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
 
 
-def test_one_variable_with_two_applies() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        error = squared_error(features, targets, weights)
-        first, second = tf.reduce_mean(error), tf.reduce_mean(tf.abs(features @ weights))
-        gradients = [tf.gradients(loss, [weights])[0] for loss in (first, second)]
-        one = SGD(0.1).apply_gradients([(gradients[0], weights)])
-        with tf.control_dependencies([one]):
-            two = tf1.train.MomentumOptimizer(0.01, 0.5).apply_gradients([(gradients[1], weights)])
-        tf1.summary.scalar("loss", first + second)
-        with tf.control_dependencies([two]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert len(report(lambda: build(4))["collectives"]["combined"]) == 2
+@trains_on_cores(combined=2)
+def test_one_variable_with_two_applies(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    error = squared_error(features, targets, weights)
+    first, second = tf.reduce_mean(error), tf.reduce_mean(tf.abs(features @ weights))
+    gradients = [tf.gradients(loss, [weights])[0] for loss in (first, second)]
+    one = SGD(0.1).apply_gradients([(gradients[0], weights)])
+    with tf.control_dependencies([one]):
+        two = tf1.train.MomentumOptimizer(0.01, 0.5).apply_gradients([(gradients[1], weights)])
+    tf1.summary.scalar("loss", first + second)
+    with tf.control_dependencies([two]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
 
 
-def test_the_norm_of_each_row_of_a_gradient() -> None:
+@trains_on_cores(combined=1)
+def test_the_norm_of_each_row_of_a_gradient(rows: int) -> None:
     """A reduction of a gradient that is no backpropagation of a broadcast."""
-
-    def build(rows: int) -> None:
-        features, targets = batches(rows_of(96, 3), rows)
-        weights = variable("w", (3, 2))
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(features @ weights, 1) - targets))
-        optimizer = SGD(0.1)
-        ((gradient, _),) = optimizer.compute_gradients(loss)
-        unit = gradient / tf.sqrt(1e-3 + tf.reduce_sum(tf.square(gradient), 1, keepdims=True))
-        optimizer.apply_gradients([(unit, weights)], global_step=tf1.train.get_or_create_global_step())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert len(report(lambda: build(4))["collectives"]["combined"]) == 1
+    features, targets = batches(rows_of(96, 3), rows)
+    weights = variable("w", (3, 2))
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(features @ weights, 1) - targets))
+    optimizer = SGD(0.1)
+    ((gradient, _),) = optimizer.compute_gradients(loss)
+    unit = gradient / tf.sqrt(1e-3 + tf.reduce_sum(tf.square(gradient), 1, keepdims=True))
+    optimizer.apply_gradients([(unit, weights)], global_step=tf1.train.get_or_create_global_step())
 
 
 @pytest.mark.parametrize("kind", [tf.reduce_max, tf.reduce_sum])
-def test_scalar_variables_under_norms_of_other_kinds(kind: Callable[..., Any]) -> None:
+@trains_on_cores()
+def test_scalar_variables_under_norms_of_other_kinds(rows: int, kind: Callable[..., Any]) -> None:
     """The norm is a scalar like the variable, and no gradient of it."""
-
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        scale = variable("scale", ())
-        loss = tf.reduce_mean(squared_error(features * scale, targets, weights))
-        optimizer = SGD(0.1)
-        pairs = optimizer.compute_gradients(loss)
-        norm = tf.add_n([kind(tf.abs(gradient)) for gradient, _ in pairs])
-        pairs = [(gradient / (0.5 + norm), v) for gradient, v in pairs]
-        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+    features, targets, weights = linear(rows)
+    scale = variable("scale", ())
+    loss = tf.reduce_mean(squared_error(features * scale, targets, weights))
+    optimizer = SGD(0.1)
+    pairs = optimizer.compute_gradients(loss)
+    norm = tf.add_n([kind(tf.abs(gradient)) for gradient, _ in pairs])
+    pairs = [(gradient / (0.5 + norm), v) for gradient, v in pairs]
+    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
 # ------------------------------------------------------------------ mean, sum, weights
 
 
-def test_a_sum_with_l2_counts_the_l2_once() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        loss = tf.reduce_sum(squared_error(features, targets, weights)) + 3.0 * tf.nn.l2_loss(weights)
-        finish(loss, SGD(0.002))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_sum_with_l2_counts_the_l2_once(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    loss = tf.reduce_sum(squared_error(features, targets, weights)) + 3.0 * tf.nn.l2_loss(weights)
+    finish(loss, SGD(0.002))
 
 
-def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> None:
+@trains_on_cores()
+def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once(rows: int) -> None:
     """The l2 joins the gradient before TanhGrad; the loss is named behind a scale and an Identity."""
-
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        bounded = tf.tanh(weights)
-        loss = 0.5 * (tf.reduce_sum(squared_error(features, targets, bounded)) + 3.0 * tf.nn.l2_loss(bounded))
-        finish(tf.identity(loss), SGD(0.002))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+    features, targets, weights = linear(rows)
+    bounded = tf.tanh(weights)
+    loss = 0.5 * (tf.reduce_sum(squared_error(features, targets, bounded)) + 3.0 * tf.nn.l2_loss(bounded))
+    finish(tf.identity(loss), SGD(0.002))
 
 
-def test_a_mean_with_l2() -> None:
-    def build(rows: int) -> None:
-        loss = mean_loss(rows)
-        finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_mean_with_l2(rows: int) -> None:
+    loss = mean_loss(rows)
+    finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
 
 
-def test_a_sum_divided_by_the_rows_is_a_mean() -> None:
-    def build(rows: int) -> None:
-        finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_sum_divided_by_the_rows_is_a_mean(rows: int) -> None:
+    finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
 
 
 def test_weights_with_zeros_average_over_what_counts() -> None:
@@ -219,16 +187,14 @@ def test_weights_with_zeros_average_over_what_counts() -> None:
         loss = tf1.losses.mean_squared_error(targets, error, weights=counts)
         finish(loss, SGD(0.1))
 
-    assert_cores_are_the_whole_batch(build, **CLOSE, rows=2)
+    assert_same_on_cores(build, rows=2)
 
 
-def test_a_loss_of_both_kinds() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        error = squared_error(features, targets, weights)
-        finish(tf.reduce_mean(error) + tf.reduce_sum(tf.abs(features @ weights)), SGD(0.01))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_loss_of_both_kinds(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    error = squared_error(features, targets, weights)
+    finish(tf.reduce_mean(error) + tf.reduce_sum(tf.abs(features @ weights)), SGD(0.01))
 
 
 # ------------------------------------------------------------------ rows of embeddings
@@ -254,60 +220,50 @@ def test_static_rows(name: str, resource: bool) -> None:
         picked = tf.nn.embedding_lookup(variable("table", (12, 2)), ids)
         finish(tf.reduce_mean(tf.square(tf.reduce_sum(picked, [1, 2]) - targets)), OPTIMIZERS[name]())
 
-    assert_cores_are_the_whole_batch(build, **CLOSE, resource=resource)
+    assert_same_on_cores(build, resource=resource)
     found = report(lambda: build(4))["collectives"]
     assert found["sums"] == len(found["combined"])
 
 
 @pytest.mark.parametrize("name", ["adagrad", "momentum"])
-def test_open_rows(name: str) -> None:
+@trains_on_cores()
+def test_open_rows(rows: int, name: str) -> None:
     """``embedding_lookup_sparse`` looks up as many rows as there are values, which differs from batch to batch."""
-
-    def build(rows: int) -> None:
-        ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
-        kept = tf1.where(tf.greater(ids, 3))
-        sparse = tf.SparseTensor(kept, tf.gather_nd(ids, kept), tf.shape(ids, out_type=tf.int64))
-        picked = tf1.nn.safe_embedding_lookup_sparse([variable("table", (12, 2))], sparse, combiner="mean")
-        finish(tf.reduce_mean(tf.square(tf.reduce_sum(picked, 1) - targets)), OPTIMIZERS[name]())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+    ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
+    kept = tf1.where(tf.greater(ids, 3))
+    sparse = tf.SparseTensor(kept, tf.gather_nd(ids, kept), tf.shape(ids, out_type=tf.int64))
+    picked = tf1.nn.safe_embedding_lookup_sparse([variable("table", (12, 2))], sparse, combiner="mean")
+    finish(tf.reduce_mean(tf.square(tf.reduce_sum(picked, 1) - targets)), OPTIMIZERS[name]())
 
 
-def test_rows_under_a_sum() -> None:
-    def build(rows: int) -> None:
-        ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
-        picked = tf.nn.embedding_lookup(variable("table", (12, 2)), ids)
-        finish(tf.reduce_sum(tf.square(tf.reduce_sum(picked, [1, 2]) - targets)), SGD(0.01))
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_rows_under_a_sum(rows: int) -> None:
+    ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
+    picked = tf.nn.embedding_lookup(variable("table", (12, 2)), ids)
+    finish(tf.reduce_sum(tf.square(tf.reduce_sum(picked, [1, 2]) - targets)), SGD(0.01))
 
 
 # ------------------------------------------------------------------ updates of other kinds
 
 
-def test_an_update_that_is_no_gradient() -> None:
+@trains_on_cores()
+def test_an_update_that_is_no_gradient(rows: int) -> None:
     """The variable is written from what the loss reads, not from a gradient."""
-
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        row = tf.transpose(features[:1])
-        loss = tf.reduce_mean(squared_error(features, targets, weights + row))
-        with tf.control_dependencies([loss]):
-            train = tf1.assign(weights, row)
-        with tf.control_dependencies([train]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+    features, targets, weights = linear(rows)
+    row = tf.transpose(features[:1])
+    loss = tf.reduce_mean(squared_error(features, targets, weights + row))
+    with tf.control_dependencies([loss]):
+        train = tf1.assign(weights, row)
+    with tf.control_dependencies([train]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
 
 
-def test_a_random_noise_of_the_gradient_is_one_for_all_cores() -> None:
-    def build(rows: int) -> None:
-        optimizer = SGD(0.1)
-        pairs = optimizer.compute_gradients(mean_loss(rows))
-        pairs = [(g + tf.random.normal([3, 1], stddev=0.1, seed=11), v) for g, v in pairs]
-        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
-
-    assert_cores_are_the_whole_batch(build, **CLOSE)
+@trains_on_cores()
+def test_a_random_noise_of_the_gradient_is_one_for_all_cores(rows: int) -> None:
+    optimizer = SGD(0.1)
+    pairs = optimizer.compute_gradients(mean_loss(rows))
+    pairs = [(g + tf.random.normal([3, 1], stddev=0.1, seed=11), v) for g, v in pairs]
+    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), tf1.train.AdagradOptimizer(0.1)], ids=["scatter", "unique"])
@@ -322,4 +278,4 @@ def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], An
         with tf.control_dependencies([loss]):  # no gradient waits for it, so it might read the table after the update
             finish(loss, optimizer)
 
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=True)
+    assert_same_on_cores(build, relative=1e-5, absolute=1e-6, resource=True)

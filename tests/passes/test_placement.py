@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
+    assert_same_on_cores,
     batches,
     check,
     finish,
@@ -67,7 +67,7 @@ def test_an_image_crosses_as_bytes_and_a_class_as_a_number() -> None:
 
 
 def test_bytes_and_one_hot_numbers() -> None:
-    assert_cores_are_the_whole_batch(images, relative=1e-5, absolute=1e-6)
+    assert_same_on_cores(images, relative=1e-5, absolute=1e-6)
 
 
 def test_a_wide_feature_that_is_summed_first_crosses_as_its_sum() -> None:
@@ -123,7 +123,7 @@ def test_strings_stay_on_the_host() -> None:
 
     graph = place(lambda: build(4))
     assert not any(in_cluster(n) for n in graph if any(str(kind) == "string" for kind, _ in n.outputs or []))
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+    assert_same_on_cores(build, relative=1e-5, absolute=1e-6)
 
 
 # ------------------------------------------------------------------ behind the device
@@ -141,7 +141,7 @@ def test_a_print_keeps_the_step_and_prints_behind_it() -> None:
     (shown,) = graph.of_type("Print")
     assert not in_cluster(shown)
     assert not shown.uses()
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+    assert_same_on_cores(build, relative=1e-5, absolute=1e-6)
 
 
 def test_a_summary_of_an_input_that_does_not_cross_is_dropped_and_listed() -> None:
@@ -219,7 +219,7 @@ def test_what_gives_first_values_does_not_wait_for_the_loop() -> None:
     assert not any(in_cluster(node) for node in graph.ancestors(starts))
     assert in_cluster(graph["shared"])
     assert graph["again/Assign"].inputs[1].node.origin == "shared"
-    assert_cores_are_the_whole_batch(_sharing, relative=1e-5, absolute=1e-6)
+    assert_same_on_cores(_sharing, relative=1e-5, absolute=1e-6)
 
 
 def test_shapes_must_be_known() -> None:

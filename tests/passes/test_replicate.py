@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1
+from models import by_hand, check, finish, linear, squared_error, tf1, trains_on_cores
 from tpugraph import testing
 from tpugraph.analysis import CLUSTER_ATTR, in_cluster
 from tpugraph.analysis.step import Results
@@ -26,11 +26,9 @@ def test_golden_step() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
-def test_any_number_of_cores(cores: int) -> None:
-    def build(rows: int) -> None:
-        finish(tf.reduce_mean(squared_error(*linear(rows))), tf1.train.MomentumOptimizer(0.1, 0.9))
-
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6, cores=cores, rows=2)
+@trains_on_cores(relative=2e-5, absolute=1e-6, rows=2)
+def test_any_number_of_cores(rows: int, cores: int) -> None:
+    finish(tf.reduce_mean(squared_error(*linear(rows))), tf1.train.MomentumOptimizer(0.1, 0.9))
 
 
 def test_the_loop_comes_first() -> None:

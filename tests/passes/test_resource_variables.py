@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1, variable
+from models import by_hand, check, finish, linear, squared_error, tf1, trains_on_cores, variable
 from tpugraph import testing
 from tpugraph.passes.resource_variables import ResourceVariables
 from tpugraph.support.errors import RolesError
@@ -65,27 +65,21 @@ def test_a_graph_that_trains_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("resource", [False, True])
-def test_weight_average_by_control_dependency(resource: bool) -> None:
-    def build(rows: int) -> None:
-        loss = tf.reduce_mean(squared_error(*linear(rows)))
-        update = finish(loss, tf1.train.MomentumOptimizer(0.05, 0.9))
-        average = tf1.train.ExponentialMovingAverage(0.9)
-        with tf.control_dependencies([update]):
-            average.apply(tf1.trainable_variables())
-
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=resource)
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_weight_average_by_control_dependency(rows: int, resource: bool) -> None:
+    loss = tf.reduce_mean(squared_error(*linear(rows)))
+    update = finish(loss, tf1.train.MomentumOptimizer(0.05, 0.9))
+    average = tf1.train.ExponentialMovingAverage(0.9)
+    with tf.control_dependencies([update]):
+        average.apply(tf1.trainable_variables())
 
 
-def test_the_result_of_an_assignment_enters_the_loss() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        count = variable("count", (), trainable=False)
-        scale = tf1.assign_add(count, 1.0)
-        finish(
-            tf.reduce_mean(squared_error(features, targets, weights)) * scale, tf1.train.GradientDescentOptimizer(0.01)
-        )
-
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_the_result_of_an_assignment_enters_the_loss(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    count = variable("count", (), trainable=False)
+    scale = tf1.assign_add(count, 1.0)
+    finish(tf.reduce_mean(squared_error(features, targets, weights)) * scale, tf1.train.GradientDescentOptimizer(0.01))
 
 
 def test_a_read_beside_a_branch_comes_before_the_write_in_it() -> None:
@@ -104,15 +98,13 @@ def test_a_read_beside_a_branch_comes_before_the_write_in_it() -> None:
     assert graph["write"].controls == (graph["read"],)
 
 
-def test_a_variable_written_in_a_branch() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        best = variable("best", (), trainable=False)
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-        train = finish(loss, tf1.train.GradientDescentOptimizer(0.1))
-        step = tf1.train.get_global_step()
-        with tf.control_dependencies([train]):
-            odd = tf.equal(step % 2, 1)
-            tf1.cond(odd, lambda: tf1.assign_add(best, 2.0), lambda: tf.identity(best))
-
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_a_variable_written_in_a_branch(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    best = variable("best", (), trainable=False)
+    loss = tf.reduce_mean(squared_error(features, targets, weights))
+    train = finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+    step = tf1.train.get_global_step()
+    with tf.control_dependencies([train]):
+        odd = tf.equal(step % 2, 1)
+        tf1.cond(odd, lambda: tf1.assign_add(best, 2.0), lambda: tf.identity(best))

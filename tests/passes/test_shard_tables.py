@@ -11,7 +11,7 @@ from evaluating import take
 
 import tpugraph
 from closeness import assert_close
-from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
+from models import assert_same_on_cores, batches, check, finish, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.cli.command_line import main
 from tpugraph.compiler import convert
@@ -28,7 +28,6 @@ from tpugraph.tpu.program import Program
 from tpugraph.xla import stablehlo
 
 TWO = {"num_replicas": 2, "shard_tables": 40}
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 WORDS, WIDTH, ROWS, STEPS = 103, 3, 24, 4
 LEAST = 4 * WORDS * WIDTH
 """Bytes of the table: it is just large enough."""
@@ -98,7 +97,7 @@ def test_inspect_tells_where_a_table_is_held(tmp_path: Path, capsys: pytest.Capt
 )
 def test_shards_train_as_the_whole_table_does(optimizer: str, cores: int, *, resource: bool) -> None:
     """Rows of the optimizer that no core is asked for are left alone: momentum and Adam would show it."""
-    assert_cores_are_the_whole_batch(lambda rows: model(rows, optimizer), **CLOSE, cores=cores, steps=STEPS, resource=resource,
+    assert_same_on_cores(lambda rows: model(rows, optimizer), cores=cores, steps=STEPS, resource=resource,
                                      shard_tables=LEAST)  # fmt: skip
 
 

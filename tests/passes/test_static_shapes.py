@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
     batches,
     check,
     finish,
@@ -13,6 +12,7 @@ from models import (
     squared_error,
     tf1,
     trace,
+    trains_on_cores,
     variable,
 )
 from tpugraph import testing
@@ -105,31 +105,26 @@ def test_batches_without_drop_remainder_train_like_batches_with_it() -> None:
     assert np.isfinite(found.losses).all()
 
 
-def test_shapes_of_open_inner_values_follow_the_batch() -> None:
-    def build(rows: int) -> None:
-        features, targets = batches(rows_of(96, 3), rows)
-        hidden = tf.reshape(features, [-1, tf.shape(features)[1]]) @ variable("w", (3, 1))
-        error = tf.square(tf.squeeze(hidden, 1) - targets)
-        finish(tf.reduce_sum(error) / tf.cast(tf.size(error), tf.float32), tf1.train.AdamOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+@trains_on_cores(relative=2e-5, absolute=1e-6)
+def test_shapes_of_open_inner_values_follow_the_batch(rows: int) -> None:
+    features, targets = batches(rows_of(96, 3), rows)
+    hidden = tf.reshape(features, [-1, tf.shape(features)[1]]) @ variable("w", (3, 1))
+    error = tf.square(tf.squeeze(hidden, 1) - targets)
+    finish(tf.reduce_sum(error) / tf.cast(tf.size(error), tf.float32), tf1.train.AdamOptimizer(0.1))
 
 
-def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch() -> None:
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch(rows: int) -> None:
     """Both sides of the conditional ask a Switch for its shape at once; only one may answer."""
-
-    def build(rows: int) -> None:
-        features, targets = batches(rows_of(96, 3), rows)
-        step = tf1.train.get_or_create_global_step()
-        size = tf1.cond(
-            tf.equal(step % 2, 0),
-            lambda: tf.raw_ops.Size(input=features, out_type=tf.int32) * 0 + 2,
-            lambda: tf.raw_ops.Size(input=targets, out_type=tf.int32) * 0 + 3,
-        )
-        loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
-        finish(loss * tf.cast(size, tf.float32), tf1.train.GradientDescentOptimizer(0.02))
-
-    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+    features, targets = batches(rows_of(96, 3), rows)
+    step = tf1.train.get_or_create_global_step()
+    size = tf1.cond(
+        tf.equal(step % 2, 0),
+        lambda: tf.raw_ops.Size(input=features, out_type=tf.int32) * 0 + 2,
+        lambda: tf.raw_ops.Size(input=targets, out_type=tf.int32) * 0 + 3,
+    )
+    loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+    finish(loss * tf.cast(size, tf.float32), tf1.train.GradientDescentOptimizer(0.02))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from models import (
-    assert_cores_are_the_whole_batch,
+    assert_same_on_cores,
     batches,
     check,
     corpus,
@@ -16,6 +16,7 @@ from models import (
     squared_error,
     tf1,
     trace,
+    trains_on_cores,
 )
 from models import variable as fixed
 from tpugraph import analysis, testing
@@ -52,7 +53,7 @@ def test_any_loop_length_gives_the_same_training(iterations: int) -> None:
     def build(rows: int) -> None:
         finish(tf.reduce_mean(squared_error(*linear(rows))), tf1.train.AdamOptimizer(0.1))
 
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6, steps=7, iterations_per_loop=iterations)
+    assert_same_on_cores(build, relative=2e-5, absolute=1e-6, steps=7, iterations_per_loop=iterations)
 
 
 def test_the_last_loop_is_shorter() -> None:
@@ -65,16 +66,14 @@ def test_the_last_loop_is_shorter() -> None:
     assert lengths == [4, 4, 2]
 
 
-def test_a_loop_and_a_cond_inside_the_step() -> None:
-    def build(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        step = tf1.train.get_or_create_global_step()
-        turns = tf.cast(step % 3, tf.int32)
-        _, grown = tf1.while_loop(lambda i, v: i < turns, lambda i, v: (i + 1, v * 0.9), [0, weights])
-        rate = tf1.cond(step > 2, lambda: tf.constant(0.05), lambda: tf.constant(0.1))
-        finish(tf.reduce_mean(squared_error(features, targets, grown)), tf1.train.GradientDescentOptimizer(rate))
-
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+@trains_on_cores(relative=2e-5, absolute=1e-6)
+def test_a_loop_and_a_cond_inside_the_step(rows: int) -> None:
+    features, targets, weights = linear(rows)
+    step = tf1.train.get_or_create_global_step()
+    turns = tf.cast(step % 3, tf.int32)
+    _, grown = tf1.while_loop(lambda i, v: i < turns, lambda i, v: (i + 1, v * 0.9), [0, weights])
+    rate = tf1.cond(step > 2, lambda: tf.constant(0.05), lambda: tf.constant(0.1))
+    finish(tf.reduce_mean(squared_error(features, targets, grown)), tf1.train.GradientDescentOptimizer(rate))
 
 
 def test_a_loop_whose_length_depends_on_the_batch() -> None:
@@ -92,7 +91,7 @@ def test_a_loop_whose_length_depends_on_the_batch() -> None:
         _, total = tf1.while_loop(lambda i, t: i < tf.reduce_max(length), body, [0, tf.zeros([rows])])
         finish(tf.reduce_mean(tf.square(total - targets)), tf1.train.GradientDescentOptimizer(0.1))
 
-    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+    assert_same_on_cores(build, relative=2e-5, absolute=1e-6)
 
 
 @pytest.mark.parametrize("cores", [1, 4])

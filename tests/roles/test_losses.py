@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 from sampling import runs
 
-from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, tf1, trace, variable
+from models import assert_same_on_cores, batches, finish, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 mean, total = tf.reduce_mean, tf.reduce_sum
 Loss = Callable[[Any, Any, Any, int], Any]
 """Of predictions, targets, hidden values and the number of rows."""
@@ -127,7 +126,7 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("case", "width"), list(_cases()))
 def test_cores_train_as_on_the_whole_batch(case: str, width: int) -> None:
     """Also where another dimension is as large as a core's batch."""
-    assert_cores_are_the_whole_batch(lambda rows: build(LOSSES[case], rows, width=width), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: build(LOSSES[case], rows, width=width), resource=True)
 
 
 @pytest.mark.parametrize("case", ["pairs", "worst row", "root", "product of means"])
@@ -136,7 +135,8 @@ def test_one_core_has_the_whole_batch(case: str) -> None:
         return trace(lambda: build(LOSSES[case], 8))
 
     plain = testing.run_plain(graph(), steps=5)
-    testing.assert_same_training(testing.run_on_cores(graph(), steps=5, num_replicas=1), plain, **CLOSE)
+    found = testing.run_on_cores(graph(), steps=5, num_replicas=1)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
     assert convert(graph(), num_replicas=1).report["collectives"]["sums"] == 0
 
 
@@ -145,4 +145,4 @@ def test_one_core_has_the_whole_batch(case: str) -> None:
     ["mean", "sum", "pairs", "root"],
 )
 def test_one_row_on_each_core(case: str) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: build(LOSSES[case], rows), **CLOSE, rows=1)
+    assert_same_on_cores(lambda rows: build(LOSSES[case], rows), rows=1)

@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 from sampling import runs
 
-from models import assert_cores_are_the_whole_batch, batches, finish, linear, rows_of, tf1, variable
+from models import assert_same_on_cores, batches, finish, linear, rows_of, tf1, trains_on_cores, variable
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 Loss = Callable[[Any], Any]
 
 
@@ -50,17 +49,15 @@ def build(rows: int, one: Loss, two: Loss, reported: Callable[[Any, Any], Any]) 
      (by_hand, tf.reduce_sum), (tf.reduce_mean, of_features), (by_hand, tf.reduce_mean)],
 )  # fmt: skip
 def test_each_gradient_is_that_of_its_own_loss(one: Loss, two: Loss, reported: int) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: build(rows, one, two, lambda *losses: losses[reported]), **CLOSE, resource=True
-    )
+    assert_same_on_cores(lambda rows: build(rows, one, two, lambda *losses: losses[reported]), resource=True)
 
 
 @pytest.mark.parametrize("reported", [0, 1])
 def test_rows_by_a_literal_that_equals_the_batch(reported: int) -> None:
     """The number in the graph is that of classes, say: it stays 4 whatever the batch is."""
-    assert_cores_are_the_whole_batch(
+    assert_same_on_cores(
         lambda rows: build(rows, lambda e: tf.reduce_sum(e / 4.0), tf.reduce_mean, lambda *losses: losses[0]),
-        **CLOSE, resource=bool(reported),
+        resource=bool(reported),
     )  # fmt: skip
 
 
@@ -147,16 +144,14 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("loss_of", "rows"), list(_cases()))
 def test_another_loss_in_which_rows_meet(loss_of: Loss, rows: int) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: build(rows, tf.reduce_mean, loss_of, lambda a, b: a), **CLOSE, rows=rows, cores=2, steps=4
-    )
+    assert_same_on_cores(lambda rows: build(rows, tf.reduce_mean, loss_of, lambda a, b: a), rows=rows, cores=2, steps=4)
 
 
 @pytest.mark.parametrize("loss_of", [root, tf.reduce_sum], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("cores", [1, 4])
 def test_the_reported_loss_is_the_sum_of_both(loss_of: Loss, cores: int) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: build(rows, tf.reduce_mean, loss_of, lambda a, b: a + b), **CLOSE, resource=True, cores=cores
+    assert_same_on_cores(
+        lambda rows: build(rows, tf.reduce_mean, loss_of, lambda a, b: a + b), resource=True, cores=cores
     )
 
 
@@ -167,7 +162,7 @@ def beside_a_mean(error: Any) -> Any:
 @pytest.mark.parametrize("other", [tf.reduce_sum, by_hand, beside_a_mean], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("reported", [weighted, by_a_mean], ids=lambda f: f.__name__)
 def test_another_loss_beside_one_with_weights(reported: Loss, other: Loss) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: build(rows, reported, other, lambda a, b: a), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: build(rows, reported, other, lambda a, b: a), resource=True)
 
 
 @tf.custom_gradient
@@ -176,12 +171,9 @@ def clipped_on_the_way_back(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("reduce", [tf.reduce_mean, tf.reduce_sum])
-def test_a_gradient_that_is_bent_on_its_way_back(reduce: Any) -> None:
+@trains_on_cores(relative=1e-5, absolute=1e-6)
+def test_a_gradient_that_is_bent_on_its_way_back(rows: int, reduce: Any) -> None:
     """Of a sum, each row's gradient is the same whatever the batch; that of a mean is larger on a core."""
-
-    def bent(rows: int) -> None:
-        features, targets, weights = linear(rows)
-        outputs = clipped_on_the_way_back(tf.squeeze(features @ weights, 1))
-        finish(reduce(tf.square(outputs - targets)), tf1.train.GradientDescentOptimizer(0.01))
-
-    assert_cores_are_the_whole_batch(bent, relative=1e-5, absolute=1e-6)
+    features, targets, weights = linear(rows)
+    outputs = clipped_on_the_way_back(tf.squeeze(features @ weights, 1))
+    finish(reduce(tf.square(outputs - targets)), tf1.train.GradientDescentOptimizer(0.01))

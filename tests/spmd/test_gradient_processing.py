@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, rows_of, tf1, trace, variable
+from models import assert_same_on_cores, batches, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 SGD = tf1.train.GradientDescentOptimizer
 Losses = list[Any]
 Processing = Callable[[list[Any], Losses], Any]
@@ -76,14 +75,14 @@ def projected(gradients: list[Any], losses: Losses) -> Any:
      (clipped_each, 1, 2), (projected, 1, 2)],
 )  # fmt: skip
 def test_it_sees_the_gradient_of_the_whole_batch(process: Processing, width: int, reduced: int) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: build(rows, process, width=width), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: build(rows, process, width=width), resource=True)
     program = convert(trace(lambda: build(4, process, width=width)), num_replicas=2)
     assert len(program.report["collectives"]["combined"]) == reduced
 
 
 @pytest.mark.parametrize("process", [lambda g, losses: g[0] * losses[0], lambda g, losses: g[0] / (1.0 + losses[0])])
 def test_a_gradient_that_the_loss_scales(process: Processing) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: build(rows, process), **CLOSE)
+    assert_same_on_cores(lambda rows: build(rows, process))
 
 
 def test_what_the_batch_decides_may_scale_rows() -> None:
@@ -98,7 +97,7 @@ def test_what_the_batch_decides_may_scale_rows() -> None:
         tf1.summary.scalar("loss", loss)
         SGD(0.1).minimize(loss, global_step=tf1.train.get_or_create_global_step(), name="train")
 
-    assert_cores_are_the_whole_batch(of, **CLOSE)
+    assert_same_on_cores(of)
     assert np.isfinite(testing.run_on_cores(trace(lambda: of(4)), steps=2, num_replicas=2).losses).all()
 
 
@@ -140,7 +139,7 @@ def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
         tf1.train.get_or_create_global_step()
         tf.group(tf1.cond(finite, update, tf.no_op), tf1.cond(finite, count, halve), name="train")
 
-    assert_cores_are_the_whole_batch(scaled, **CLOSE, steps=6, resource=resource)
+    assert_same_on_cores(scaled, steps=6, resource=resource)
     found = testing.run_on_cores(trace(lambda: scaled(16), resource=resource), steps=6, num_replicas=4)
     assert (found.variables["scale"], found.variables["good"]) == (
         1024,

@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 
 from closeness import assert_close
-from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, squared_error, tf1, trace, variable
+from models import assert_same_on_cores, batches, finish, rows_of, squared_error, tf1, trace, trains_on_cores, variable
 from tpugraph import roles, testing
 from tpugraph.compiler import convert
 from tpugraph.support.errors import UsageError
 
-CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 FEATURES, TARGETS = rows_of(96, 3)
 
 
@@ -64,7 +63,7 @@ def with_state(kind: str, rows: int) -> None:
 
 @pytest.mark.parametrize("kind", sorted(STATES))
 def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: with_state(kind, rows), **CLOSE, resource=True)
+    assert_same_on_cores(lambda rows: with_state(kind, rows), resource=True)
 
 
 # ------------------------------------------------------------------ counts of rows
@@ -94,41 +93,36 @@ AMOUNTS: dict[str, Callable[[Any], Any]] = {
      ("thrice the rows", 0, True, True), ("columns", 0, True, True), ("one", 0.0, True, True)],
 )  # fmt: skip
 def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, resource: bool) -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add), **CLOSE, resource=resource
+    assert_same_on_cores(
+        lambda rows: counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add), resource=resource
     )
 
 
-def test_rows_at_numbers_of_the_batch() -> None:
-    def scattered(rows: int) -> None:
-        features, targets = batches((FEATURES, TARGETS), rows)
-        counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
-        weights = variable("w", (3, 1))
-        count = tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets))
-        with tf.control_dependencies([count]):
-            loss = tf.reduce_mean(squared_error(features, targets, weights))
-        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(scattered, **CLOSE)
+@trains_on_cores()
+def test_rows_at_numbers_of_the_batch(rows: int) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows)
+    counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
+    weights = variable("w", (3, 1))
+    count = tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets))
+    with tf.control_dependencies([count]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
 @pytest.mark.parametrize(
     ("scatter", "named"), [(tf1.scatter_nd_sub, 1), (tf1.scatter_nd_add, 2)], ids=["rows", "elements"]
 )
-def test_places_that_the_batch_names_are_given_constants(scatter: Any, named: int) -> None:
+@trains_on_cores()
+def test_places_that_the_batch_names_are_given_constants(rows: int, scatter: Any, named: int) -> None:
     """One constant for each row."""
-
-    def scattered(rows: int) -> None:
-        features, targets = batches((FEATURES, TARGETS), rows)
-        counts = tf1.get_variable("counts", initializer=np.zeros((2, 3), np.float32), trainable=False)
-        weights = variable("w", (3, 1))
-        places = tf.tile(tf.cast(targets > 0, tf.int32)[:, None], [1, named])
-        count = scatter(counts, places, tf.fill([rows, 3][: 3 - named], 0.5))
-        with tf.control_dependencies([count]):
-            loss = tf.reduce_mean(squared_error(features, targets, weights))
-        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
-
-    assert_cores_are_the_whole_batch(scattered, **CLOSE)
+    features, targets = batches((FEATURES, TARGETS), rows)
+    counts = tf1.get_variable("counts", initializer=np.zeros((2, 3), np.float32), trainable=False)
+    weights = variable("w", (3, 1))
+    places = tf.tile(tf.cast(targets > 0, tf.int32)[:, None], [1, named])
+    count = scatter(counts, places, tf.fill([rows, 3][: 3 - named], 0.5))
+    with tf.control_dependencies([count]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
 def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
@@ -148,7 +142,7 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
                 finish(loss, tf1.train.GradientDescentOptimizer(halved))
 
     assert testing.run_plain(trace(lambda: plateau(16)), steps=6).variables["rate"] < 0.1
-    assert_cores_are_the_whole_batch(plateau, **CLOSE)
+    assert_same_on_cores(plateau)
 
 
 def test_an_unknown_choice() -> None:
@@ -179,7 +173,7 @@ def with_a_count(rows: int, *, before: bool) -> None:
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_count_that_the_loss_reads_is_summed_though_the_loss_is_a_mean(before: bool) -> None:
-    assert_cores_are_the_whole_batch(lambda rows: with_a_count(rows, before=before), **CLOSE)
+    assert_same_on_cores(lambda rows: with_a_count(rows, before=before))
 
 
 def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> None:
@@ -193,21 +187,19 @@ def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> No
             finish(loss, tf1.train.GradientDescentOptimizer(0.01))
 
     assert [f.name for f in roles.find(trace(lambda: normalised(16))).updates if "Descent" not in f.name] == []
-    assert_cores_are_the_whole_batch(normalised, **CLOSE)
+    assert_same_on_cores(normalised)
 
 
-def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch() -> None:
-    def averaged(rows: int) -> None:
-        features, targets = batches((FEATURES, TARGETS), rows)
-        average = variable("average", (), trainable=False)
-        loss = tf1.losses.mean_squared_error(targets[:, None], features @ variable("w", (3, 1)))
-        with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
-            moved = tf1.assign_sub(average, 0.1 * (average - loss))
-        with tf.control_dependencies([moved]):
-            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-        tf1.summary.scalar("loss", loss)
-
-    assert_cores_are_the_whole_batch(averaged, **CLOSE)
+@trains_on_cores()
+def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(rows: int) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows)
+    average = variable("average", (), trainable=False)
+    loss = tf1.losses.mean_squared_error(targets[:, None], features @ variable("w", (3, 1)))
+    with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+        moved = tf1.assign_sub(average, 0.1 * (average - loss))
+    with tf.control_dependencies([moved]):
+        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+    tf1.summary.scalar("loss", loss)
 
 
 def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
