@@ -127,47 +127,31 @@ def test_a_folder_without_a_graph(tmp_path: Path) -> None:
 def test_two_nodes_of_one_name(written) -> None:
     graph = definition()
     graph.node.add().CopyFrom(graph.node[5])
-    testing.assert_raises_block(
-        graphdef.load,
-        written(graph.SerializeToString()),
-        words=["two nodes have the name", graph.node[5].name],
-        max_length=400,
-    )
+    testing.assert_raises_block(graphdef.load, written(graph.SerializeToString()), max_length=400,
+                                words=["two nodes have the name", graph.node[5].name])  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["gone", "gone:1", "^gone"])
 def test_an_input_that_is_not_there(written, text: str) -> None:
     graph = definition()
     graph.node[-1].input.append(text)
-    testing.assert_raises_block(
-        graphdef.load,
-        written(graph.SerializeToString()),
-        words=["'gone' is not in the graph", graph.node[-1].name, "cut off"],
-        max_length=400,
-    )
+    testing.assert_raises_block(graphdef.load, written(graph.SerializeToString()), max_length=400,
+                                words=["'gone' is not in the graph", graph.node[-1].name, "cut off"])  # fmt: skip
 
 
 def test_an_input_behind_a_control_input(written) -> None:
     graph = definition()
     graph.node[-1].input.extend([f"^{graph.node[0].name}", graph.node[1].name])
-    testing.assert_raises_block(
-        graphdef.load,
-        written(graph.SerializeToString()),
-        words=[f"'{graph.node[1].name}' stands behind a control input", graph.node[-1].name],
-        max_length=400,
-    )
+    testing.assert_raises_block(graphdef.load, written(graph.SerializeToString()), max_length=400,
+                                words=[f"'{graph.node[1].name}' stands behind a control input", graph.node[-1].name])  # fmt: skip
 
 
 def test_an_op_that_this_tensorflow_does_not_know(written) -> None:
     graph = definition()
     graph.node.add(name="strange", op="FrobnicateV7")
     graph.node.add(name="stranger", op="Frobnicate")
-    testing.assert_raises_block(
-        graphdef.load,
-        written(graph.SerializeToString()),
-        words=[tf.__version__, "ops Frobnicate, FrobnicateV7", "strange", "load_op_library"],
-        max_length=500,
-    )
+    testing.assert_raises_block(graphdef.load, written(graph.SerializeToString()), max_length=500,
+                                words=[tf.__version__, "ops Frobnicate, FrobnicateV7", "strange", "load_op_library"])  # fmt: skip
 
 
 # ------------------------------------------------------------------ writing
@@ -183,9 +167,8 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_a_graph_beyond_two_gigabytes_names_its_biggest_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphdef, "_MAX_BYTES", 10_000)
-    testing.assert_raises_block(
-        graphdef.serialize, definition(), words=["more than the 2 GiB", "MiB", "constants"], max_length=500
-    )
+    testing.assert_raises_block(graphdef.serialize, definition(), max_length=500,
+                                words=["more than the 2 GiB", "MiB", "constants"])  # fmt: skip
 
 
 def test_control_inputs_come_last() -> None:

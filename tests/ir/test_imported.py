@@ -118,9 +118,8 @@ def test_a_graph_that_tensorflow_refuses_is_not_written(
     monkeypatch.setattr(
         "tpugraph.compiler.conversion.build_passes", lambda options, **more: [*inner(options, **more), Break(how)]
     )
-    error = testing.assert_raises_block(
-        compiler.convert, corpus("iris_dnn").graph(), words=["bad", *words], max_length=900, kind=GraphError
-    )
+    error = testing.assert_raises_block(compiler.convert, corpus("iris_dnn").graph(), max_length=900, kind=GraphError,
+                                        words=["bad", *words])  # fmt: skip
     assert error.node is not None
     assert error.origin is not None
     assert error.fix is not None

@@ -63,9 +63,8 @@ def test_a_big_constant_shows_its_digest_and_does_not_parse() -> None:
 
 @pytest.mark.parametrize("line", ["nonsense", "x = Test(", "x Test()", "x = Test() trailing"])
 def test_a_line_that_is_no_node(line: str) -> None:
-    testing.assert_raises_block(
-        testing.parse, f"a = Test()\n{line}", words=["line 2 is not a node", line[:8]], max_length=200, kind=LoadError
-    )
+    testing.assert_raises_block(testing.parse, f"a = Test()\n{line}", max_length=200, kind=LoadError,
+                                words=["line 2 is not a node", line[:8]])  # fmt: skip
 
 
 def test_a_parsed_graph_counts_no_edits() -> None:

@@ -262,16 +262,15 @@ def test_a_damaged_collection_is_named(tmp_path: Any) -> None:
     meta.collection_def["trainable_variables"].bytes_list.value[0] = b"\xff\xff"
     place = tmp_path / "model.meta"
     place.write_bytes(meta.SerializeToString())
-    testing.assert_raises_block(lambda: graphdef.load(place), words=["the collection 'trainable_variables' is damaged"],
-                                max_length=300, kind=LoadError)  # fmt: skip
+    testing.assert_raises_block(lambda: graphdef.load(place), kind=LoadError,
+                                words=["the collection 'trainable_variables' is damaged"])  # fmt: skip
 
 
 def test_text_that_nests_without_an_end_is_no_graph(tmp_path: Any) -> None:
     place = tmp_path / "model.pbtxt"
     place.write_text('node { attr { key: "f" value { ' + "func { attr { value { " * 5000, encoding="utf-8")
-    testing.assert_raises_block(
-        lambda: graphdef.load(place), words=["text, but not a graph"], max_length=400, kind=LoadError
-    )
+    testing.assert_raises_block(lambda: graphdef.load(place), max_length=400, kind=LoadError,
+                                words=["text, but not a graph"])  # fmt: skip
 
 
 def test_a_claim_of_a_thousand_million_is_refused_at_once() -> None:

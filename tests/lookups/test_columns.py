@@ -184,10 +184,9 @@ def test_the_report_says_who_tells_how_many_ids_a_row_has() -> None:
 
 
 def test_lists_of_any_length_ask_for_the_flag() -> None:
-    error = testing.assert_raises_block(
-        lambda: convert(graph("root of any number, weighted mean, RMSProp"), num_replicas=4),
-        words=["makes lists of any length, and a TPU takes none", "--max_ids=N"], max_length=700, kind=ShapeError,
-    )  # fmt: skip
+    error = testing.assert_raises_block(lambda: convert(graph("root of any number, weighted mean, RMSProp"), num_replicas=4),
+                                        max_length=700, kind=ShapeError,
+                                        words=["makes lists of any length, and a TPU takes none", "--max_ids=N"])  # fmt: skip
     assert "SparseFillEmptyRows" in str(error.node)
     with pytest.raises(UsageError, match="max_ids is -1"):
         convert("nothing.pb", max_ids=-1)
@@ -198,10 +197,8 @@ def test_a_row_with_more_ids_ends_the_run_and_says_how_many_it_has(queues: bool)
     program = convert(graph("root of any number, weighted mean, RMSProp"), num_replicas=2, max_ids=2)
     with TPUSession(program, queues=queues) as session:
         session.initialize()
-        testing.assert_raises_block(
-            lambda: session.train(3), words=["a row has 3 ids for", "rows are padded to 2", "convert with --max_ids=3"],
-            max_length=700,
-        )  # fmt: skip
+        testing.assert_raises_block(lambda: session.train(3), max_length=700,
+                                    words=["a row has 3 ids for", "rows are padded to 2", "convert with --max_ids=3"])  # fmt: skip
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,10 +74,8 @@ def test_a_graph_without_saver_saves_every_variable() -> None:
 
 
 def test_the_cluster_comes_first() -> None:
-    testing.assert_raises_block(
-        testing.run_pass, EntryPoints(), testing.parse("x = Test()"), words=["TPUReplicateMetadata", "replicate"],
-        max_length=200, kind=InvariantError,
-    )  # fmt: skip
+    testing.assert_raises_block(testing.run_pass, EntryPoints(), testing.parse("x = Test()"), max_length=200, kind=InvariantError,
+                                words=["TPUReplicateMetadata", "replicate"])  # fmt: skip
 
 
 # --------------------------------------------------------------------------- graphs by hand

@@ -141,6 +141,6 @@ def test_without_such_values_there_is_no_queue() -> None:
 
 def test_the_device_is_cut_out_before() -> None:
     testing.assert_raises_block(
-        testing.run_pass, GatherRows(), testing.parse("x = Test()"), kind=InvariantError, max_length=300,
+        testing.run_pass, GatherRows(), testing.parse("x = Test()"), kind=InvariantError,
         words=["before gather-rows", "no node is placed on the device", "run the pass placement"],
     )  # fmt: skip

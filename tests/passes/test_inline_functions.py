@@ -168,9 +168,8 @@ def test_functions_that_call_each_other_in_a_circle_are_refused() -> None:
         train = NoOp() ^loss
     """
     testing.assert_raises_block(
-        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions,
+        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions, kind=ConversionError,
         words=["inline-functions", "the function 'round' calls itself: round -> endless -> round", "tf.while_loop"],
-        max_length=300, kind=ConversionError,
     )  # fmt: skip
 
 
@@ -181,9 +180,8 @@ def test_a_function_that_is_not_there_is_named() -> None:
         train = NoOp() ^loss
     """
     testing.assert_raises_block(
-        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions,
+        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions, kind=ConversionError,
         words=["the function 'gone' is not in the graph's library", "loss (PartitionedCall)", "write the graph again"],
-        max_length=300, kind=ConversionError,
     )  # fmt: skip
 
 

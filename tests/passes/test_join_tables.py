@@ -98,11 +98,5 @@ def test_what_only_looks_like_a_table_in_pieces_stays_as_it_is(old: str, new: st
 
 
 def test_shapes_must_be_known() -> None:
-    testing.assert_raises_block(
-        testing.run_pass,
-        JoinTables(),
-        testing.parse(TABLE),
-        kind=InvariantError,
-        max_length=300,
-        words=["before join-tables"],
-    )
+    testing.assert_raises_block(testing.run_pass, JoinTables(), testing.parse(TABLE), kind=InvariantError,
+                                words=["before join-tables"])  # fmt: skip

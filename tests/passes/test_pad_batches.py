@@ -77,6 +77,5 @@ def open_dimension() -> None:
     ],
 )
 def test_what_cannot_be_padded(build: Callable[[], Any], kind: Any, words: list[str]) -> None:
-    testing.assert_raises_block(
-        convert, trace(build), mode="eval", kind=kind, words=["pad-batches", *words], max_length=500
-    )
+    testing.assert_raises_block(convert, trace(build), mode="eval", kind=kind, max_length=500,
+                                words=["pad-batches", *words])  # fmt: skip

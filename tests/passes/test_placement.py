@@ -104,13 +104,8 @@ def test_float64_on_the_device_is_refused() -> None:
         weights = tf1.get_variable("w", initializer=np.ones((3, 1)))
         finish(tf.reduce_mean(tf.square(data @ weights - 2.0)), SGD(0.1))
 
-    testing.assert_raises_block(
-        place,
-        build,
-        words=["placement", "float64", "an infeed takes no float64", "cast it to"],
-        max_length=400,
-        kind=ShapeError,
-    )
+    testing.assert_raises_block(place, build, max_length=400, kind=ShapeError,
+                                words=["placement", "float64", "an infeed takes no float64", "cast it to"])  # fmt: skip
 
 
 def test_strings_stay_on_the_host() -> None:
@@ -167,13 +162,8 @@ def test_a_host_op_in_the_middle_of_the_step() -> None:
         number = tf.strings.to_number(tf.strings.as_string(tf.squeeze(features @ weights, 1)))
         finish(tf.reduce_mean(tf.square(number - targets) + squared_error(features, targets, weights)), SGD(0.1))
 
-    testing.assert_raises_block(
-        convert,
-        trace(build),
-        words=["runs on a host only", "middle of the step", "StringToNumber", "input pipeline"],
-        max_length=500,
-        kind=ConversionError,
-    )
+    testing.assert_raises_block(convert, trace(build), max_length=500, kind=ConversionError,
+                                words=["runs on a host only", "middle of the step", "StringToNumber", "input pipeline"])  # fmt: skip
 
 
 def test_a_control_dependency_on_the_input_delays_the_enqueue() -> None:
@@ -197,12 +187,9 @@ def test_a_random_op_needed_on_both_sides_is_not_doubled() -> None:
         finish(tf.reduce_mean(error * tf.cast(label, tf.float32)), SGD(0.1))
 
     testing.assert_raises_block(
-        place,
-        build,
+        place, build, kind=ConversionError,
         words=["a stateful op is needed on the host and on the device", "RandomUniform", "split it in two"],
-        max_length=300,
-        kind=ConversionError,
-    )
+    )  # fmt: skip
 
 
 def _sharing(rows: int) -> None:
@@ -224,6 +211,5 @@ def test_what_gives_first_values_does_not_wait_for_the_loop() -> None:
 
 def test_shapes_must_be_known() -> None:
     graph = testing.parse("x = Test()")
-    testing.assert_raises_block(
-        testing.run_pass, Placement(), graph, words=["shapes_known", "x (Test)"], max_length=200
-    )
+    testing.assert_raises_block(testing.run_pass, Placement(), graph, max_length=200,
+                                words=["shapes_known", "x (Test)"])  # fmt: skip

@@ -80,9 +80,8 @@ def test_the_queue_that_feeds_the_step_keeps_its_enqueues() -> None:
 
 def test_a_graph_that_trains_nothing_is_refused() -> None:
     words = ["the graph has no train op", "--train_op"]
-    testing.assert_raises_block(
-        testing.run_pass, Prune(), testing.parse("x = Test()"), words=words, max_length=200, kind=RolesError
-    )
+    testing.assert_raises_block(testing.run_pass, Prune(), testing.parse("x = Test()"), max_length=200, kind=RolesError,
+                                words=words)  # fmt: skip
 
 
 @trains_on_cores(relative=1e-5, absolute=1e-6)

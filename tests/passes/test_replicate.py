@@ -35,10 +35,8 @@ def test_the_loop_comes_first() -> None:
     graph = testing.parse(
         'infeed = InfeedDequeueTuple() {dtypes: (float32), shapes: ([2]), _tpu_replicate: "cluster"} : float32[2]'
     )
-    testing.assert_raises_block(
-        testing.run_pass, Replicate(), graph, words=["before replicate", "outside the device loop", "training-loop"],
-        max_length=300,
-    )  # fmt: skip
+    testing.assert_raises_block(testing.run_pass, Replicate(), graph,
+                                words=["before replicate", "outside the device loop", "training-loop"])  # fmt: skip
 
 
 # --------------------------------------------------------------------------- graphs by hand
@@ -116,6 +114,4 @@ def test_what_a_session_runs_is_read_from_core_0() -> None:
     ],
 )
 def test_the_host_and_the_device_are_apart_before(line: str, words: list[str]) -> None:
-    testing.assert_raises_block(
-        testing.run_pass, Replicate(), testing.parse(line), words=["before replicate", *words], max_length=300
-    )
+    testing.assert_raises_block(testing.run_pass, Replicate(), testing.parse(line), words=["before replicate", *words])

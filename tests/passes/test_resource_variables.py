@@ -56,9 +56,8 @@ def test_a_ref_variable_that_is_left_breaks_the_promise() -> None:
 
 def test_a_graph_that_trains_nothing_is_refused() -> None:
     words = ["the graph has no train op", "--train_op"]
-    testing.assert_raises_block(
-        testing.run_pass, ResourceVariables(), testing.parse("x = Test()"), words=words, max_length=200, kind=RolesError
-    )
+    testing.assert_raises_block(testing.run_pass, ResourceVariables(), testing.parse("x = Test()"), max_length=200,
+                                kind=RolesError, words=words)  # fmt: skip
 
 
 # ------------------------------------------------------------------ numbers

@@ -46,9 +46,8 @@ def test_a_graph_that_tensorflow_refuses_names_the_node() -> None:
         "b = Const() {dtype: float32, value: float32[3][1.0, 2.0, 3.0]}\n"
         "wrong = Add(a, b) {T: float32}"
     )
-    testing.assert_raises_block(
-        testing.run_pass, StaticShapes(), graph, words=["static-shapes", "wrong"], max_length=600, kind=GraphError
-    )
+    testing.assert_raises_block(testing.run_pass, StaticShapes(), graph, max_length=600, kind=GraphError,
+                                words=["static-shapes", "wrong"])  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["padded_batch", "parallel", "map_and_batch"])
@@ -79,14 +78,8 @@ def test_an_unknown_dimension_that_stays_is_refused_with_its_origin() -> None:
         ).get_next()
         finish(tf.reduce_mean(squared_error(features, targets, variable("w", (4, 1)))), tf1.train.AdamOptimizer(0.1))
 
-    testing.assert_raises_block(
-        convert,
-        trace(build),
-        num_replicas=2,
-        words=["open in dimension 0", "IteratorGetNext", "drop_remainder"],
-        max_length=500,
-        kind=ShapeError,
-    )
+    testing.assert_raises_block(convert, trace(build), num_replicas=2, max_length=500, kind=ShapeError,
+                                words=["open in dimension 0", "IteratorGetNext", "drop_remainder"])  # fmt: skip
 
 
 def test_batches_without_drop_remainder_train_like_batches_with_it() -> None:

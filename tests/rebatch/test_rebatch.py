@@ -244,9 +244,8 @@ def test_halves_follow_as_the_user_says() -> None:
 
         return _linear(rows, loss)
 
-    testing.assert_raises_block(
-        _rebatched, trace(halved(8)), 24, words=["'half' [4]", "--batch_constants=half"], max_length=1200
-    )
+    testing.assert_raises_block(_rebatched, trace(halved(8)), 24, max_length=1200,
+                                words=["'half' [4]", "--batch_constants=half"])  # fmt: skip
     _assert_rebatched(halved, 8, 24, batch_constants=["half"])
 
 
@@ -307,9 +306,8 @@ def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -
 
 
 def test_one_row_is_refused_and_an_open_batch_is_not() -> None:
-    testing.assert_raises_block(
-        _rebatched, trace(_linear(1, _squares)), 8, words=["one row", "trace the graph"], max_length=800
-    )
+    testing.assert_raises_block(_rebatched, trace(_linear(1, _squares)), 8, max_length=800,
+                                words=["one row", "trace the graph"])  # fmt: skip
     opened = trace(_linear(1, _squares, make=lambda arrays, rows: batches(arrays, rows, drop_remainder=False)))
     assert _rebatched(opened, 8).constants == {}
 
@@ -334,9 +332,8 @@ def test_rows_that_a_dataset_behind_the_batch_leaves_out_are_refused_and_not_in_
 
 
 def test_a_batch_that_does_not_divide_and_a_name_that_is_not_there_are_refused() -> None:
-    testing.assert_raises_block(
-        _rebatched, trace(_linear(8, _squares)), 24, literals=["nothing"], words=["no constant"], max_length=800
-    )
+    testing.assert_raises_block(_rebatched, trace(_linear(8, _squares)), 24, literals=["nothing"], max_length=800,
+                                words=["no constant"])  # fmt: skip
 
 
 # --------------------------------------------------------------------------- the command line

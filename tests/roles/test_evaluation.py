@@ -341,15 +341,14 @@ def host_op_in_the_middle() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(build: Callable[[], None], options: dict[str, Any], kind: Any, words: list[str]) -> None:
-    testing.assert_raises_block(
-        convert, trace(build), **{"mode": "eval", **options}, kind=kind, words=words, max_length=700
-    )
+    testing.assert_raises_block(convert, trace(build), **{"mode": "eval", **options}, kind=kind, max_length=700,
+                                words=words)  # fmt: skip
 
 
 def test_sessions_say_what_a_graph_is_for() -> None:
     with TPUSession(convert(trace(evaluation(8)), mode="eval", num_replicas=2)) as session:
-        testing.assert_raises_block(session.train, 3, kind=RunError, words=["evaluate", "not to train"], max_length=300)
-        testing.assert_raises_block(session.predict, kind=RunError, words=["not to predict"], max_length=300)
-        testing.assert_raises_block(session.evaluate, 0, kind=RunError, words=["at least 1"], max_length=300)
+        testing.assert_raises_block(session.train, 3, kind=RunError, words=["evaluate", "not to train"])
+        testing.assert_raises_block(session.predict, kind=RunError, words=["not to predict"])
+        testing.assert_raises_block(session.evaluate, 0, kind=RunError, words=["at least 1"])
     with TPUSession(convert(corpus("iris_dnn").folder / "model.pb", num_replicas=2)) as session:
-        testing.assert_raises_block(session.evaluate, kind=RunError, words=["converted to train"], max_length=300)
+        testing.assert_raises_block(session.evaluate, kind=RunError, words=["converted to train"])

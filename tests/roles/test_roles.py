@@ -133,9 +133,8 @@ def test_names_given_by_the_user_win() -> None:
 
 def test_several_train_ops_together() -> None:
     graph = family("gan_estimator").graph()
-    error = testing.assert_raises_block(
-        roles.find, graph, words=["run them together"], max_length=1200, kind=RolesError
-    )
+    error = testing.assert_raises_block(roles.find, graph, max_length=1200, kind=RolesError,
+                                        words=["run them together"])  # fmt: skip
     both = (error.fix or "").rpartition("--train_op=")[2]
     found = roles.find(graph, train_op=both)
     assert [f.name for f in found.train_ops] == both.split(",")
@@ -229,9 +228,8 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, str], list[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_clear_error(name: str) -> None:
     build, options, words = FAULTS[name]
-    error = testing.assert_raises_block(
-        roles.find, trace(build), words=words, max_length=700, kind=RolesError, **options
-    )
+    error = testing.assert_raises_block(roles.find, trace(build), max_length=700, kind=RolesError, **options,
+                                        words=words)  # fmt: skip
     assert error.fix
 
 

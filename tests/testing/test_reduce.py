@@ -164,18 +164,15 @@ def test_a_variable_alone_is_compared_after_the_step() -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    assert_raises_block(
-        tpugraph.compare, IRIS, engines=("plain",), words=["nothing to compare", "--engines="], max_length=300
-    )
-    assert_raises_block(tpugraph.compare, IRIS, engines=("plain", "tpu"), words=["'tpu' is no engine"], max_length=300)
-    assert_raises_block(tpugraph.compare, IRIS, tensors="(", words=["no regular expression"], max_length=300)
+    assert_raises_block(tpugraph.compare, IRIS, engines=("plain",), words=["nothing to compare", "--engines="])
+    assert_raises_block(tpugraph.compare, IRIS, engines=("plain", "tpu"), words=["'tpu' is no engine"])
+    assert_raises_block(tpugraph.compare, IRIS, tensors="(", words=["no regular expression"])
 
 
 @pytest.mark.parametrize("when", ["", "differ", "refused", "xla:", "crashes:now"])
 def test_what_is_no_fault_is_refused(when: str) -> None:
-    assert_raises_block(
-        Question, when, words=["is no symptom", "differs, refused:CODE"], max_length=200, kind=UsageError
-    )
+    assert_raises_block(Question, when, max_length=200, kind=UsageError,
+                        words=["is no symptom", "differs, refused:CODE"])  # fmt: skip
 
 
 def test_a_wrong_gradient_comes_down_to_a_few_nodes(new_process: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

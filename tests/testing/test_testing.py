@@ -60,11 +60,5 @@ def test_a_graph_in_the_middle_of_its_conversion() -> None:
     assert all(node.outputs is not None for node in graph)
     assert not graph.of_type("CrossReplicaSum", "VariableV2")
     assert str(testing.run_pass(AddToAddV2(), graph)) == f"+0 -0 ~{len(graph.of_type('AddV2'))}"
-    testing.assert_raises_block(
-        testing.graph_before,
-        "placment",
-        IRIS,
-        words=["no pass 'placment'", "placement"],
-        max_length=200,
-        kind=UsageError,
-    )
+    testing.assert_raises_block(testing.graph_before, "placment", IRIS, max_length=200, kind=UsageError,
+                                words=["no pass 'placment'", "placement"])  # fmt: skip

@@ -146,10 +146,8 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
 
 
 def test_an_unknown_choice() -> None:
-    testing.assert_raises_block(
-        convert, trace(lambda: with_state("mean", 16)), varying_updates="median",
-        words=["'median' is no varying updates", "mean, replica0 or error"], max_length=200, kind=UsageError,
-    )  # fmt: skip
+    testing.assert_raises_block(convert, trace(lambda: with_state("mean", 16)), varying_updates="median", max_length=200,
+                                kind=UsageError, words=["'median' is no varying updates", "mean, replica0 or error"])  # fmt: skip
 
 
 # --------------------------------------------------------------------------- what the loss reads

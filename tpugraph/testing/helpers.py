@@ -252,7 +252,7 @@ def assert_raises_block(
     function: Callable[..., object],
     *args: Any,
     words: Sequence[str],
-    max_length: int,
+    max_length: int = 300,
     kind: type[TpuGraphError] = TpuGraphError,
     **options: Any,
 ) -> TpuGraphError:
