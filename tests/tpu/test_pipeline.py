@@ -1,7 +1,9 @@
 """The pipeline: order proven before running, checks around every pass, traces and dumps, passes as text."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,97 +38,31 @@ class GrowTwice(Pass):
 
 
 @dataclass(frozen=True)
-class NeedsShapes(Pass):
-    """Nothing changes."""
-
-    requires = ("shapes_known",)
-
-    def run(self, graph: Graph) -> None:
-        del graph
-
-
-@dataclass(frozen=True)
-class PromisesShapes(NeedsShapes):
-    """Shapes are promised, but not inferred."""
-
-    requires = ()
-    ensures = ("shapes_known",)
-
-
-@dataclass(frozen=True)
 class Counted:
     """A result."""
 
     nodes: int
 
 
-@dataclass(frozen=True)
-class Gives(Pass):
-    """A result is kept."""
-
-    gives = (Counted,)
-
-    def run(self, graph: Graph) -> None:
-        graph.keep(Counted(len(graph)))
+def fail(graph: Graph) -> None:
+    raise ConversionError("it cannot be", node="x (Test)")
 
 
-@dataclass(frozen=True)
-class Reads(Pass):
-    """A result is looked up."""
-
-    reads = (Counted,)
-
-    def run(self, graph: Graph) -> None:
-        graph.result(Counted)
+def made(name: str, run: Callable[[Graph], object] = lambda graph: None, **fields: Any) -> type[Pass]:
+    """A class of passes with such requirements, promises and results, which is ``name`` for the pipeline."""
+    return type(name, (Pass,), {"run": lambda self, graph: run(graph), **fields})
 
 
-@dataclass(frozen=True)
-class MayRead(Pass):
-    """A result is looked up where there is one."""
-
-    reads_if_given = (Counted,)
-
-    def run(self, graph: Graph) -> None:
-        graph.kept(Counted)
-
-
-@dataclass(frozen=True)
-class Peeks(Pass):
-    """A result is looked up in secret."""
-
-    def run(self, graph: Graph) -> None:
-        graph.kept(Counted)
-
-
-@dataclass(frozen=True)
-class ForgetsShapes(NeedsShapes):
-    """Shapes are forgotten."""
-
-    requires = ()
-    breaks = ("shapes_known",)
-
-
-@dataclass(frozen=True)
-class Breaks(Pass):
-    """An attribute is lost."""
-
-    def run(self, graph: Graph) -> None:
-        graph.add("Const", "broken")
-
-
-@dataclass(frozen=True)
-class Fails(Pass):
-    """A failure without a stage and an origin."""
-
-    def run(self, graph: Graph) -> None:
-        raise ConversionError("it cannot be", node="x (Test)")
-
-
-@dataclass(frozen=True)
-class Unknown(Pass):
-    """It names an invariant that does not exist."""
-
-    ensures = ("no_such_thing",)
+NeedsShapes = made("NeedsShapes", requires=("shapes_known",))
+PromisesShapes = made("PromisesShapes", ensures=("shapes_known",))  # and does not infer them
+ForgetsShapes = made("ForgetsShapes", breaks=("shapes_known",))
+Unknown = made("Unknown", ensures=("no_such_thing",))
+Gives = made("Gives", lambda graph: graph.keep(Counted(len(graph))), gives=(Counted,))
+Reads = made("Reads", lambda graph: graph.result(Counted), reads=(Counted,))
+MayRead = made("MayRead", lambda graph: graph.kept(Counted), reads_if_given=(Counted,))
+Peeks = made("Peeks", lambda graph: graph.kept(Counted))
+Breaks = made("Breaks", lambda graph: graph.add("Const", "broken"))
+Fails = made("Fails", fail)
 
 
 # ------------------------------------------------------------------ the default pipeline
@@ -174,22 +110,25 @@ def test_the_pipeline_as_data() -> None:
 # ------------------------------------------------------------------ order
 
 
-def test_a_requirement_that_nothing_ensures() -> None:
-    testing.assert_raises_block(Pipeline, [NeedsShapes()], kind=PipelineError,
-                                words=["'needs-shapes' requires 'shapes_known'", "add the pass"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("passes", "words"),
+    [
+        ([NeedsShapes()], ["'needs-shapes' requires 'shapes_known'", "add the pass"]),
+        ([NeedsShapes(), PromisesShapes()], ["run 'promises-shapes' before it"]),
+        ([PromisesShapes(), ForgetsShapes(), NeedsShapes()], ["'shapes_known'"]),
+        ([Unknown()], ["does not exist: no_such_thing"]),
+        ([Reads(), Gives()], ["the pass 'reads' reads Counted, which nothing before it gives", "run 'gives' before it"]),
+        ([MayRead(), Gives()], ["run 'gives' before it"]),
+        ([Prune(), ResourceVariables(), StaticShapes(), SeparateRows()],
+         ["the pass 'separate-rows' reads PaddedBatches, which nothing before it gives", "add the pass that gives it"]),
+    ],
+)  # fmt: skip
+def test_an_order_in_which_something_is_missing_is_refused(passes: list[Pass], words: list[str]) -> None:
+    testing.assert_raises_block(Pipeline, passes, words=words, kind=PipelineError)
 
 
-def test_a_requirement_that_comes_too_late() -> None:
-    testing.assert_raises_block(Pipeline, [NeedsShapes(), PromisesShapes()], words=["run 'promises-shapes' before it"])
-
-
-def test_a_requirement_that_was_given_up() -> None:
-    testing.assert_raises_block(Pipeline, [PromisesShapes(), ForgetsShapes(), NeedsShapes()], words=["'shapes_known'"])
+def test_what_the_graph_has_already_is_given() -> None:
     Pipeline([NeedsShapes()], given=["shapes_known"])
-
-
-def test_an_invariant_that_does_not_exist() -> None:
-    testing.assert_raises_block(Pipeline, [Unknown()], words=["does not exist: no_such_thing"], max_length=200)
 
 
 # ------------------------------------------------------------------ running
@@ -208,19 +147,17 @@ def test_the_trace_counts_what_the_graph_counted() -> None:
     assert pipeline.trace[0].as_dict()["added"] == 2
 
 
-def test_a_broken_promise_names_the_pass_and_the_node() -> None:
-    testing.assert_raises_block(Pipeline([PromisesShapes()]).run, testing.parse("x = Test()"), max_length=200,
-                                kind=InvariantError, words=["after promises-shapes: shapes_known", "x (Test)"])  # fmt: skip
-
-
-def test_a_requirement_is_checked_on_the_graph_too() -> None:
-    testing.assert_raises_block(Pipeline([NeedsShapes()], given=["shapes_known"]).run, testing.parse("x = Test()"),
-                                max_length=200, words=["before needs-shapes", "x (Test)"])  # fmt: skip
-
-
-def test_a_malformed_graph_is_noticed_after_the_pass_that_made_it() -> None:
-    testing.assert_raises_block(Pipeline([GrowTwice(), Breaks()]).run, testing.parse("x = Test()"), max_length=250,
-                                words=["after breaks: well_formed", "broken (Const)", "is missing"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pipeline", "words"),
+    [
+        (Pipeline([PromisesShapes()]), ["after promises-shapes: shapes_known", "x (Test)"]),
+        (Pipeline([NeedsShapes()], given=["shapes_known"]), ["before needs-shapes", "x (Test)"]),
+        (Pipeline([GrowTwice(), Breaks()]), ["after breaks: well_formed", "broken (Const)", "is missing"]),
+    ],
+)
+def test_an_invariant_that_does_not_hold_names_the_pass_and_the_node(pipeline: Pipeline, words: list[str]) -> None:
+    graph = testing.parse("x = Test()")
+    testing.assert_raises_block(pipeline.run, graph, words=words, max_length=250, kind=InvariantError)
 
 
 def test_a_failure_gets_the_stage_and_the_origin() -> None:
@@ -312,23 +249,6 @@ def test_a_library_pipeline_on_a_graph() -> None:
     graph = testing.parse("x = Test()")
     with pytest.raises(GraphError):
         Pipeline([]).run(graph).remove(testing.parse("y = Test()")["y"])
-
-
-def test_a_pass_that_reads_what_no_pass_before_it_gives_is_no_pipeline() -> None:
-    passes = [Prune(), ResourceVariables(), StaticShapes(), SeparateRows()]
-    testing.assert_raises_block(
-        lambda: Pipeline(passes), max_length=400, kind=PipelineError,
-        words=["the pass 'separate-rows' reads PaddedBatches, which nothing before it gives", "add the pass that gives it"],
-    )  # fmt: skip
-
-
-def test_a_result_that_a_later_pass_gives_is_asked_for_before() -> None:
-    testing.assert_raises_block(
-        lambda: Pipeline([Reads(), Gives()]), max_length=400, kind=PipelineError,
-        words=["the pass 'reads' reads Counted, which nothing before it gives", "run 'gives' before it"],
-    )  # fmt: skip
-    testing.assert_raises_block(lambda: Pipeline([MayRead(), Gives()]), max_length=400, kind=PipelineError,
-                                words=["run 'gives' before it"])  # fmt: skip
 
 
 def test_a_pass_looks_up_what_it_names_alone() -> None:
