@@ -120,9 +120,7 @@ BREAKING: dict[str, Part] = {
     "crop": lambda x, w: _total(tf.image.crop_and_resize(_image(w), tf.constant([[0.0, 0.0, 0.5, 0.5]]), [0], [2, 2])),
     "sampled": _sampled,
     "bicubic": lambda x, w: _total(tf1.image.resize_bicubic(_image(w), [4, 4])),
-    "fractional": lambda x, w: _total(
-        tf.nn.fractional_max_pool(_image(w), [1, 1.4, 1.4, 1], pseudo_random=True, seed=1)[0]
-    ),
+    "fractional": lambda x, w: _total(tf.nn.fractional_max_pool(_image(w), [1, 1.4, 1.4, 1], pseudo_random=True, seed=1)[0]),
     "sparse_product": _sparse_product,
     "determinant": lambda x, w: _total(tf.linalg.det(tf.tile(w, [1, 3]) + tf.eye(3))),
     "glimpse": lambda x, w: _total(tf1.image.extract_glimpse(_image(w), [1, 1], [[0.0, 0.0]])),
@@ -134,9 +132,7 @@ BREAKING: dict[str, Part] = {
     "table": _table,
     "python": lambda x, w: _total(tf.stop_gradient(tf1.py_func(np.tanh, [w], tf.float32))),
     "fed": lambda x, w: tf1.placeholder(tf.float32, [], "rate") * tf.reduce_sum(w),
-    "jpeg": lambda x, w: _total(
-        tf.io.decode_jpeg(tf.io.encode_jpeg(tf.reshape(_image(tf.abs(w), tf.uint8), [3, 3, 1])))
-    ),
+    "jpeg": lambda x, w: _total(tf.io.decode_jpeg(tf.io.encode_jpeg(tf.reshape(_image(tf.abs(w), tf.uint8), [3, 3, 1])))),
     # dtypes and attributes
     "double": _double,
     "wide_spectrum": lambda x, w: _total(tf.abs(tf.signal.fft(tf.cast(tf.transpose(w), tf.complex128)))),
@@ -166,14 +162,10 @@ BREAKING: dict[str, Part] = {
     "segment": lambda x, w: _total(tf.math.segment_sum(w, [0, 0, 1])),
     "nearest": lambda x, w: _total(tf.square(tf1.image.resize_nearest_neighbor(_image(w), [5, 5]))),
     "masked": lambda x, w: _total(tf.boolean_mask(w, w > 0)),
-    "unbounded": lambda x, w: (
-        0.01 * tf1.while_loop(lambda v: tf.abs(v) < 10.0, lambda v: v * 1.5 + 1.0, [tf.reduce_sum(w)])
-    ),
+    "unbounded": lambda x, w: (0.01 * tf1.while_loop(lambda v: tf.abs(v) < 10.0, lambda v: v * 1.5 + 1.0, [tf.reduce_sum(w)])),
     "array": lambda x, w: _first_written(tf.TensorArray(tf.float32, size=_count(w, 3), element_shape=[]), w),
-    "dynamic_array": lambda x, w: _first_written(
-        tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[]), w
-    ),
-}
+    "dynamic_array": lambda x, w: _first_written(tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[]), w),
+}  # fmt: skip
 
 # --------------------------------------------------------------------------- what goes
 

@@ -69,38 +69,20 @@ ATTRIBUTES: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "nameless": (lambda g: setattr(node(g, "neg").attr[""], "i", 3), ("an attribute has no name",)),
     "nameless and empty": (lambda g: node(g, "neg").attr[""].Clear(), ("an attribute has no name",)),
     "kind": (lambda g: setattr(node(g, "neg").attr["T"], "i", 1), ("the attribute 'T' holds int, not type",)),
-    "no dtype": (
-        lambda g: setattr(node(g, "neg").attr["T"], "type", 99),
-        ("'T' holds 99, which is no dtype of a tensor",),
-    ),
+    "no dtype": (lambda g: setattr(node(g, "neg").attr["T"], "type", 99), ("'T' holds 99, which is no dtype of a tensor",)),
     "reference": (lambda g: setattr(node(g, "neg").attr["T"], "type", 101), ("'T' holds 101, which is no dtype",)),
-    "dtype not taken": (
-        lambda g: setattr(node(g, "neg").attr["T"], "type", 7),
-        ("'T' is string, which Neg does not take",),
-    ),
-    "text not taken": (
-        lambda g: setattr(node(g, "conv").attr["padding"], "s", b"MOST"),
-        ("'padding' is 'MOST', which MaxPool",),
-    ),
+    "dtype not taken": (lambda g: setattr(node(g, "neg").attr["T"], "type", 7), ("'T' is string, which Neg does not take",)),
+    "text not taken": (lambda g: setattr(node(g, "conv").attr["padding"], "s", b"MOST"), ("'padding' is 'MOST', which MaxPool",)),
     "list too short": (lambda g: node(g, "conv").attr["ksize"].list.i.pop(), ("'ksize' is a list of 3, less than 4",)),
-    "list of others": (
-        lambda g: node(g, "conv").attr["ksize"].list.s.append(b"x"),
-        ("'ksize' holds list, not list(int)",),
-    ),
+    "list of others": (lambda g: node(g, "conv").attr["ksize"].list.s.append(b"x"), ("'ksize' holds list, not list(int)",)),
     "too small": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 0), ("'num_split' is 0, less than 1",)),
     "claims inputs": (
         lambda g: setattr(node(g, "pack").attr["N"], "i", 10**9),
         ("claims 1,000,000,000 of Pack inputs; it has 2",),
     ),
-    "claims outputs": (
-        lambda g: setattr(node(g, "split").attr["num_split"], "i", 10**9),
-        ("1,000,000,000 of Split outputs",),
-    ),
-    "told shapes": (
-        lambda g: node(g, "split").attr["_output_shapes"].list.shape.add(),
-        ("a shape of each output (2)",),
-    ),
-}
+    "claims outputs": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 10**9), ("1,000,000,000 of Split outputs",)),
+    "told shapes": (lambda g: node(g, "split").attr["_output_shapes"].list.shape.add(), ("a shape of each output (2)",)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(ATTRIBUTES))
@@ -122,11 +104,8 @@ CONSTANTS: dict[str, tuple[Edit, str]] = {
     "huge": (lambda g: _shape(g, 10**9, 10**9, 10**9), "elements; at most"),
     "dtype": (lambda g: setattr(node(g, "x").attr["value"].tensor, "dtype", 3), "another dtype than it declares"),
     "short": (lambda g: setattr(node(g, "x").attr["value"].tensor, "tensor_content", b"abc"), "it holds 3 bytes"),
-    "long": (
-        lambda g: node(g, "x").attr["value"].tensor.float_val.extend([1.0] * 5),
-        "it holds 6 values, but its shape makes 2",
-    ),
-}
+    "long": (lambda g: node(g, "x").attr["value"].tensor.float_val.extend([1.0] * 5), "it holds 6 values, but its shape makes 2"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(CONSTANTS))
@@ -183,35 +162,20 @@ def _calls_itself(graph: Any) -> None:
 
 
 FUNCTIONS: dict[str, tuple[Edit, str]] = {
-    "attribute": (
-        lambda g: _function(g).node_def[1].attr.pop("T"),
-        "at the node 'm' (Mul): the attribute 'T' of Mul is missing",
-    ),
-    "constant": (
-        lambda g: setattr(_function(g).node_def[0].attr["value"].tensor, "tensor_content", b"abc"),
-        "it holds 3 bytes",
-    ),
-    "input": (
-        lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"),
-        "'d' is read and is not in the function",
-    ),
+    "attribute": (lambda g: _function(g).node_def[1].attr.pop("T"), "at the node 'm' (Mul): the attribute 'T' of Mul is missing"),
+    "constant": (lambda g: setattr(_function(g).node_def[0].attr["value"].tensor, "tensor_content", b"abc"), "it holds 3 bytes"),
+    "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "'d' is read and is not in the function"),
     "output": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:result:0"), "'c' has no such output"),
     "number": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:output:7"), "'c' has 1 outputs"),
     "dtype": (lambda g: setattr(_function(g).signature.input_arg[0], "type", 3), "reads 'a', int32, and takes float32"),
     "result": (lambda g: _function(g).ret.pop("r"), "the result 'r' is nowhere computed"),
-    "result dtype": (
-        lambda g: setattr(_function(g).signature.output_arg[0], "type", 3),
-        "is float32 and declared as int32",
-    ),
+    "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "is float32 and declared as int32"),
     "circle": (lambda g: _function(g).node_def[1].input.__setitem__(0, "m:z:0"), "a cycle that is no loop"),
     "op": (lambda g: setattr(_function(g).node_def[1], "op", "Frobnicate"), "the op 'Frobnicate'"),
-    "two of a name": (
-        lambda g: g.library.function.add().CopyFrom(_function(g)),
-        "there are two functions of that name",
-    ),
+    "two of a name": (lambda g: g.library.function.add().CopyFrom(_function(g)), "there are two functions of that name"),
     "recursion": (_calls_itself, "the function 'f' calls itself"),
     "gradient": (lambda g: g.library.gradient.add(function_name="f", gradient_func="h"), "the gradient function 'h'"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(FUNCTIONS))
@@ -230,11 +194,8 @@ LOOPS: dict[str, tuple[Edit, str]] = {
     "no beginning": (lambda g: _as_identity(g, "while/Enter"), "LoopCond stands outside of any loop"),
     "no return": (lambda g: setattr(node(g, "while/NextIteration"), "op", "Identity"), "a cycle that is no loop"),
     "no condition": (lambda g: _as_identity(g, "while/LoopCond"), "the loop 'while/while_context' has no condition"),
-    "two loops": (
-        lambda g: setattr(node(g, "while/Enter_1").attr["frame_name"], "s", b"other"),
-        "are in different loops",
-    ),
-}
+    "two loops": (lambda g: setattr(node(g, "while/Enter_1").attr["frame_name"], "s", b"other"), "are in different loops"),
+}  # fmt: skip
 
 
 def _as_identity(graph: Any, name: str) -> None:

@@ -42,12 +42,9 @@ def test_rows_that_follow_from_their_numbers_are_written_as_often_as_these_are_n
         ("ScatterUpdate", "ScatterMul"),  # a row named twice would be multiplied twice
         ("Minimum(rows, most)", "Mul(rows, weights)"),  # of two entries with one number, which weight?
         ("GatherV2(table, ids", "GatherV2(table, other"),
-        (
-            "clipped = Minimum(rows",
-            "turned = Transpose(rows, ids) {T: float32, Tperm: int32}\nclipped = Minimum(turned",
-        ),
+        ("clipped = Minimum(rows", "turned = Transpose(rows, ids) {T: float32, Tperm: int32}\nclipped = Minimum(turned"),
     ],
-)
+)  # fmt: skip
 def test_other_writes_of_listed_rows_are_refused(change: tuple[str, str]) -> None:
     with pytest.raises(Refused, match=r"Scatter\w+ does not work entry by entry"):
         followed(change)

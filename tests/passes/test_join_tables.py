@@ -66,13 +66,10 @@ COUNTED = """many = Size(numbers) {T: int32, out_type: int32}
     ("changes", "why"),
     [
         ([("output_shapes: ([6])", "output_shapes: ([?])")], "the number of ids is not known"),
-        (
-            [("update = ScatterSub(", "update = ScatterMul(")],
-            "'update' ResourceScatterMul does not work entry by entry",
-        ),
+        ([("update = ScatterSub(", "update = ScatterMul(")], "'update' ResourceScatterMul does not work entry by entry"),
         ([("slope = Mul(looked_up, two) {T: float32}", COUNTED)], "'weight' computes with the number of entries"),
     ],
-)
+)  # fmt: skip
 def test_why_a_table_stays_in_pieces(changes: list[tuple[str, str]], why: str) -> None:
     graph, edits = joined(*changes)
     assert said(graph, "looked_up") == [f"its table stays in pieces: {why}"]

@@ -106,12 +106,9 @@ def test_what_a_session_runs_is_read_from_core_0() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (
-            f"late = Test(limit) {{{DEVICE} : int32[]\nlimit = Test() : int32[]",
-            ["fed_by_infeed", "reads 'limit'", "pass infeed"],
-        ),
+        (f"late = Test(limit) {{{DEVICE} : int32[]\nlimit = Test() : int32[]", ["fed_by_infeed", "reads 'limit'", "pass infeed"]),
         (f"y = Test() {{{DEVICE} : int32[]\nread = Test(y)", ["fed_to_outfeed", "reads 'y'", "pass outfeed"]),
     ],
-)
+)  # fmt: skip
 def test_the_host_and_the_device_are_apart_before(line: str, words: list[str]) -> None:
     testing.assert_raises_block(testing.run_pass, Replicate(), testing.parse(line), words=["before replicate", *words])

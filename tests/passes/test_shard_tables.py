@@ -238,21 +238,11 @@ def of_halves(table: Any) -> Any:
 
 USED_WHOLE: list[Any] = [
     (tf.nn.l2_loss, WORDS, "table", "'L2Loss' (L2Loss) reads it whole"),
-    (
-        lambda table: tf.reduce_sum(table * np.ones((WORDS, WIDTH), np.float32)),
-        WORDS,
-        "table",
-        "'Sum_1' (Sum) reads it whole",
-    ),
+    (lambda table: tf.reduce_sum(table * np.ones((WORDS, WIDTH), np.float32)), WORDS, "table", "'Sum_1' (Sum) reads it whole"),
     (in_branch, WORDS, "table", "'cond/embedding_lookup/Switch' (Switch) uses it within a loop or a branch"),
-    (
-        of_halves,
-        WORDS,
-        "halves",
-        "rows of float16 cannot be summed over cores, or not be read from slices of a checkpoint",
-    ),
+    (of_halves, WORDS, "halves", "rows of float16 cannot be summed over cores, or not be read from slices of a checkpoint"),
     (None, 9, "table", "its 9 rows leave one of 8 cores without any"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("beside", "words", "table", "why"), USED_WHOLE)
@@ -268,14 +258,10 @@ def test_what_is_used_whole_stays_whole(beside: Any, words: int, table: str, why
     ("made", "why", "rows"),
     [
         (lambda table: 2 * table, "'gradients/mul_grad/Sum' (Sum) reads it whole", [0, 2]),
-        (
-            lambda table: tf.concat([tf.zeros([1, WIDTH]), table[1:]], 0),
-            "'strided_slice' (StridedSlice) reads it whole",
-            None,
-        ),
+        (lambda table: tf.concat([tf.zeros([1, WIDTH]), table[1:]], 0), "'strided_slice' (StridedSlice) reads it whole", None),
     ],
     ids=["scaled", "with a row of zeros"],
-)
+)  # fmt: skip
 def test_a_table_of_which_what_is_looked_up_is_made_is_named(made: Any, why: str, rows: list[int] | None) -> None:
     """And no other large variable, though rows are taken of what it makes of the batch."""
 

@@ -217,12 +217,8 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, str], list[str]]] = {
     "no such train op": (rivals, {"train_op": "xyz"}, ["the train op 'xyz' is not in the graph", "inspect"]),
     "a name that is nearly right": (rivals, {"train_op": "step/one"}, ["did you mean one"]),
     "no such loss": (rivals, {"loss": "lost"}, ["the loss 'lost' is not in the graph"]),
-    "a train op that trains nothing": (
-        rivals,
-        {"train_op": "w/read"},
-        ["'w/read' is no train op", "writes no variable"],
-    ),
-}
+    "a train op that trains nothing": (rivals, {"train_op": "w/read"}, ["'w/read' is no train op", "writes no variable"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -89,21 +89,15 @@ LOOPS: dict[str, tuple[Build, str]] = {  # and branches
         "sum",
     ),
     "row after row": (lambda x, w: tf.map_fn(lambda row: row * 2.0, x), "TensorArrayScatterV3 2:all > all"),
-    "a branch": (
-        lambda x, w: tf1.cond(w[0, 0] > 0, lambda: x * 2.0, lambda: tf.zeros([8, 6])),
-        "Merge 0:rows0 > rows0",
-    ),
-}
+    "a branch": (lambda x, w: tf1.cond(w[0, 0] > 0, lambda: x * 2.0, lambda: tf.zeros([8, 6])), "Merge 0:rows0 > rows0"),
+}  # fmt: skip
 CASES: dict[str, tuple[Build, str]] = {
     # reshapes
     "flat": (lambda x, w: tf.reshape(x, [-1]), "rows0"),
     "rows taken apart": (lambda x, w: tf.reshape(x, [4, 2, 6]), "rows0"),
     "flat behind a transpose": (lambda x, w: tf.reshape(tf.transpose(x), [48]), "6 x rows0"),
     "outer batches merged": (lambda x, w: tf.reshape(tf.transpose(x), [3, 16]), "2 x rows1"),
-    "outer batches and back": (
-        lambda x, w: tf.transpose(tf.reshape(tf.reshape(tf.transpose(x), [-1]), [6, 8])),
-        "rows0",
-    ),
+    "outer batches and back": (lambda x, w: tf.transpose(tf.reshape(tf.reshape(tf.transpose(x), [-1]), [6, 8])), "rows0"),
     "rows torn apart": (lambda x, w: tf.reshape(x, [3, 16]), "Reshape 0:all > all"),
     # whole batches one behind the other
     "concat": (lambda x, w: tf.concat([x, x, x], 0), "3 x rows0"),
@@ -180,15 +174,9 @@ CASES: dict[str, tuple[Build, str]] = {
     "sum of sums": (lambda x, w: tf.square(tf.reduce_sum(x) + tf.reduce_sum(x * x)), "reduce AddV2 [] > all"),
     "sum chosen": (lambda x, w: tf.where(w[0, 0] > 0, tf.reduce_sum(x), 0.0), "sum"),
     "largest of largest": (lambda x, w: tf.maximum(tf.reduce_max(x, 0), tf.reduce_max(x * x, 0)), "max"),
-    "reduced where it is small": (
-        lambda x, w: tf.square(tf.reduce_sum(2 * tf.reduce_sum(x, 0))),
-        "reduce Sum [] > all",
-    ),
+    "reduced where it is small": (lambda x, w: tf.square(tf.reduce_sum(2 * tf.reduce_sum(x, 0))), "reduce Sum [] > all"),
     "reduced before it is spread": (lambda x, w: tf.square(tf.tile(tf.reduce_sum(x, 0), [9])), "reduce Sum [6] > all"),
-    "reduced once": (
-        lambda x, w: (lambda total: tf.square(total) * tf.abs(total))(tf.reduce_sum(x, 0)),
-        "reduce Sum [6] > all",
-    ),
+    "reduced once": (lambda x, w: (lambda total: tf.square(total) * tf.abs(total))(tf.reduce_sum(x, 0)), "reduce Sum [6] > all"),
     "reduced at the raw gradient": (
         lambda x, w: tf.clip_by_norm(tf.gradients(tf.square(x @ w), w)[0], 1.0),
         "reduce MatMul [6, 3] > Mul 0:rows0 > all",
@@ -212,7 +200,7 @@ CASES: dict[str, tuple[Build, str]] = {
     "shuffled": (lambda x, w: tf.random.shuffle(x), "RandomShuffle 0:all > all"),
     # no rule
     "no rule": (lambda x, w: tf.raw_ops.ListDiff(x=x[:, 0], y=x[:, 1])[0], "ListDiff 0:all > ListDiff 1:all > all"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("build", "expected"), (CASES | LOOPS).values(), ids=CASES | LOOPS)

@@ -29,26 +29,17 @@ STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
     "count": (0.0, lambda m, f, t: tf1.assign(m, m + tf.reduce_sum(tf.cast(t > 0, tf.float32)))),
     "decayed count": (0.0, lambda m, f, t: tf1.assign_sub(m, 0.1 * (m - tf.reduce_sum(t)))),
     "confusion": (np.zeros((4, 4), np.int32), lambda m, f, t: tf1.assign_add(m, confusion(f))),
-    "confusion as floats": (
-        np.zeros((4, 4), np.float32),
-        lambda m, f, t: tf1.assign(m, m + tf.cast(confusion(f), tf.float32)),
-    ),
+    "confusion as floats": (np.zeros((4, 4), np.float32), lambda m, f, t: tf1.assign(m, m + tf.cast(confusion(f), tf.float32))),
     "mean": (0.0, lambda m, f, t: tf1.assign_add(m, tf.reduce_mean(t))),
     "root": (0.0, lambda m, f, t: tf1.assign(m, 0.5 * m + tf.sqrt(tf.reduce_mean(tf.square(t))))),
     "variances": (np.zeros(3, np.float32), lambda m, f, t: tf1.assign(m, 0.9 * m + 0.1 * tf.nn.moments(f, [0])[1])),
-    "sum by a literal": (
-        np.zeros(3, np.float32),
-        lambda m, f, t: tf1.assign(m, tf.reduce_sum(f, 0) / float(t.shape[0])),
-    ),
+    "sum by a literal": (np.zeros(3, np.float32), lambda m, f, t: tf1.assign(m, tf.reduce_sum(f, 0) / float(t.shape[0]))),
     "maximum": (0.0, lambda m, f, t: tf1.assign(m, tf.maximum(m, tf.reduce_max(t)))),
     "bank": (np.zeros((5, 3), np.float32), lambda m, f, t: tf1.assign(m, tf.concat([m[2:], f[:2]], 0))),
-    "bank of batches": (
-        np.zeros((32, 3), np.float32),
-        lambda m, f, t: tf1.assign(m, tf.concat([f, m], 0)[:32]),
-    ),
+    "bank of batches": (np.zeros((32, 3), np.float32), lambda m, f, t: tf1.assign(m, tf.concat([f, m], 0)[:32])),
     "whole maximum": (0, lambda m, f, t: tf1.assign(m, tf.reduce_max(tf.cast(10 * t, tf.int32)))),
     "flag": (False, lambda m, f, t: tf1.assign(m, tf.reduce_mean(t) > 0)),
-}
+}  # fmt: skip
 
 
 def with_state(kind: str, rows: int) -> None:
