@@ -9,16 +9,16 @@ import numpy as np
 from networkx.utils import UnionFind
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import NodeSet
+from tpugraph.analysis import NodeSet, shapes
+from tpugraph.compiler import ConvertOptions, find_roles
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import NONE, side, sides
 from tpugraph.ir.loops import frame_chain, frames_around
 from tpugraph.ir.walks import reached, variable_of
-from tpugraph.roles.findings import Roles
 from tpugraph.spmd.analysis import commonest
 from tpugraph.support.errors import TpuGraphError
-from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.plain_run import PlainRun, Values, checkpoint_values, fix_seeds
 
 Unit = tuple[Node, ...]
 """Nodes that are kept or cut together, in topological order."""
@@ -26,14 +26,16 @@ Unit = tuple[Node, ...]
 Bypasses = Mapping[Node, Tensor]
 """What is read instead of the output of a node that is cut."""
 
-_SCOPE = "recorded"
-_FLOAT = attrs.dtype("float32")
-Array = np.ndarray[Any, Any]
+_SCOPE, _FLOAT = "recorded", attrs.dtype("float32")
 
 
 def is_handle(tensor: Tensor) -> bool:
     """Whether a tensor stands for something that lives elsewhere: no value of it can be recorded."""
     return tensor.dtype.ref or tensor.dtype.name in ("resource", "variant")
+
+
+def _is_number(tensor: Tensor) -> bool:
+    return tensor.dtype.name in attrs.SIZE_OF
 
 
 # --------------------------------------------------------------------------- units
@@ -58,61 +60,65 @@ def units_of(graph: Graph, nodes: NodeSet) -> list[Unit]:
 def _together(graph: Graph, order: Iterable[Node], nodes: NodeSet) -> Iterator[tuple[object, object]]:
     frame_of, around, on = analysis.frames(graph), frames_around(graph), sides(graph)
     for node in order:
-        frame = frame_of[node]
-        if frame:
-            yield node, ("loop", frame_chain(around, frame)[-2])
+        if frame_of[node]:
+            yield node, ("loop", frame_chain(around, frame_of[node])[-2])
         decided = on.get(node, NONE).union(*(on.get(t.node, NONE) | side(t) for t in node.inputs), side(node.out()))
-        for predicate, _ in decided:
-            yield node, ("if", predicate)
+        yield from ((node, ("if", predicate)) for predicate, _ in decided)
         for tensor in node.inputs:
             if tensor.node in nodes and tensor.node.op not in ops.VARIABLES and is_handle(tensor):
                 yield tensor.node, node
 
 
-# --------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------- the graph that is cut
 
 
-class Recorder:
-    """Values of a plain graph's tensors at its first batches, computed when they are asked for; no variable is trained.
+class Subject:
+    """The plain graph that is reduced, with values of its tensors at its first batches; no variable is trained.
 
     Args:
-        graph: the plain graph, with shapes.
+        graph: the plain graph; edited in place.
+        options: of its conversion.
         batches: how many batches.
-        start: values of variables by name; the others start as the graph says.
-        loss: name of the loss, where the structure does not tell.
-        train_op: name of the train op, likewise.
+        checkpoint: where training starts; the graph's own first values when None.
 
     Attributes:
-        made_up: why values are made up from the shapes, as where files are not here; or "".
+        units: the units of its step.
+        notes: why values are made up from the shapes, as where files are not here.
     """
 
-    def __init__(
-        self, graph: Graph, batches: int, start: Mapping[str, Any], loss: str | None, train_op: str | None
-    ) -> None:
-        self.batches, self.made_up = batches, ""
-        self.variables: Mapping[str, Array] = {}
-        self._values: dict[Tensor, list[Array]] = {}
-        self._inputs: list[Tensor] = []
+    def __init__(self, graph: Graph, options: ConvertOptions, batches: int, checkpoint: str | None) -> None:
+        fix_seeds(graph)
+        shapes.infer(graph)
+        self.graph, self.options, self.batches, self.notes = graph, options, batches, list[str]()
+        self.roles = find_roles(graph, options)
+        self.units = units_of(graph, graph.ancestors(graph[name] for name in self.roles.roots))
+        inputs = [graph[finding.name] for finding in self.roles.inputs]
+        self.rows = commonest(shape[0] for node in inputs for _, shape in node.outputs or () if shape)
+        self.varying = graph.descendants([*inputs, *graph.of_type(*ops.RANDOM)], data_only=True)
+        self.fills = [graph[name] for name in (*self.roles.table_initializers, *self.roles.iterator_initializers)]
+        self.variables: Values = {}
+        self._values: dict[Tensor, list[Any]] = {}
         self._plain: PlainRun | None = None
         try:
-            self._plain = PlainRun(graph, loss=loss, train_op=train_op)
-            self._plain.open(start)
-            self.variables = self._plain.values(
-                list(self._plain.roles.variables)
-            )  # what is computed later may write them
-            takes = [graph[finding.name] for finding in self._plain.roles.inputs]
-            made = [node.out(port) for node in takes for port in range(len(node.outputs or ()))]
-            self._inputs = [tensor for tensor in made if not is_handle(tensor)]
-            if not self._inputs or any(node.op in ops.PLACEHOLDERS for node in takes):
-                raise TpuGraphError("the graph is fed from outside")
-            found = self._plain.batches([str(tensor) for tensor in self._inputs], batches)
-            if not found:
-                raise TpuGraphError("the data hold no batch")
-            self.batches = len(found)
-            self._values = {t: [batch[i] for batch in found] for i, t in enumerate(self._inputs)}
+            self._open({} if checkpoint is None else checkpoint_values(self.roles, checkpoint))
         except TpuGraphError as error:
-            self.made_up = error.fault
+            self.notes.append(f"values are made up, since the graph cannot run here: {error.fault}")
             self.close()
+
+    def _open(self, start: Values) -> None:
+        self._plain = PlainRun(self.graph, loss=self.options.loss, train_op=self.options.train_op)
+        self._plain.open(start)
+        self.variables = self._plain.values(list(self._plain.roles.variables))  # what is computed later may write them
+        takes = [self.graph[finding.name] for finding in self._plain.roles.inputs]
+        made = [node.out(port) for node in takes for port in range(len(node.outputs or ()))]
+        self._inputs = [tensor for tensor in made if not is_handle(tensor)]
+        if not self._inputs or any(node.op in ops.PLACEHOLDERS for node in takes):
+            raise TpuGraphError("the graph is fed from outside")
+        found = self._plain.batches([str(tensor) for tensor in self._inputs], self.batches)
+        if not found:
+            raise TpuGraphError("the data hold no batch")
+        self.batches = len(found)
+        self._values = {t: [batch[i] for batch in found] for i, t in enumerate(self._inputs)}
 
     def close(self) -> None:
         """Release the session."""
@@ -120,7 +126,7 @@ class Recorder:
             self._plain.close()
             self._plain = None
 
-    def of(self, tensors: Iterable[Tensor]) -> Mapping[Tensor, list[Array]]:
+    def values(self, tensors: Iterable[Tensor]) -> Mapping[Tensor, list[Any]]:
         """The values of some tensors, of each one for each batch."""
         self._compute([tensor for tensor in dict.fromkeys(tensors) if tensor not in self._values])
         return self._values
@@ -135,14 +141,29 @@ class Recorder:
             self._values |= {tensor: [np.asarray(row[i]) for row in rows] for i, tensor in enumerate(wanted)}
         except TpuGraphError:  # one of them fails by itself: the others are asked for alone
             half = len(wanted) // 2
-            if half:
-                self._compute(wanted[:half])
-                self._compute(wanted[half:])
-            else:
+            for part in (wanted[:half], wanted[half:]) if half else ():
+                self._compute(part)
+            if not half:
                 self._values[wanted[0]] = [_made_up(wanted[0])] * self.batches
 
+    def cut(self, units: Sequence[int], bypasses: Bypasses) -> tuple[Graph, dict[str, Any]]:
+        """A training graph of some units, and the options of its conversion that name nodes.
 
-def _made_up(tensor: Tensor) -> Array:
+        What else the nodes read is recorded, and what they make leads to the loss.
+        """
+        cut = _Cut(self, [node for number in units for node in self.units[number]], bypasses)
+        lists = {key: tuple(n for n in getattr(self.options, key) if n.partition("=")[0] in cut.graph)
+                 for key in ("batch_constants", "literals")}  # fmt: skip
+        return cut.graph, {
+            "loss": cut.loss,
+            "train_op": ",".join(cut.train_ops),
+            "dump_dir": None,
+            "dump_after": (),
+            **lists,
+        }
+
+
+def _made_up(tensor: Tensor) -> Any:
     """Some value of a tensor's dtype and shape; an open dimension has one element."""
     shape = [1 if dim is None else dim for dim in tensor.shape or ()]
     if tensor.dtype.name == "string":
@@ -154,30 +175,6 @@ def _made_up(tensor: Tensor) -> Array:
 # --------------------------------------------------------------------------- cut graphs
 
 
-class Subject:
-    """The graph that is reduced: what cut graphs are made of.
-
-    Args:
-        graph: the plain graph, with shapes.
-        roles: its roles.
-        recorder: values of its tensors.
-    """
-
-    def __init__(self, graph: Graph, roles: Roles, recorder: Recorder) -> None:
-        self.graph, self.roles, self.recorder = graph, roles, recorder
-        inputs = [graph[finding.name] for finding in roles.inputs]
-        self.rows = commonest(shape[0] for node in inputs for _, shape in node.outputs or () if shape)
-        self.varying = graph.descendants([*inputs, *graph.of_type(*ops.RANDOM)], data_only=True)
-        self.fills = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
-
-    def cut(self, kept: Sequence[Node], bypasses: Bypasses) -> tuple[Graph, str, str]:
-        """A training graph of some nodes, the name of its loss and those of its train ops, with commas between.
-
-        What else the nodes read is recorded, and what they make leads to the loss.
-        """
-        return _Cut(self, kept, bypasses).make()
-
-
 class _Cut:
     def __init__(self, subject: Subject, kept: Sequence[Node], bypasses: Bypasses) -> None:
         self.subject, self.kept, self.bypasses = subject, kept, bypasses
@@ -185,11 +182,9 @@ class _Cut:
         self.graph.library, self.graph.versions = subject.graph.library, subject.graph.versions
         self.graph.source = _SCOPE
         self.build = Builder(self.graph, scope=_SCOPE)
-        self.new: dict[Node, Node] = {}
         self.constants: dict[object, Tensor] = {}
-
-    def make(self) -> tuple[Graph, str, str]:
-        nodes = reached(self.kept, self._behind_handles)
+        nodes = reached(kept, self._behind_handles)
+        self.new: dict[Node, Node] = {}
         for node in nodes:
             own = {key: value for key, value in node.raw_attrs.items() if key != "_class"}  # no colocation
             self.new[node] = self.graph.add(node.op, node.name, attrs=own, device=node.device, outputs=node.outputs)
@@ -201,8 +196,7 @@ class _Cut:
         for node in nodes:
             if node.op in ops.VARIABLES:
                 self._first_value(node)
-        loss, train_ops = self._ends()
-        return self.graph, loss, ",".join(train_ops)
+        self.loss, self.train_ops = self._ends()
 
     def _reads(self, node: Node) -> list[Tensor]:
         """What a node reads, round the nodes that are bypassed."""
@@ -223,16 +217,15 @@ class _Cut:
 
     def _record(self, wanted: Mapping[Tensor, None]) -> dict[Tensor, Tensor]:
         """Recorded values instead of tensors: rows of the batch come from an input, the rest is constant."""
-        values, varying = self.subject.recorder.of(wanted), [t for t in wanted if t.node in self.subject.varying]
-        numbers = [t for t in varying if t.dtype.name in attrs.SIZE_OF]
+        values, varying = self.subject.values(wanted), [t for t in wanted if t.node in self.subject.varying]
         rows = [t for t in varying if t.dtype.size is not None and t.shape and t.shape[0] in (self.subject.rows, None)]
-        fed = rows or numbers[:1] or [t for t in wanted if t.dtype.floating][:1]
+        fed = rows or list(filter(_is_number, varying))[:1] or [t for t in wanted if t.dtype.floating][:1]
         batches = [_stacked(values[tensor]) for tensor in fed] or [np.zeros((1, 1), np.float32)]
         kinds, shapes = [attrs.dtype(b.dtype.name) for b in batches], [tensor.shape for tensor in fed] or [(1,)]
         typed: dict[str, Any] = {"output_types": kinds, "output_shapes": shapes}
-        sources = [self._constant(f"{_SCOPE}/batches", batch) for batch in batches]
+        sources = [self._constant("batches", batch) for batch in batches]
         dataset = self.build.add(
-            "TensorSliceDataset", sources, (), name="dataset", Toutput_types=kinds, output_shapes=shapes
+            "TensorSliceDataset", sources, (), name="dataset", output_shapes=shapes, Toutput_types=kinds
         )
         iterator = self.build.add("IteratorV2", [], (), name="iterator", shared_name="", container="", **typed)
         self.build.node("MakeIterator", [dataset, iterator], name="make_iterator")
@@ -243,18 +236,16 @@ class _Cut:
     def _first_value(self, variable: Node) -> None:
         """The initialiser of a kept variable, with its recorded value."""
         kind, shape = variable.attr("dtype"), variable.attr("shape") or ()
-        value = self.subject.recorder.variables.get(variable.name)
-        first = self._constant(variable.name, np.zeros([d or 1 for d in shape], kind.name) if value is None else value)
-        resource = variable.op in ops.RESOURCE_VARIABLES
-        typed = {"dtype": kind} if resource else {"T": kind}
+        value = self.subject.variables.get(variable.name, np.zeros([dim or 1 for dim in shape], kind.name))
+        op, typed = ("AssignVariableOp", "dtype") if variable.op in ops.RESOURCE_VARIABLES else ("Assign", "T")
         self.build.node(
-            "AssignVariableOp" if resource else "Assign", [self.new[variable].out(), first], name="assign", **typed
+            op, [self.new[variable].out(), self._constant(variable.name, value)], name="assign", **{typed: kind}
         )
 
     # ------------------------------------------------------------------ the loss
 
     def _ends(self) -> tuple[str, list[str]]:
-        """The loss and the train ops: those of the graph where all that is kept leads to them, else ones that it is led to."""
+        """The loss and the train ops: those of the graph where all that is kept leads to them, else made here."""
         loss = self.subject.graph.tensor(self.subject.roles.loss.name)
         writes = [node for node in self.kept if node.op in ops.WRITES]
         trained = [variable for node in writes for variable in self._trained_by(node)]
@@ -280,13 +271,12 @@ class _Cut:
         read = {other for node in self.kept for other in (*(t.node for t in self._reads(node)), *node.controls)}
         made, waits = [], []
         for node in self.kept:
-            if node in read or node.op in ops.WRITES:
-                continue
-            outputs = [node.out(p) for p in node.used_ports() or [0] if p < len(node.outputs or ())]
-            numbers = [tensor for tensor in outputs if tensor.dtype.name in attrs.SIZE_OF and not is_handle(tensor)]
-            numbers.sort(key=lambda tensor: not tensor.dtype.floating)
-            made += [Tensor(self.new[node], t.port) for t in numbers[:1]]
-            waits += [] if numbers else [self.new[node]]
+            if node not in read and node.op not in ops.WRITES:
+                outputs = [node.out(port) for port in node.used_ports() or [0] if port < len(node.outputs or ())]
+                numbers = [tensor for tensor in outputs if _is_number(tensor) and not is_handle(tensor)]
+                chosen = min(numbers, key=lambda tensor: not tensor.dtype.floating, default=None)
+                made += [] if chosen is None else [Tensor(self.new[node], chosen.port)]
+                waits += [self.new[node]] if chosen is None else []
         return made, waits
 
     def _trained_loss(self, variable: Node) -> str:
@@ -321,8 +311,7 @@ class _Cut:
         alike = array.dtype.str, array.shape, array.tobytes() if array.dtype != object else repr(array.tolist())
         if alike not in self.constants:
             kind = attrs.dtype("string" if array.dtype.kind in "OSU" else array.dtype.name)
-            name = near.removeprefix(f"{_SCOPE}/")
-            self.constants[alike] = self.build.add("Const", [], array.shape, name=name, dtype=kind, value=array)
+            self.constants[alike] = self.build.add("Const", [], array.shape, name=near, dtype=kind, value=array)
         return self.constants[alike]
 
 

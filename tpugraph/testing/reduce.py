@@ -14,14 +14,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import shapes
 from tpugraph.analysis.shapes import is_static
-from tpugraph.compiler import ConvertOptions, convert, find_roles, tpu_check
+from tpugraph.compiler import ConvertOptions, convert, tpu_check
 from tpugraph.compiler.options import given
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.file_names import rebind_files
@@ -31,30 +30,18 @@ from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, Usag
 from tpugraph.support.files import write_together
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
-from tpugraph.testing.cut_graph import Bypasses, Recorder, Subject, Unit, is_handle, units_of
-from tpugraph.testing.plain_run import checkpoint_values, fix_seeds
+from tpugraph.testing.cut_graph import Bypasses, Subject, Unit, is_handle
 from tpugraph.testing.tensor_comparison import compare
 from tpugraph.xla import stablehlo, topologies
 
-KINDS = "differs, refused:CODE, crashes or xla:TEXT"
 _MEMORY = 8 << 30  # bytes of data that one try may hold
 _ALIKE = 10.0  # by how much a difference may grow or shrink and be the same fault
+_ASKED = ("steps", "tolerance", "topology", "checkpoint", "rebind")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a graph.
-
-    Attributes:
-        when: the fault: ``differs``, ``refused:CODE``, ``crashes`` or ``xla:TEXT``.
-        options: how the graph is converted.
-        steps: the steps of ``differs`` and ``crashes``.
-        tolerance: of ``differs``: the largest difference that is none.
-        topology: of ``xla``: the TPU that is compiled for.
-        checkpoint: where training starts; the graph's own first values when None.
-        rebind: file names in the graph to replace.
-        signature: what the fault has to look like; "" takes any.
-        difference: of ``differs`` with a signature: the size that the difference has to be like.
+    """A fault that is looked for, and how: the arguments of :func:`reduce`, and what the fault has to look like ("" takes any).
 
     Raises:
         UsageError: no such fault, or one that lacks its CODE or TEXT.
@@ -66,35 +53,31 @@ class Question:
     tolerance: float = 1e-4
     topology: str = "v5e:2x4"
     checkpoint: str | None = None
-    rebind: dict[str, str] = field(default_factory=dict)
+    rebind: Mapping[str, str] = field(default_factory=dict)
     signature: str = ""
-    difference: float = 0.0
+    difference: float = 0.0  # of differs with a signature: the size that the difference has to be like
 
     def __post_init__(self) -> None:
         kind, _, detail = self.when.partition(":")
         if kind not in _LOOKS or (kind in ("refused", "xla")) != bool(detail):
-            raise UsageError(f"--when={self.when} is no symptom", fix=f"--when={KINDS}")
+            raise UsageError(
+                f"--when={self.when} is no symptom", fix="--when=differs, refused:CODE, crashes or xla:TEXT"
+            )
+
+    @classmethod
+    def of(cls, when: str, options: ConvertOptions | None, fields: Mapping[str, Any]) -> Question:
+        own = {name: value for name, value in fields.items() if name in _ASKED and value is not None}
+        return cls(when, given(options, {n: v for n, v in fields.items() if n not in _ASKED}), **own)
 
     def changed(self) -> dict[str, Any]:
         """The arguments of :func:`symptom` that have not their default."""
-        found = {name: getattr(self, name) for name in ("steps", "tolerance", "topology", "checkpoint", "rebind")}
-        found |= {option.name: getattr(self.options, option.name) for option in fields(ConvertOptions)}
-        plain = asdict(Question("differs"))
-        return {name: value for name, value in found.items() if value != (plain | plain["options"])[name]}
+        own, usual = ({n: getattr(q, n) for n in _ASKED} | vars(q.options) for q in (self, Question("differs")))
+        return {name: value for name, value in own.items() if value != usual[name]}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a try.
-
-    Attributes:
-        shows: whether the graph shows the fault.
-        words: what was seen, in a sentence.
-        signature: what the fault looks like, so that others can be told from it.
-        nodes: names of the nodes that it points to.
-        cores: of ``differs``: the number of cores that showed it.
-        difference: of ``differs``: by how much.
-    """
+    """Whether a graph shows a fault, in words, what tells it from others, the nodes that it points to; of differs cores and size."""
 
     shows: bool
     words: str = ""
@@ -108,7 +91,7 @@ class Answer:
 
 
 def look(model: str, question: Question) -> Answer:
-    """Whether a graph shows a fault, looked for in this process; whatever happens is an answer."""
+    """Look for a fault in this process; whatever happens is an answer."""
     kind = question.when.partition(":")[0]
     try:
         return _LOOKS[kind](model, question)
@@ -131,12 +114,11 @@ def _load(model: str, question: Question) -> Graph:
 
 
 def _named(error: TpuGraphError) -> tuple[str, ...]:
-    """The node that an error names."""
     return (error.node.partition(" (")[0],) if error.node else ()
 
 
 def _differs(model: str, question: Question) -> Answer:
-    """Each tensor of the step is compared, on one core and then on all; with a signature that tensor alone, on all."""
+    """Compares each tensor of the step on one core, then on all cores; with a signature that tensor alone, on all cores."""
     if not question.signature and question.options.num_replicas != 1:
         found = _differs(model, replace(question, options=replace(question.options, num_replicas=1)))
         if found.shows:
@@ -156,37 +138,34 @@ def _differs(model: str, question: Question) -> Answer:
 
 def _refused(model: str, question: Question) -> Answer:
     """The conversion refuses the graph, or `check` finds what stops it, by the code that is asked for."""
-    code, found = question.when.partition(":")[2], list[tuple[str, str, str]]()
+    code, graph, found = question.when.partition(":")[2], _load(model, question), list[tuple[str, str, str]]()
     if code in tpu_check.CAUSES:
-        report = tpu_check.check(_load(model, question), question.options)
+        report = tpu_check.check(graph, question.options)
         found = [(f"{f.cause} {f.op}", f.node, f.fault) for f in report.findings if f.cause == code]
     else:
         try:
-            convert(_load(model, question), question.options)
+            convert(graph, question.options)
         except TpuGraphError as error:
-            kind = str(error.as_dict()["kind"])
-            alike = " ".join(
-                [kind, error.stage or "", re.sub(r"'[^']*'|\d+", "", error.fault)]
-            )  # without names and numbers
-            if code in (kind, error.stage) or code in error.fault:
-                found = [(alike, (_named(error) or ("",))[0], error.fault)]
+            kind, stage = type(error).__name__, error.stage or ""
+            if code in (kind, stage) or code in error.fault:
+                alike = re.sub(r"'[^']*'|\d+", "", error.fault)  # without names and numbers
+                found = [(f"{kind} {stage} {alike}", "".join(_named(error)), error.fault)]
     found = [one for one in found if question.signature in ("", one[0])]
     nodes = tuple(node for _, node, _ in found if node)
     return Answer(True, found[0][2], found[0][0], nodes) if found else Answer(shows=False)
 
 
 def _crashes(model: str, question: Question) -> Answer:
-    """The conversion, or a few steps of the emulator, end in what nobody foresaw: :func:`look` catches it."""
-    options = replace(question.options, iterations_per_loop=question.steps)
-    program = convert(_load(model, question), options)
-    if options.mode == "train":
+    """The conversion or the training dies of an exception, which :func:`look` catches, or takes the process with it."""
+    program = convert(_load(model, question), replace(question.options, iterations_per_loop=question.steps))
+    if question.options.mode == "train":
         with TPUSession(program) as session:
             session.train(question.steps)
     return Answer(shows=False)
 
 
 def _xla(model: str, question: Question) -> Answer:
-    """The compiler of a TPU complains in such words."""
+    """The TPU compiler complains in such words."""
     words = question.when.partition(":")[2]
     program = convert(_load(model, question), question.options)
     graph = graphdef.from_graph_def(program.graph_def, source=model)
@@ -198,12 +177,7 @@ def _xla(model: str, question: Question) -> Answer:
     return Answer(shows=False)
 
 
-_LOOKS: dict[str, Callable[[str, Question], Answer]] = {
-    "differs": _differs,
-    "refused": _refused,
-    "crashes": _crashes,
-    "xla": _xla,
-}
+_LOOKS = {"differs": _differs, "refused": _refused, "crashes": _crashes, "xla": _xla}
 
 
 # --------------------------------------------------------------------------- tries
@@ -218,15 +192,17 @@ class Tries:
 
     def __init__(self, seconds: float = 120.0) -> None:
         self._seconds, self.count = seconds, 0
-        self._server: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="tpugraph-reduce-")
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._server = subprocess.Popen([sys.executable, "-c", "from tpugraph.testing import reduce; reduce.serve()"],
+                                        env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)  # fmt: skip
 
     def __enter__(self) -> Tries:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.communicate()  # its input ends, and so does it
+        self._server.communicate()  # its input ends, and so does it
         self._folder.cleanup()
 
     def ask(self, model: Graph | str | os.PathLike[str], question: Question) -> Answer:
@@ -239,11 +215,6 @@ class Tries:
         if isinstance(model, Graph):
             graphdef.save(model, Path(self._folder.name, "candidate.pb"))
             model = Path(self._folder.name, "candidate.pb")
-        if self._server is None:
-            path = os.pathsep.join(filter(None, sys.path))
-            self._server = subprocess.Popen([sys.executable, "-c", "from tpugraph.testing import reduce; reduce.serve()"],
-                                            env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         try:
@@ -257,7 +228,7 @@ class Tries:
 
 
 def serve() -> None:
-    """Answer the questions that come in, each in a child, until they end."""
+    """Answer the questions on stdin, each in a child, until they end."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else goes where the answers go
     while True:
@@ -265,12 +236,12 @@ def serve() -> None:
             model, question, seconds = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(_attempt(model, question, seconds), answers)
+        answers.write(_attempt(model, question, seconds))
         answers.flush()
 
 
-def _attempt(model: str, question: Question, seconds: float) -> Answer:
-    """One try in a child; what ends the child is an answer too."""
+def _attempt(model: str, question: Question, seconds: float) -> bytes:
+    """The pickled answer of a try in a child; what ends the child is an answer too."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -289,11 +260,10 @@ def _attempt(model: str, question: Question, seconds: float) -> Answer:
         answer = pipe.read()
     _, status = os.waitpid(child, 0)
     if answer and not late:
-        found: Answer = pickle.loads(answer)
-        return found
+        return answer
     words = f"the process died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "the process ended"
     words = "there was no end in time" if late else words
-    return Answer(question.when == "crashes" and question.signature in ("", words), words, words)
+    return pickle.dumps(Answer(question.when == "crashes" and question.signature in ("", words), words, words))
 
 
 # --------------------------------------------------------------------------- the search
@@ -314,13 +284,12 @@ class Search:
         self._of = {node: number for number, unit in enumerate(units) for node in unit}
 
     def smallest(self, hints: Iterable[str]) -> list[int]:
-        """A selection of which no part that one more step of the search would try shows the fault.
+        """A selection that shows the fault, while no part of it that one more step would try does.
 
         Args:
             hints: names of nodes that the fault points to.
         """
-        kept = self._halved(self._around(hints) or list(range(len(self._units))))
-        kept = self._ddmin(kept)
+        kept = self._ddmin(self._halved(self._around(hints) or list(range(len(self._units)))))
         shorter = self._bypassed(kept)
         return kept if len(shorter) == len(kept) else self._ddmin(shorter)
 
@@ -331,14 +300,11 @@ class Search:
             self._tried[key] = self._shows(numbers, self._bypasses)
         return bool(numbers) and self._tried[key]
 
-    def _fewest(self, low: int, high: int, selection: Callable[[int], Sequence[int]]) -> int:
-        """The least count whose selection shows it: more than ``low``, at most ``high``, which does."""
+    def _fewest(self, units: Sequence[int], low: int, high: int) -> int:
+        """How many of the first units show it: more than ``low``, at most ``high``."""
         while low + 1 < high:
             middle = (low + high) // 2
-            if self._try(selection(middle)):
-                high = middle
-            else:
-                low = middle
+            low, high = (low, middle) if self._try(units[:middle]) else (middle, high)
         return high
 
     def _around(self, hints: Iterable[str]) -> list[int] | None:
@@ -348,31 +314,32 @@ class Search:
         """
         named = {node.name: number for node, number in self._of.items()}
         for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
-            near = self._nearest(start)
-            size = 1
+            near, size = self._nearest(start), 1
             while size < len(near):
                 if self._try(near[:size]):
-                    return sorted(near[: self._fewest(size // 3, size, lambda count, near=near: near[:count])])  # type: ignore[misc]
+                    return sorted(near[: self._fewest(near, size // 3, size)])
                 size *= 3
         return None
 
     def _nearest(self, start: int) -> list[int]:
         """All units, by their distance along edges."""
-        found = {start: None}
-        for number in (near := [start]):  # grows while it is walked
+        near = {start: None}
+        for number in (order := [start]):  # grows while it is walked
             beside = (other for node in self._units[number] for other in (*node.producers(), *node.consumers()))
-            new = {self._of[node]: None for node in beside if node in self._of and self._of[node] not in found}
-            found |= new
-            near += new
-        return near
+            new = {self._of[node]: None for node in beside if node in self._of and self._of[node] not in near}
+            near |= new
+            order += new
+        return order
 
     def _halved(self, kept: list[int]) -> list[int]:
         """Without what comes before the fault in topological order, and without what comes after it."""
-        kept = kept[-self._fewest(0, len(kept), lambda count: kept[-count:]) :]
-        return kept[: self._fewest(0, len(kept), lambda count: kept[:count])]
+        for _ in range(2):
+            kept = kept[::-1]
+            kept = kept[: self._fewest(kept, 0, len(kept))]
+        return kept
 
     def _bypassed(self, kept: list[int]) -> list[int]:
-        """Without nodes on the way, where their readers can do with what they read: all, or half of them, or each by itself."""
+        """Without nodes whose readers can read an operand of theirs instead: all such nodes, or half of them, or each by itself."""
         inside = {node for number in kept for node in self._units[number]}
         ways = {number: found for number in kept if (found := _bypass(self._units[number], inside)) is not None}
         groups = [list(ways)] if ways else []
@@ -429,7 +396,7 @@ class Reduction:
         nodes_before: how many nodes that had.
         tries: how many graphs were tried.
         seconds: how long it took.
-        notes: what is worth knowing.
+        notes: why values were made up, or the search ended early.
     """
 
     graph: Graph
@@ -487,21 +454,9 @@ def test_{name}() -> None:
 '''
 
 
-def reduce(
-    model: str | os.PathLike[str] | Graph,
-    when: str,
-    options: ConvertOptions | None = None,
-    *,
-    steps: int = 1,
-    tolerance: float = 1e-4,
-    topology: str = "v5e:2x4",
-    checkpoint: str | None = None,
-    rebind: Mapping[str, str] | None = None,
-    try_seconds: float = 120.0,
-    seconds: float = 300.0,
-    progress: Callable[[str], None] | None = None,
-    **fields: Any,
-) -> Reduction:
+def reduce(model: str | os.PathLike[str] | Graph, when: str, options: ConvertOptions | None = None, *,
+           seconds: float = 300.0, try_seconds: float = 120.0, progress: Callable[[str], None] | None = None,
+           **fields: Any) -> Reduction:  # fmt: skip
     """Find the smallest graph that still shows a fault.
 
     Whole loops and conditionals are kept or cut. Where the graph is cut, values that were recorded from the plain graph stand
@@ -513,89 +468,66 @@ def reduce(
             or ``check`` refuses it; CODE is a cause of ``check``, a class of errors, a pass or words of the refusal),
             ``crashes``, or ``xla:TEXT`` (the TPU compiler complains in such words).
         options: how the graph is converted; or give the fields of :class:`ConvertOptions` as keyword arguments.
-        steps: steps of ``differs`` and ``crashes``.
-        tolerance: of ``differs``: the largest difference that is none.
-        topology: of ``xla``: the TPU that is compiled for.
-        checkpoint: where training starts; the graph's own first values when None.
-        rebind: file names in the graph to replace.
-        try_seconds: how long one try may take; one that takes longer hangs, which is a crash.
         seconds: how long the search may take; the smallest graph of that time is given.
+        try_seconds: how long one try may take; one that takes longer hangs, which is a crash.
         progress: called with what was found so far.
-        **fields: see ``options``.
+        **fields: fields of ``options``; ``steps`` of ``differs`` and ``crashes``; ``tolerance``, the largest difference that is
+            none; ``topology`` of ``xla``; ``checkpoint``, where training starts; ``rebind``, file names to replace.
 
     Raises:
         UsageError: no such fault, or the graph does not show it.
         LoadError: the graph cannot be read.
     """
-    question = Question(when, given(options, fields), steps, tolerance, topology, checkpoint, dict(rebind or {}))
+    question, say, started = Question.of(when, options, fields), progress or (lambda text: None), time.monotonic()
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
     with Tries(try_seconds) as tries:
-        return _reduced(model, question, tries, seconds, progress or (lambda text: None))
+        say(f"{counted(len(graph), 'node')}: does it show?")
+        whole = tries.ask(model, question)
+        if not whole.shows:
+            raise UsageError(f"the graph does not show '{when}'{f': {whole.words}' if whole.words else ''}",
+                             origin=graph.source, fix="give the flags of the command that showed it, --passes too")  # fmt: skip
+        say(whole.words)
+        chosen = replace(question.options, num_replicas=whole.cores or question.options.num_replicas)
+        question = replace(question, options=chosen)
+        best = Reduction(graph, question, whole.words, graph.source, len(graph))
+        rebind_files(graph, question.rebind)
+        subject = Subject(graph, chosen, question.steps if when in ("differs", "crashes") else 1, question.checkpoint)
+
+        def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
+            nonlocal best
+            if time.monotonic() > started + seconds:
+                raise _OutOfTime
+            cut, names = subject.cut(kept, bypasses)
+            its = replace(question, options=replace(chosen, **names), checkpoint=None, rebind={})
+            answer = tries.ask(
+                cut, replace(its, signature=whole.signature, difference=whole.difference)
+            )  # the same fault
+            if answer.shows and (best.graph is graph or len(cut) <= best.nodes):
+                best = replace(best, graph=cut, question=its, words=answer.words)
+                say(f"{counted(len(cut), 'node')} after {tries.count:,} tries: {answer.words}")
+            return answer.shows
+
+        try:
+            Search(subject.units, shows).smallest(whole.nodes)
+        except _OutOfTime:
+            subject.notes.append("the time was over before the search was")
+        finally:
+            subject.close()
+        return replace(best, tries=tries.count, seconds=time.monotonic() - started, notes=subject.notes)
 
 
 class _OutOfTime(Exception):
     """The search has to end with what it has."""
 
 
-def _reduced(model: str | os.PathLike[str] | Graph, question: Question, tries: Tries, seconds: float,
-             progress: Callable[[str], None]) -> Reduction:  # fmt: skip
-    graph, started = model if isinstance(model, Graph) else graphdef.load(model), time.monotonic()
-    before = len(graph)
-    progress(f"{counted(before, 'node')}: does it show?")
-    whole = tries.ask(model, question)
-    if not whole.shows:
-        raise UsageError(f"the graph does not show '{question.when}'{f': {whole.words}' if whole.words else ''}",
-                         origin=graph.source, fix="give the flags of the command that showed it, --passes too")  # fmt: skip
-    progress(whole.words)
-    options = replace(question.options, num_replicas=whole.cores or question.options.num_replicas)
-    asked = replace(question, signature=whole.signature, difference=whole.difference, options=options)  # the same fault
-    best = Reduction(graph, replace(question, options=options), whole.words, graph.source, before)
-
-    rebind_files(graph, question.rebind)
-    fix_seeds(graph)
-    shapes.infer(graph)
-    roles = find_roles(graph, options)
-    start = {} if question.checkpoint is None else checkpoint_values(roles, question.checkpoint)
-    batches = question.steps if question.when in ("differs", "crashes") else 1
-    recorder = Recorder(graph, batches, start, options.loss, options.train_op)
-    subject = Subject(graph, roles, recorder)
-    units = units_of(graph, graph.ancestors(graph[name] for name in roles.roots))
-    cut_to = best
-
-    def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
-        nonlocal cut_to
-        if time.monotonic() > started + seconds:
-            raise _OutOfTime
-        cut, loss, train_op = subject.cut([node for number in kept for node in units[number]], bypasses)
-        names: dict[str, Any] = {key: tuple(n for n in getattr(options, key) if n.partition("=")[0] in cut)
-                                 for key in ("batch_constants", "literals")}  # fmt: skip
-        own = replace(options, loss=loss, train_op=train_op, dump_dir=None, dump_after=(), **names)
-        its = replace(asked, options=own, checkpoint=None, rebind={})
-        answer = tries.ask(cut, its)
-        if answer.shows and (cut_to is best or len(cut) <= len(cut_to.graph)):
-            cut_to = replace(best, graph=cut, question=replace(its, signature="", difference=0.0), words=answer.words)
-            progress(f"{counted(len(cut), 'node')} after {tries.count:,} tries: {answer.words}")
-        return answer.shows
-
-    notes = [f"values are made up, since the graph cannot run here: {recorder.made_up}"] if recorder.made_up else []
-    try:
-        Search(units, shows).smallest(whole.nodes)
-    except _OutOfTime:
-        notes.append("the time was over before the search was")
-    finally:
-        recorder.close()
-    return replace(cut_to, tries=tries.count, seconds=time.monotonic() - started, notes=notes)
-
-
-def symptom(model: str | os.PathLike[str], when: str, *, steps: int = 1, tolerance: float = 1e-4, topology: str = "v5e:2x4",
-            checkpoint: str | None = None, rebind: Mapping[str, str] | None = None, seconds: float = 120.0,
-            **options: Any) -> str | None:  # fmt: skip
+def symptom(model: str | os.PathLike[str], when: str, *, seconds: float = 120.0, **fields: Any) -> str | None:
     """What shows of a fault in a graph, in a sentence; None where it does not show. Looked for in a child process.
 
     Args:
         model: the file of a plain training graph.
-        when: the fault, as of :func:`tpugraph.reduce`; so are ``steps``, ``tolerance``, ``topology``, ``checkpoint``, ``rebind``.
+        when: the fault, as of :func:`tpugraph.reduce`.
         seconds: how long it may take.
-        **options: options of :func:`tpugraph.convert`.
+        **fields: as of :func:`tpugraph.reduce`.
 
     Example:
         >>> symptom("model_reduced.pb", "differs", loss="recorded/loss")  # doctest: +SKIP
@@ -604,7 +536,7 @@ def symptom(model: str | os.PathLike[str], when: str, *, steps: int = 1, toleran
     Raises:
         UsageError: no such fault.
     """
-    question = Question(when, ConvertOptions(**options), steps, tolerance, topology, checkpoint, dict(rebind or {}))
+    question = Question.of(when, None, fields)
     with Tries(seconds) as tries:
         answer = tries.ask(model, question)
     return answer.words or when if answer.shows else None
