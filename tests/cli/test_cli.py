@@ -127,12 +127,12 @@ def test_every_help_fits_a_terminal_of_80_columns(words: list[str], capsys: pyte
 def test_the_examples_parse(name: str) -> None:
     command = commands.COMMANDS[name]
     for example in command.examples:
-        assert bool(flags.parse(command, example.split()[2:]).model) == command.takes_model
+        assert bool(flags.parse(command, example.split()[2:]).model) == bool(command.arguments)
 
 
 def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
     parsed = flags.parse(
-        commands.RUN, ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
+        commands.COMMANDS["run"], ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
     )
     assert (parsed.model, parsed["batch_norm"], parsed["num_replicas"]) == ("m.pb", "per_core", 4)
     assert parsed["rebind"] == ["a-b=c-d"]
@@ -165,7 +165,7 @@ def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
 )
 def test_bad_flags_are_named_with_a_fix(arguments: list[str], fault: str, fix: str) -> None:
     with pytest.raises(UsageError) as caught:
-        flags.parse(commands.CONVERT, arguments)
+        flags.parse(commands.COMMANDS["convert"], arguments)
     assert fault in caught.value.fault
     assert fix in str(caught.value.fix)
 
@@ -215,13 +215,17 @@ def test_convert_of_a_folder_writes_here(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["iris_dnn_tpu.pb"]
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [f"--report={tmp_path / 'r.json'}", "-o", str(tmp_path / "o.pb"), "--dry_run", "--json", *FLAGS]
+def test_a_dry_run_writes_no_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["-o", str(tmp_path / "o.pb"), "--dry_run", "--json", *FLAGS]
     assert cli.main(["convert", str(IRIS / "model.pb"), *arguments]) == 0
     assert list(tmp_path.iterdir()) == []
     captured = capsys.readouterr()
     assert json.loads(captured.out)["report"]["batch"]["global"] == 32
     assert "nothing was written" in captured.err
+    report = tmp_path / "r.json"
+    assert cli.main(["convert", str(IRIS / "model.pb"), f"--report={report}", *arguments]) == 0
+    assert list(tmp_path.iterdir()) == [report]
+    assert json.loads(report.read_text()) == json.loads(capsys.readouterr().out)["report"]
 
 
 def test_dumps_are_numbered_and_filtered(tmp_path: Path) -> None:
@@ -347,9 +351,10 @@ def test_inspect_why(node: str, words: list[str], capsys: pytest.CaptureFixture[
         assert word in text
 
 
-def test_inspect_why_of_no_node(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(IRIS / "model.pb"), "--why=dense/kernal"]) == 2
-    assert "did you mean dense/kernel" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "nearest"), [("dense/kernal", "dense/kernel"), ("LayerNorm", "input_layer/concat")])
+def test_inspect_why_of_no_node(name: str, nearest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inspect", str(IRIS / "model.pb"), f"--why={name}"]) == 2
+    assert f"did you mean {nearest}" in capsys.readouterr().err
 
 
 def test_passes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,36 +14,31 @@ from tpugraph.support.errors import UsageError
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Convert MODEL and write the result, unless it is a dry run."""
-    output, report = places(Path(flags.model), flags["output"], flags["report"])
+    """Convert MODEL and write the graph, unless it is a dry run, and the report."""
+    output = None if flags["dry_run"] else _output(Path(flags.model), flags["output"])
+    report = None if flags["report"] is None else Path(flags["report"])
     flags = programs.evaluated(flags)
-    options = compiler.ConvertOptions(**flags.options())
+    options = programs.options(flags)
     model = Path(flags.model)
-    if not flags["dry_run"]:
-        _check_places(model, output, report)
+    _check_places(model, output, report)
     program = compiler.convert(model, options)
     console.say(program.summary())
-    if flags["dry_run"]:
-        console.say("nothing was written: --dry_run")
-        return Outcome({"output": None, "report": program.report})
     program.save(output, report=report)
-    console.say(f"wrote {output} ({output.stat().st_size:,} bytes)" + (f" and {report}" if report else ""))
-    return Outcome({"output": str(output), "report": program.report})
+    written = [f"{output} ({output.stat().st_size:,} bytes)"] if output else []
+    written += [str(report)] if report else []
+    console.say(f"wrote {' and '.join(written)}" if written else "nothing was written: --dry_run")
+    return Outcome({"output": output and str(output), "report": program.report})
 
 
-def places(model: Path, output: str | None, report: str | None) -> tuple[Path, Path | None]:
-    """Where the graph and the report go: beside a file, or into the current folder where MODEL is a folder."""
-    if output is not None:
-        target = Path(output)
-    elif model.is_dir():
-        target = Path(f"{model.resolve().name}_tpu.pb")
-    else:
-        target = model.with_name(f"{model.stem}_tpu.pb")
-    return target, None if report is None else Path(report)
+def _output(model: Path, given: str | None) -> Path:
+    """Where the graph goes: beside a file, or into the current folder where MODEL is a folder."""
+    if given is not None:
+        return Path(given)
+    return Path(f"{model.resolve().name}_tpu.pb") if model.is_dir() else model.with_name(f"{model.stem}_tpu.pb")
 
 
-def _check_places(model: Path, output: Path, report: Path | None) -> None:
-    """Refuse at once what could not be written, or would overwrite the input, after a long conversion."""
+def _check_places(model: Path, output: Path | None, report: Path | None) -> None:
+    """Refuse what could not be written, or would overwrite the input, before a long conversion."""
     source = graphdef.sniff(model).path if model.is_dir() else model
     for flag, place in (("--output", output), ("--report", report)):
         if place is None:
@@ -52,7 +47,7 @@ def _check_places(model: Path, output: Path, report: Path | None) -> None:
         if place.exists() and source.exists() and place.samefile(source):
             raise UsageError(f"{flag}={place} would overwrite the input", fix="choose another name with -o OUT.pb"
                              if flag == "--output" else "choose another name for the report")  # fmt: skip
-    if report is not None and report.resolve() == output.resolve():
+    if report and output and report.resolve() == output.resolve():
         raise UsageError(f"--report={report} would overwrite the output", fix="choose another name for the report")
 
 

@@ -14,10 +14,10 @@ GONE = {
 """Options of a conversion in earlier versions, with what holds in their place."""
 
 
-def near(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
+def near(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """The known names that come close, the closest first; case and the kind of dashes count for nothing."""
     plain = {_plain(other): other for other in known}
-    return [plain[found] for found in difflib.get_close_matches(_plain(name), list(plain), n=most)]
+    return [plain[found] for found in difflib.get_close_matches(_plain(name), list(plain), most, cutoff)]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -27,13 +27,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def near_nodes(name: str, nodes: Collection[str]) -> list[str]:
-    """The nodes that come close to a name: those of the same last name, else scope by scope, else as a whole."""
+    """The nodes that come close to a name: of the same last name, else scope by scope, else with a scope that is like it."""
     last = name.rpartition("/")[2]
     alike = [node for node in nodes if last and node.rpartition("/")[2] == last]
     if alike:
         return sorted(alike, key=lambda node: -difflib.SequenceMatcher(None, name, node).ratio())[:_MOST]
     held = [node for node in nodes if len(last) > 2 and last.lower() in node.rpartition("/")[2].lower()]
-    return (_by_scopes(name, nodes) or held or near(name, nodes, most=_MOST))[:_MOST]
+    scopes = {scope: node for node in sorted(nodes, key=len, reverse=True) for scope in node.split("/")}
+    like = [scope for scope in scopes if len(last) > 2 and last.lower() in scope.lower()]
+    like = like or near(last, scopes, most=_MOST, cutoff=0.5)
+    return (_by_scopes(name, nodes) or held or list(dict.fromkeys(scopes[scope] for scope in like)))[:_MOST]
 
 
 def _by_scopes(name: str, nodes: Collection[str]) -> list[str]:

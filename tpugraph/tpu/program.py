@@ -41,15 +41,17 @@ class Program:
         about = f", {line}" if line else ""
         return f"<Program {self.report.get('source', '')}: {len(self.graph_def.node):,} nodes{about}>"
 
-    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
-        """Write the graph as a binary GraphDef, and the report as JSON where asked; neither is there unless both are whole.
+    def save(self, path: str | os.PathLike[str] | None, *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the graph as a binary GraphDef and the report as JSON, where a path is given; neither unless both are whole.
 
         Raises:
             LoadError: the place cannot be written.
         """
-        converted = graphdef.serialize(self.graph_def)
-        both = converted + model_files.embedded_plain(self.plain)
-        contents = {Path(path): both if len(both) < 2**31 else converted}  # more bytes than that are no GraphDef
+        contents: dict[Path, bytes] = {}
+        if path is not None:
+            converted = graphdef.serialize(self.graph_def)
+            both = converted + model_files.embedded_plain(self.plain)
+            contents[Path(path)] = both if len(both) < 2**31 else converted  # more bytes than that are no GraphDef
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
         files.write_together(contents)
