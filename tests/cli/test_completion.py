@@ -101,7 +101,7 @@ def test_every_command_and_flag_is_there(shell: str, capsys: pytest.CaptureFixtu
     text = script(shell, capsys)
     for command in COMMANDS.values():
         assert command.name in text
-        for flag in command.flags:
+        for flag in command.flags():
             assert (f"-l {flag.name}" if shell == "fish" else f"--{flag.name}") in text
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from tpugraph.cli.console import interruptible
 from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import RunError, UsageError
-from tpugraph.support.progress import Ticker
 from tpugraph.xla import bridge, cache_folder, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
@@ -383,14 +381,6 @@ def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
     err = capfd.readouterr().err
     assert str(error) in err
     assert ("the log of libtpu" in err) is seen
-
-
-def test_a_terminal_sees_the_seconds() -> None:
-    read, write = os.openpty()
-    with os.fdopen(write, "w") as stream, Ticker(stream, "compiling"):
-        time.sleep(0.35)
-    assert b"\rcompiling: 0 s" in os.read(read, 1000)
-    os.close(read)
 
 
 # --------------------------------------------------------------------------- the largest batch

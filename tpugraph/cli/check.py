@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tpugraph import compiler
 from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
@@ -29,7 +28,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     loaded = time.perf_counter() - started
     if is_tpu_graph(graph):
         programs.refuse_late(flags)
-    report = check(graph, compiler.ConvertOptions(**flags.options()))
+    report = check(graph, programs.options(flags))
     report.seconds["load"] = loaded
     for line in lines(report):
         console.say(line)

@@ -11,9 +11,7 @@ from typing import NoReturn
 
 from tpugraph import __version__
 from tpugraph.cli import bundles
-from tpugraph.cli.commands import COMMANDS, Command
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
-from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
 
@@ -63,7 +61,8 @@ def _leave(code: int) -> NoReturn:
 def _dispatch(words: list[str], console: Console) -> Outcome:
     if words[:1] == ["run"] and bundles.is_bundle(words[1:]):
         return bundles.run(words[1:], console)
-    from tpugraph.cli.flags import help_of, overview  # not there where a bundle alone is run, without dependencies
+    from tpugraph.cli import flags  # absl is not there where a bundle alone is run, without dependencies
+    from tpugraph.cli.commands import COMMANDS
 
     name = words[0] if words else "--help"
     if name in ("--version", "version"):
@@ -71,37 +70,31 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
         return Outcome({"version": __version__})
     if name in ("-h", "--help", "--helpfull", "help"):
         named = COMMANDS.get(words[1]) if len(words) > 1 else None
-        console.say(help_of(named) if named else overview())
+        console.say(flags.help_of(named) if named else flags.overview())
         return Outcome(code=0 if words else REFUSED)
     command = COMMANDS.get(name)
     if command is None:
-        raise _unknown_command(name)
-    return _run(command, words[1:], console)
-
-
-def _run(command: Command, words: list[str], console: Console) -> Outcome:
-    from tpugraph.cli.flags import help_of, parse
-
+        raise _unknown_command(name, list(COMMANDS))
     if {"-h", "--help", "--helpfull"} & set(words):
-        console.say(help_of(command))
+        console.say(flags.help_of(command))
         return Outcome()
-    flags = parse(command, words)
-    console.machine_readable = flags["json"]
-    if command.tensorflow:
+    parsed = flags.parse(command, words[1:])
+    console.machine_readable = parsed["json"]
+    if name != "completion":
         load_tensorflow()
-    module = importlib.import_module(f"tpugraph.cli.{command.module or command.name}")
-    outcome: Outcome = module.run(flags, console)
+    module = importlib.import_module(f"tpugraph.cli.{'program_symbols' if name == 'program' else name}")
+    outcome: Outcome = module.run(parsed, console)
     return outcome
 
 
-def _unknown_command(name: str) -> UsageError:
-    close = near(name, COMMANDS)
+def _unknown_command(name: str, commands: list[str]) -> UsageError:
+    close = near(name, commands)
     if close:
         fix = f"did you mean 'tpugraph {close[0]}'?"
     elif os.path.exists(name):
         fix = f"tpugraph convert {name}"
     else:
-        fix = f"one of {', '.join(COMMANDS)}"
+        fix = f"one of {', '.join(commands)}"
     what = "a flag before the command" if name.startswith("-") else "no command"
     return UsageError(f"'{name}' is {what}", fix=fix)
 
@@ -109,7 +102,7 @@ def _unknown_command(name: str) -> UsageError:
 def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> int:
     if with_traceback:
         traceback.print_exception(error)
-    print(terminal.shown(error.block(), sys.stderr), file=sys.stderr, flush=True)
+    print(error.block(), file=sys.stderr, flush=True)
     console.result({"error": error.as_dict()})
     return REFUSED
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tpugraph.analysis import is_tpu_graph
+from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
@@ -21,7 +21,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if is_tpu_graph(graph):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
-    found = compare(graph, ConvertOptions(**flags.options()), engines=flags["engines"], tensors=flags["tensors"],
+    found = compare(graph, programs.options(flags), engines=flags["engines"], tensors=flags["tensors"],
                     steps=flags["steps"], tolerance=flags["tolerance"], checkpoint=flags["checkpoint"],
                     rebind=rebinds(flags["rebind"]),
                     progress=(lambda text: console.say(f"running: {text}")) if console.stream.isatty() else None)  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tpugraph.cli.commands import COMMANDS, SHELLS, Command, Flag
+from tpugraph.cli.commands import COMMANDS, SHELLS
 from tpugraph.cli.console import Console, Outcome
-from tpugraph.cli.flags import Parsed
+from tpugraph.cli.flags import Command, Parsed, values_of
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import did_you_mean
 
@@ -15,7 +15,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if shell not in _SCRIPTS:
         raise UsageError(f"there is no completion for '{shell}'", fix=did_you_mean(shell, SHELLS, "bash, zsh or fish"))
     script = _SCRIPTS[shell]()
-    console.say(script, as_it_is=True)
+    console.say(script)
     return Outcome({"shell": shell, "script": script})
 
 
@@ -47,8 +47,8 @@ complete -o default -F _tpugraph tpugraph"""
 
 
 def _bash() -> str:
-    values = [f'            "{command.name} --{flag.name}") words="{" ".join(flag.values)}" ;;'
-              for command in COMMANDS.values() for flag in command.flags if flag.values]  # fmt: skip
+    values = [f'            "{command.name} --{flag.name}") words="{" ".join(values_of(flag))}" ;;'
+              for command in COMMANDS.values() for flag in command.flags() if values_of(flag)]  # fmt: skip
     flags = [
         f'            "{command.name} -"*) words="{" ".join(_words(command))}" ;;' for command in COMMANDS.values()
     ]
@@ -58,14 +58,14 @@ def _bash() -> str:
 
 def _words(command: Command) -> list[str]:
     """The flags of a command as they are written, with ``=`` where a value follows."""
-    return [f"--{flag.name}{'' if flag.kind == 'boolean' else '='}" for flag in command.flags]
+    return [f"--{flag.name}{'' if flag.boolean else '='}" for flag in command.flags()]
 
 
 # --------------------------------------------------------------------------- zsh
 
 
 def _zsh() -> str:
-    names = [f"        '{command.name}:{_quoted(command.summary)}'" for command in COMMANDS.values()]
+    names = [f"        '{command.name}:{_quoted(command.paragraphs[0])}'" for command in COMMANDS.values()]
     cases = [line for command in COMMANDS.values() for line in _zsh_case(command)]
     return "\n".join([
         "#compdef tpugraph",
@@ -86,17 +86,14 @@ def _zsh() -> str:
 
 
 def _zsh_case(command: Command) -> list[str]:
-    specs = []
-    for flag in command.flags:
-        value = "" if flag.kind == "boolean" else "="
-        after = f":{_quoted(flag.shown or flag.name)}:{_zsh_value(flag)}" if value else ""
+    specs, flags = [], command.flags()
+    for flag in flags:
+        value = "" if flag.boolean else "="
+        files = f"({' '.join(values_of(flag))})" if values_of(flag) else "_files"
+        after = f":{_quoted(flags.shown[flag.name])}:{files}" if value else ""
         specs.append(f"            '--{flag.name}{value}[{_quoted(flag.help)}]{after}' \\")
     rest = f"'1:shell:({' '.join(SHELLS)})'" if command.name == "completion" else "'*:model:_files'"
     return [f"        {command.name}) _arguments \\", *specs, f"            {rest} ;;"]
-
-
-def _zsh_value(flag: Flag) -> str:
-    return f"({' '.join(flag.values)})" if flag.values else "_files"
 
 
 def _quoted(text: str) -> str:
@@ -111,13 +108,16 @@ def _fish() -> str:
     lines = ["# fish completion for tpugraph; tpugraph completion fish > ~/.config/fish/completions/tpugraph.fish"]
     for command in COMMANDS.values():
         start = "complete -c tpugraph"
-        lines.append(f"{start} -n __fish_use_subcommand -f -a {command.name} -d '{_fish_quoted(command.summary)}'")
+        lines.append(
+            f"{start} -n __fish_use_subcommand -f -a {command.name} -d '{_fish_quoted(command.paragraphs[0])}'"
+        )
         inside = f"{start} -n '__fish_seen_subcommand_from {command.name}'"
         if command.name == "completion":
             lines.append(f"{inside} -f -a '{' '.join(SHELLS)}'")
-        for flag in command.flags:
-            takes = "" if flag.kind == "boolean" else f" -x -a '{' '.join(flag.values)}'" if flag.values else " -r"
-            short = f" -s {flag.short}" if flag.short else ""
+        for flag in command.flags():
+            words = " ".join(values_of(flag))
+            takes = "" if flag.boolean else f" -x -a '{words}'" if words else " -r"
+            short = f" -s {flag.short_name}" if flag.short_name else ""
             lines.append(f"{inside} -l {flag.name}{short}{takes} -d '{_fish_quoted(flag.help)}'")
     return "\n".join(lines)
 

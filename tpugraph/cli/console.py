@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
-from tpugraph.support import terminal
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
@@ -22,25 +21,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command ends with.
+    """What a command ends with."""
 
-    Attributes:
-        result: the object for ``--json``.
-        code: the exit code.
-        abandoned: whether threads were left behind at work, for which the process does not wait.
-    """
-
-    result: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)  # of --json
     code: int = 0
-    abandoned: bool = False
+    abandoned: bool = False  # threads were left behind at work, for which the process does not wait
 
 
 class Console:
-    """Where a command prints: readable lines on stdout, or on stderr where stdout is for one JSON object.
-
-    Args:
-        machine_readable: whether ``--json`` was given.
-    """
+    """Where a command prints: readable lines on stdout, or on stderr where stdout is for the object of ``--json``."""
 
     def __init__(self, *, machine_readable: bool = False) -> None:
         self.machine_readable = machine_readable
@@ -50,9 +39,9 @@ class Console:
         """Where readable lines go."""
         return sys.stderr if self.machine_readable else sys.stdout
 
-    def say(self, text: str = "", *, as_it_is: bool = False) -> None:
-        """Print readable lines: on a terminal folded to its width and in colour, unless they are wanted as they are."""
-        print(text if as_it_is else terminal.shown(text, self.stream), file=self.stream, flush=True)
+    def say(self, text: str = "") -> None:
+        """Print readable lines."""
+        print(text, file=self.stream, flush=True)
 
     def result(self, found: dict[str, Any]) -> None:
         """Print the object of ``--json``, on one line."""

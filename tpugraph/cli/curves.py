@@ -23,24 +23,16 @@ class Curves:
     They are made at the first loop's end, so that a start that fails leaves the folder alone.
 
     Args:
-        folder: where they go.
         model: the file or folder of the graph as it was given, which is kept beside them; None keeps none.
-        graph_def: the graph that is trained.
-        rows: rows of the global batch; None where unknown.
+        rows: of the global batch; None where unknown.
         step: the global step that training starts at.
-        clock: seconds that only grow.
     """
 
     def __init__(self, folder: str, model: str | None, graph_def: Any, rows: int | None, step: int, *,
                  clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
-        self._folder = folder
-        self._model = model
-        self._graph_def = graph_def
-        self._began = step
+        self._folder, self._model, self._graph_def, self._began, self._rows = folder, model, graph_def, step, rows
         self._opened: Events | None = None
-        self._rows = rows
-        self._clock = clock
-        self._when = clock()
+        self._clock, self._when = clock, clock()
         self._tags: set[str] = set()
         self._costs: tuple[int, Any] | None = None
 
@@ -61,10 +53,7 @@ class Curves:
     def loop(self, step: int, losses: list[float], costs: Any = None) -> None:
         """Write the loss of a loop's last step, unless a summary of the graph has its tag, and the rates of the loop.
 
-        Args:
-            step: the global step at the loop's end.
-            losses: of each step of the loop.
-            costs: the RunMetadata of the last loop that was measured, or None; of all loops the last one is written.
+        ``costs`` is the RunMetadata of the last loop that was measured; that of the last loop of all is written.
         """
         if costs is not None and (self._costs is None or costs is not self._costs[1]):
             self._costs = step, costs

@@ -1,17 +1,101 @@
-"""Understands a command line and explains it. Needs no TensorFlow."""
+"""Declares the flags of commands, understands a command line and explains it. Needs no TensorFlow."""
 
 from __future__ import annotations
 
+import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from absl import flags as absl_flags
 
-from tpugraph.cli.commands import COMMANDS, CONVERSION, Command, Flag
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import GONE, did_you_mean, near
+
+# --------------------------------------------------------------------------- declarations
+
+
+class Flags:
+    """The flags of a command, in the order in which it declares them; each is given with how its value is shown in the help."""
+
+    def __init__(self) -> None:
+        self.known = absl_flags.FlagValues()  # type: ignore[no-untyped-call]
+        self.known.set_gnu_getopt(True)
+        self.shown: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.known[name] for name in self.shown)
+
+    def _define(self, kind: str, shown: str, name: str, *how: Any, **more: Any) -> None:
+        getattr(absl_flags, f"DEFINE_{kind}")(name, *how, flag_values=self.known, **more)
+        self.shown[name] = shown
+
+    def string(self, name: str, shown: str, told: str, default: str | None = None, short: str | None = None) -> None:
+        self._define("string", shown, name, default, told, short_name=short)
+
+    def integer(self, name: str, shown: str, told: str, default: int | None = None, lowest: int = 0) -> None:
+        self._define("integer", shown, name, default, told, lower_bound=lowest)
+
+    def number(self, name: str, shown: str, told: str, default: float | None = None) -> None:
+        self._define("float", shown, name, default, told, lower_bound=0)
+
+    def boolean(self, name: str, told: str, short: str | None = None) -> None:
+        self._define("boolean", "", name, False, told, short_name=short)
+
+    def enum(self, name: str, values: Sequence[str], told: str, default: str | None = "") -> None:
+        """The default is the first value, unless it is None."""
+        self._define("enum", "|".join(values), name, values[0] if default == "" else default, values, told)
+
+    def names(self, name: str, shown: str, told: str, default: Sequence[str] = ()) -> None:
+        """Names with commas between them."""
+        self._define("list", shown, name, list(default), told)
+
+    def repeated(self, name: str, shown: str, told: str) -> None:
+        self._define("multi_string", shown, name, [], told)
+        self.known[name].help = told  # without what absl adds
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it is called, its arguments, and the function that declares its flags, whose docstring is its help."""
+
+    name: str
+    arguments: list[str]
+    declare: Callable[[Flags], None]
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """What it does in a line, then at length, then command lines, the simplest one first."""
+        return inspect.getdoc(self.declare).split("\n\n")  # type: ignore[union-attr]
+
+    @property
+    def examples(self) -> list[str]:
+        return self.paragraphs[2].splitlines()
+
+    def flags(self) -> Flags:
+        found = Flags()
+        self.declare(found)
+        found.boolean("json", "print one machine-readable object on stdout, everything else on stderr")
+        found.boolean("traceback", "print Python's traceback with an error")
+        found.boolean("help", "print this help", short="h")
+        return found
+
+
+COMMANDS: dict[str, Command] = {}
+"""The commands by name, in the order of the help."""
+
+
+def command(arguments: str = "MODEL") -> Callable[[Callable[[Flags], None]], None]:
+    """Make a command of the function that declares its flags."""
+
+    def add(declare: Callable[[Flags], None]) -> None:
+        COMMANDS[declare.__name__] = Command(declare.__name__, arguments.split(), declare)
+
+    return add
+
+
+# --------------------------------------------------------------------------- parsing
 
 
 @dataclass(frozen=True)
@@ -20,27 +104,11 @@ class Parsed:
 
     values: Mapping[str, Any]
     given: frozenset[str]
-    model: str
+    model: str = ""
     other: str = ""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
-
-    def options(self) -> dict[str, Any]:
-        """The flags that are fields of ConvertOptions."""
-        found = {flag.name: self.values[flag.name] for flag in CONVERSION if flag.name in self.values}
-        found |= {
-            name: tuple(found[name])
-            for name in ("dump_after", "batch_constants", "literals", "set_shape")
-            if name in found
-        }
-        if "metrics" in found:
-            found["metrics"] = _metrics(found["metrics"]) or None
-            found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None
-        return found
-
-
-# --------------------------------------------------------------------------- parsing
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Parsed:
@@ -49,59 +117,33 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     Raises:
         UsageError: an unknown flag, a value of the wrong kind, no MODEL or more than one.
     """
-    known = _define(command)
+    flags = command.flags()
     try:
-        rest = known([f"tpugraph {command.name}", *map(_underscores, arguments)])[1:]
+        rest = flags.known([f"tpugraph {command.name}", *map(_underscores, arguments)])[1:]
     except absl_flags.UnrecognizedFlagError as error:
         raise _unknown_flag(command, error.flagname) from error
     except absl_flags.Error as error:
-        raise _bad_value(command, str(error)) from error
-    values = {flag.name: known[flag.name].value for flag in command.flags}
-    for flag in command.flags:
-        if flag.kind == "float" and values[flag.name] != values[flag.name]:
-            raise _bad_value(command, f"--{flag.name}=nan: is no number")
-    given = frozenset(flag.name for flag in command.flags if known[flag.name].present)
+        raise _bad_value(command, flags, str(error)) from error
+    values = {flag.name: flag.value for flag in flags}
+    for name, value in values.items():
+        if value != value:
+            raise _bad_value(command, flags, f"--{name}=nan: is no number")
+    given = frozenset(flag.name for flag in flags if flag.present)
     if values["help"] or values.get("topologies"):
-        return Parsed(values, given, "")
+        return Parsed(values, given)
     return Parsed(values, given, *_models(command, rest))
 
 
 def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
-    """The MODEL and the second one of a command, as far as it takes them."""
-    wanted = 0 if not command.takes_model else 2 if command.other else 1
-    if len(rest) < wanted or "" in rest[:wanted]:
-        missing = f"a {command.model}" if not rest or not rest[0] else f"a second model, {command.other}"
+    """The arguments of a command that are no flags."""
+    wanted = command.arguments
+    if len(rest) < len(wanted) or "" in rest[: len(wanted)]:
+        missing = f"a {wanted[0]}" if not rest or not rest[0] else f"a second model, {wanted[1]}"
         raise UsageError(f"'tpugraph {command.name}' needs {missing}", fix=command.examples[0])
-    if len(rest) > wanted:
-        raise UsageError(
-            f"'tpugraph {command.name}' does not take the argument '{rest[wanted]}'", fix=command.examples[0]
-        )
-    return rest or [""]
-
-
-def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]:
-    """Names and what they stand for, from texts NAME=TENSOR."""
-    found = {}
-    for text in texts:
-        name, equals, tensor = text.partition("=")
-        if not (name and equals and tensor):
-            raise UsageError(f"--{flag}={text} is not of the form NAME={'VALUE,UPDATE' if ',' in form else 'TENSOR'}",
-                             fix=f"--{flag}={form}")  # fmt: skip
-        if name in found:
-            raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
-        found[name] = tensor
-    return found
-
-
-def _metrics(texts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    form = "accuracy=accuracy/value,accuracy/update_op"
-    found = {}
-    for name, both in _named_tensors(texts, "metrics", form).items():
-        value, comma, update = both.partition(",")
-        if not (value and comma and update):
-            raise UsageError(f"--metrics={name}={both} is not of the form NAME=VALUE,UPDATE", fix=f"--metrics={form}")
-        found[name] = (value, update)
-    return found
+    if len(rest) > len(wanted):
+        raise UsageError(f"'tpugraph {command.name}' does not take the argument '{rest[len(wanted)]}'",
+                         fix=command.examples[0])  # fmt: skip
+    return rest
 
 
 def rebinds(pairs: Sequence[str]) -> dict[str, str]:
@@ -110,33 +152,10 @@ def rebinds(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         old, equals, new = pair.partition("=")
         if not (old and equals and new):
-            raise UsageError(
-                f"--rebind={pair} is not of the form OLD=NEW", fix="--rebind=train.tfrecords=/data/train.tfrecords"
-            )
+            raise UsageError(f"--rebind={pair} is not of the form OLD=NEW",
+                             fix="--rebind=train.tfrecords=/data/train.tfrecords")  # fmt: skip
         found[old] = new
     return found
-
-
-def _define(command: Command) -> absl_flags.FlagValues:
-    known = absl_flags.FlagValues()  # type: ignore[no-untyped-call]
-    known.set_gnu_getopt(True)
-    for flag in command.flags:
-        common: dict[str, Any] = {"flag_values": known, "short_name": flag.short}
-        if flag.kind == "integer":
-            absl_flags.DEFINE_integer(flag.name, flag.default, flag.help, lower_bound=flag.lowest, **common)
-        elif flag.kind == "float":
-            absl_flags.DEFINE_float(flag.name, flag.default, flag.help, lower_bound=0, **common)
-        elif flag.kind == "boolean":
-            absl_flags.DEFINE_boolean(flag.name, flag.default, flag.help, **common)
-        elif flag.kind == "enum":
-            absl_flags.DEFINE_enum(flag.name, flag.default, flag.values, flag.help, **common)
-        elif flag.kind == "list":
-            absl_flags.DEFINE_list(flag.name, list(flag.default), flag.help, **common)
-        elif flag.kind == "repeated":
-            absl_flags.DEFINE_multi_string(flag.name, list(flag.default), flag.help, **common)
-        else:
-            absl_flags.DEFINE_string(flag.name, flag.default, flag.help, **common)
-    return known
 
 
 def _underscores(argument: str) -> str:
@@ -150,10 +169,10 @@ def _underscores(argument: str) -> str:
 def _unknown_flag(command: Command, name: str) -> UsageError:
     if name in GONE:
         return UsageError(f"--{name} is gone", fix=f"{GONE[name]}; --global_batch=G has it read G rows")
-    names = [flag.name for flag in command.flags]
-    close = near(name, names)
-    meant = next(iter(near(name, {flag.name for other in COMMANDS.values() for flag in other.flags})), "")
-    others = [c.name for c in COMMANDS.values() if meant in [flag.name for flag in c.flags]]
+    close = near(name, command.flags().shown)
+    shown = {other: list(COMMANDS[other].flags().shown) for other in COMMANDS}
+    meant = next(iter(near(name, {flag for names in shown.values() for flag in names})), "")
+    others = [other for other, names in shown.items() if meant in names]
     if close:
         fix = f"did you mean --{close[0]}?"
     elif others:
@@ -164,60 +183,56 @@ def _unknown_flag(command: Command, name: str) -> UsageError:
     return UsageError(f"'tpugraph {command.name}' has no flag {dashes}{name}", fix=fix)
 
 
-def _bad_value(command: Command, message: str) -> UsageError:
+def _bad_value(command: Command, flags: Flags, message: str) -> UsageError:
     """absl's words about a value, with the flag's help as the fix."""
     words = message.removeprefix("flag ").strip()
     name = words.removeprefix("Missing value for flag ").lstrip("-").partition("=")[0].split(":")[0].strip()
-    flag = next((f for f in command.flags if name in (f.name, f.short)), None)
+    flag = next((f for f in flags if name in (f.name, f.short_name)), None)
     if flag is None:
         return UsageError(words, fix=f"`tpugraph {command.name} --help` lists the flags")
-    usage = f"{_usage(flag)}: {flag.help}"
+    usage = f"{_usage(flag, flags)}: {flag.help}"
     if words.startswith("Missing value"):
         return UsageError(f"--{flag.name} needs a value", fix=usage)
-    given = words.partition(":")[0]
-    if flag.kind == "integer":
-        least = "" if flag.lowest is None else f" of at least {flag.lowest}"
-        return UsageError(f"{given} is not a whole number{least}", fix=usage)
-    if flag.kind == "float":
+    given, kind = words.partition(":")[0], flag.parser
+    if isinstance(kind, absl_flags.IntegerParser):
+        return UsageError(f"{given} is not a whole number of at least {kind.lower_bound}", fix=usage)
+    if isinstance(kind, absl_flags.FloatParser):
         return UsageError(f"{given} is not a number of at least 0", fix=usage)
-    if flag.kind == "enum":
-        value = given.partition("=")[2]
-        return UsageError(f"{given} is none of {', '.join(flag.values)}", fix=did_you_mean(value, flag.values, usage))
-    return UsageError(words, fix=usage)
+    values = values_of(flag)
+    fix = did_you_mean(given.partition("=")[2], values, usage)
+    return UsageError(f"{given} is none of {', '.join(values)}" if values else words, fix=fix if values else usage)
+
+
+def values_of(flag: Any) -> list[str]:
+    """What the value of a flag may be; nothing where it may be any text or number."""
+    return list(getattr(flag.parser, "enum_values", ()))
 
 
 # --------------------------------------------------------------------------- help
 
 
-_WIDTH = 80
+_WIDTH, _NAMES = 80, 14  # columns of a line, and of the names of commands
 
 
 def help_of(command: Command) -> str:
     """The help of one command: usage, what it does, examples and flags."""
-    model = (f" {command.model}" if command.takes_model else "") + (f" {command.other}" if command.other else "")
-    parts = [
-        f"usage: tpugraph {command.name}{model} [flags]",
-        "",
-        *_folded(f"{command.summary[0].upper()}{command.summary[1:]}."),
-        "",
-        *_folded(command.text),
-        "",
-        "example:" if len(command.examples) == 1 else "examples:",
-    ]
-    for example in command.examples:
-        parts += _folded_command(example)
-    parts += ["", "flags (dashes instead of underscores are fine):"]
-    for flag in command.flags:
-        parts += _folded(_usage(flag), indent=2, at="|")
-        parts += _folded(flag.help + _default(flag), indent=6)
-    return "\n".join(parts)
+    (summary, text, _), flags = command.paragraphs, command.flags()
+    lines = [" ".join(["usage: tpugraph", command.name, *command.arguments, "[flags]"]), "",
+             *_folded(f"{summary[0].upper()}{summary[1:]}."), "", *_folded(text), "",
+             "example:" if len(command.examples) == 1 else "examples:"]  # fmt: skip
+    lines += [line for example in command.examples for line in _folded_command(example)]
+    lines += ["", "flags (dashes instead of underscores are fine):"]
+    for flag in flags:
+        lines += _folded(_usage(flag, flags), indent=2, at="|")
+        lines += _folded(flag.help + _default(flag), indent=6)
+    return "\n".join(lines)
 
 
-def _default(flag: Flag) -> str:
+def _default(flag: Any) -> str:
     """The default of a flag as one would write it; an enum has its own first among its values."""
-    if flag.default in (None, False, (), "") or flag.kind == "enum":
+    if flag.default in (None, False, [], "") or values_of(flag):
         return ""
-    return f" (default {','.join(flag.default) if flag.kind == 'list' else flag.default})"
+    return f" (default {','.join(flag.default) if isinstance(flag.default, list) else flag.default})"
 
 
 def _folded(text: str, *, indent: int = 0, at: str = " ") -> list[str]:
@@ -240,14 +255,9 @@ def _folded_command(text: str) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-def _usage(flag: Flag) -> str:
-    text = f"--{flag.name}"
-    if flag.kind == "enum":
-        choices = sorted(flag.values, key=lambda value: value != flag.default)
-        text += f"={'|'.join(choices)}"
-    elif flag.kind != "boolean":
-        text += f"={flag.shown}"
-    return f"-{flag.short}, {text}" if flag.short else text
+def _usage(flag: Any, flags: Flags) -> str:
+    text = f"--{flag.name}" if flag.boolean else f"--{flag.name}={flags.shown[flag.name]}"
+    return f"-{flag.short_name}, {text}" if flag.short_name else text
 
 
 def overview() -> str:
@@ -256,14 +266,9 @@ def overview() -> str:
              *_folded("Turns a plain TensorFlow 1 training graph into a TPU training graph, and trains it."), "",
              "commands:"]  # fmt: skip
     for command in COMMANDS.values():
-        first, *more = textwrap.wrap(command.summary, _WIDTH - _NAMES)
+        first, *more = textwrap.wrap(command.paragraphs[0], _WIDTH - _NAMES)
         lines += [f"  {command.name:<{_NAMES - 2}}{first}", *(" " * _NAMES + line for line in more)]
     lines += ["", "examples:"]
-    for command in COMMANDS.values():
-        lines += _folded_command(command.examples[0])
+    lines += [line for command in COMMANDS.values() for line in _folded_command(command.examples[0])]
     lines += ["", *_folded("`tpugraph COMMAND --help` shows the flags of a command; `tpugraph --version` the version.")]
     return "\n".join(lines)
-
-
-_NAMES = 14
-"""Columns of the names of commands."""

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 from tpugraph.support import files
-from tpugraph.support.terminal import shortened
 from tpugraph.support.wording import counted
 from tpugraph.testing.verification import Cell, Comparison, Verification, largest
 from tpugraph.views import page
@@ -15,18 +14,11 @@ _ROWS = 20
 """The most variables that the text has a line for."""
 _NAME, _CELL = 44, 10
 """The most columns of a name, and those of a cell with the blank in front of it."""
-_COLUMNS = 120
-"""The columns of the text where it does not go to a terminal."""
 
 
-def text(found: Verification, width: int | None) -> str:
-    """The grids of all comparisons, as lines.
-
-    Args:
-        found: what was compared, by step.
-        width: the columns of the terminal; None where there is none.
-    """
-    made = [_lines(comparison, found.tolerance, width or _COLUMNS) for comparison in found.comparisons]
+def text(found: Verification, width: int) -> str:
+    """The grids of all comparisons, in lines of so many columns."""
+    made = [_lines(comparison, found.tolerance, width) for comparison in found.comparisons]
     return "\n".join("\n".join(["", *lines]) for lines in made) + "\n"
 
 
@@ -44,7 +36,7 @@ def save(found: Verification, place: Path, *, model: str, verdict: str) -> None:
 def _lines(comparison: Comparison, tolerance: float, width: int) -> list[str]:
     apart = [name for name in comparison.ordered if largest(comparison.variables[name]) > 0]
     shown, alike = apart[:_ROWS], len(comparison.variables) - len(apart)
-    names = {name: shortened(name, _NAME) for name in shown}
+    names = {name: name if len(name) <= _NAME else f"{name[:20]}...{name[-21:]}" for name in shown}
     label = max(map(len, ("loss", *names.values())))
     steps = _steps(comparison, tolerance, max(1, (width - label) // _CELL))
     rows = [

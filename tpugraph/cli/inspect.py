@@ -35,7 +35,7 @@ _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Print what is known of MODEL, or of one of its nodes with ``--why``."""
     flags = programs.evaluated(flags)
-    options = compiler.ConvertOptions(**flags.options())
+    options = programs.options(flags)
     if flags["why"] is not None:
         found = why.explain(flags.model, flags["why"], options, everything=flags["why_all"])
         console.say(why.describe(found))

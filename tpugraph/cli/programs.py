@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
-from tpugraph import compiler
 from tpugraph.analysis import num_replicas
-from tpugraph.cli.commands import CONVERSION
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
+from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
@@ -21,6 +21,41 @@ from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
 
 _MOST = 12
+
+
+def options(flags: Parsed, **more: Any) -> ConvertOptions:
+    """How a command line converts: the flags that are fields of ConvertOptions.
+
+    Raises:
+        UsageError: an option that cannot be used, or --metrics or --predictions that are not of their form.
+    """
+    values = {**flags.values, **more}
+    found = {option.name: values[option.name] for option in fields(ConvertOptions) if option.name in values}
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    if "mode" in found:
+        form = "accuracy=accuracy/value,accuracy/update_op"
+        pairs = {name: both.split(",") for name, both in _named_tensors(found["metrics"], "metrics", form).items()}
+        for name, both in pairs.items():
+            if len(both) != 2 or not all(both):
+                given = f"--metrics={name}={','.join(both)}"
+                raise UsageError(f"{given} is not of the form NAME=VALUE,UPDATE", fix=f"--metrics={form}")
+        found["metrics"] = {name: (value, update) for name, (value, update) in pairs.items()} or None
+        found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None
+    return ConvertOptions(**found)
+
+
+def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]:
+    """Names and what they stand for, from texts NAME=TENSOR."""
+    found = {}
+    for text in texts:
+        name, equals, tensor = text.partition("=")
+        if not (name and equals and tensor):
+            raise UsageError(f"--{flag}={text} is not of the form NAME={'VALUE,UPDATE' if ',' in form else 'TENSOR'}",
+                             fix=f"--{flag}={form}")  # fmt: skip
+        if name in found:
+            raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
+        found[name] = tensor
+    return found
 
 
 def mode_of(flags: Parsed) -> str:
@@ -72,10 +107,9 @@ def load(flags: Parsed, console: Console) -> Program:
     loaded = graphdef.sniff(Path(flags.model))
     plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
     if plain is not None:
-        options = flags.options()
-        options["num_replicas"] = options["num_replicas"] or cores
+        asked = options(flags)
         model = flags.model if cores is None else graphdef.from_loaded(plain, source=flags.model)
-        program = compiler.convert(model, compiler.ConvertOptions(**options))
+        program = convert(model, replace(asked, num_replicas=asked.num_replicas or cores))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
         for line in program.report["step_order"]["said"]:
@@ -125,7 +159,7 @@ def refuse_late(flags: Parsed) -> None:
     Raises:
         UsageError: such a flag was given.
     """
-    late = sorted(flags.given & {flag.name for flag in CONVERSION})
+    late = sorted(flags.given & {option.name for option in fields(ConvertOptions)})
     if late:
         raise UsageError(f"'{flags.model}' is converted already, which --{late[0]} cannot change",
                          fix=f"convert the plain graph again with --{late[0]}={flags[late[0]]}, and run that without it")  # fmt: skip

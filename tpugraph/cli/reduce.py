@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpugraph import ops
+from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.compiler import ConvertOptions
 from tpugraph.ir.text import format_node
 from tpugraph.support.wording import counted
 from tpugraph.testing.reduce import Reduction, reduce
@@ -24,7 +24,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     base = Path(flags.model)
     place = Path(flags["output"]) if flags["output"] else Path(f"{base.stem}_reduced.pb")
     check_writable(place, "--output")
-    found = reduce(flags.model, flags["when"], ConvertOptions(**flags.options()), steps=flags["steps"],
+    found = reduce(flags.model, flags["when"], programs.options(flags), steps=flags["steps"],
                    tolerance=flags["tolerance"], topology=flags["topology"], checkpoint=flags["checkpoint"],
                    rebind=rebinds(flags["rebind"]), try_seconds=flags["try_seconds"], seconds=flags["seconds"],
                    progress=console.say)  # fmt: skip

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 from tpugraph.analysis import is_tpu_graph, shapes
-from tpugraph.cli import programs, tpu_compiler
+from tpugraph.cli import compile as tpu_compiler
+from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
-from tpugraph.compiler import ConvertOptions, adopt_tpu_estimator
+from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.tpu_check import check
 from tpugraph.compiler.viewing import findings_of
 from tpugraph.ir import Graph, graphdef
@@ -52,7 +53,7 @@ def _judged(flags: Parsed) -> ReportData:
     graph = graphdef.load(flags.model)
     if is_tpu_graph(graph):
         programs.refuse_late(flags)
-    found = check(graph, ConvertOptions(**flags.options()))
+    found = check(graph, programs.options(flags))
     return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))
 
 

@@ -24,21 +24,15 @@ from tpugraph.support.progress import Progress
 from tpugraph.support.wording import counted
 
 _SAVE_SECONDS = 600.0
-_PATIENCE = 20.0
-"""How long the loop at work may go on after the first signal, in seconds."""
-_LAST_SECONDS = 0.3
-"""How long each of the parts that are given up may take to end."""
+_PATIENCE = 20.0  # seconds that the loop at work may go on after the first signal
+_LAST_SECONDS = 0.3  # for each of the parts that are given up to end
 
 
 # --------------------------------------------------------------------------- losses
 
 
 class LossFile:
-    """The file with a line per step; it is opened at the first loop's end, so that a failed start leaves it alone.
-
-    Args:
-        path: the file, or None to write nothing.
-    """
+    """The file with a line per step, if any; it is opened at the first loop's end, so that a failed start leaves it alone."""
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
@@ -92,13 +86,8 @@ class Training:
 
     Args:
         session: an initialised session.
-        console: where to print.
-        steps: number of steps.
-        losses: where each step's loss goes.
         model_dir: where checkpoints go, or None.
         save_steps: steps between checkpoints; by the clock when None.
-        curves: the event files, or None to write none.
-        timeline: takes note of what the time is spent on.
         beside: write checkpoints beside training, but for the last one.
 
     Attributes:
@@ -108,29 +97,18 @@ class Training:
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
                  save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF, *,
                  beside: bool = False) -> None:  # fmt: skip
-        self.session = session
-        self.console = console
-        self.steps = steps
-        self.losses = losses
-        self.model_dir = model_dir
-        self.save_steps = save_steps
-        self.curves = curves
-        self.timeline = timeline
-        self.beside = beside
-        self.done = 0
-        self.abandoned = False
+        self.session, self.console, self.steps, self.losses = session, console, steps, losses
+        self.model_dir, self.save_steps, self.beside = model_dir, save_steps, beside
+        self.curves, self.timeline = curves, timeline
+        self.done, self.seconds, self.abandoned, self._finite = 0, 0.0, False, True
         self.checkpoint: str | None = None
         self._under_way: str | None = None
         self.first_loss: float | None = None
         self.last_loss: float | None = None
-        self.seconds = 0.0
-        self._counted = session.global_step >= 0
-        self._begin = max(session.global_step, 0)
-        self._saved_at = 0
-        self._saved_when = time.monotonic()
+        self._counted, self._begin = session.global_step >= 0, max(session.global_step, 0)
+        self._saved_at, self._saved_when = 0, time.monotonic()
         self._notes_said = len(session.notes)
         self._signals: list[int] = []
-        self._finite = True
         self._progress = Progress(console.stream, steps, start=self._begin)
 
     @property

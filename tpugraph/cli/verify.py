@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 from tpugraph.analysis import is_tpu_graph
@@ -12,7 +13,6 @@ from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
-from tpugraph.support import terminal
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.testing.verification import Comparison, Verification, plan, verify
@@ -26,7 +26,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if is_tpu_graph(graphdef.load(model)):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
-    options = ConvertOptions(**flags.options())
+    options = programs.options(flags)
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
     watched = console.stream.isatty()
@@ -68,7 +68,7 @@ def _check_grid(grid: str | None) -> None:
 def _show_grid(found: Verification, grid: str | None, model: str, console: Console) -> None:
     """Print the grid of what was compared, or write it as a page."""
     if grid == "text":
-        console.say(grids.text(found, terminal.width(console.stream)), as_it_is=True)
+        console.say(grids.text(found, shutil.get_terminal_size((120, 0)).columns if console.stream.isatty() else 120))
     elif grid is not None:
         lines = [line(comparison, found.tolerance) for comparison in found.comparisons]
         grids.save(found, Path(grid), model=model, verdict="; ".join(lines))

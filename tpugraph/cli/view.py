@@ -8,7 +8,6 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
-from tpugraph.compiler import ConvertOptions
 from tpugraph.compiler.viewing import view
 from tpugraph.ir import graphdef
 
@@ -22,7 +21,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.load(flags.model)
     if graph.of_type("TPUReplicateMetadata"):
         programs.refuse_late(flags)
-    found = view(graph, ConvertOptions(**flags.options()))
+    found = view(graph, programs.options(flags))
     written = found.save(output, flags["format"])
     console.say(found.data.verdict)
     for place in written:

@@ -25,11 +25,7 @@ _MOST = 12
 def explain(model: str, name: str, options: compiler.ConvertOptions, *, everything: bool = False) -> dict[str, Any]:
     """Convert a graph in memory and follow one node through it.
 
-    Args:
-        model: the graph's file or folder.
-        name: the node.
-        options: of the conversion.
-        everything: give all reasons for where its value lives, where else one is followed back to the input.
+    With ``everything`` all reasons for where its value lives are given, else one is followed back to the input.
 
     Raises:
         UsageError: the node is neither in the graph nor in the converted one.
