@@ -14,134 +14,74 @@ Port = tuple[int, int]
 
 @dataclass
 class Version:
-    """What a node is from one stage on. A field that is None is as it was in the version before.
-
-    Attributes:
-        stage: the number of the stage that made it so.
-        op: the op type.
-        device: the device string.
-        inputs: what it reads.
-        controls: the numbers of the nodes that it waits for.
-        attrs: attributes as text, only those that the stage set; None for one that it removed.
-    """
+    """What a node is from one stage on. A field that is None is as it was in the version before."""
 
     stage: int
     op: str | None = None
     device: str | None = None
     inputs: list[Port] | None = None
-    controls: list[int] | None = None
-    attrs: dict[str, str | None] = field(default_factory=dict)
+    controls: list[int] | None = None  # numbers of nodes
+    attrs: dict[str, str | None] = field(default_factory=dict)  # those that the stage set; None for one that it removed
 
 
 @dataclass
 class Lives:
-    """Where over the cores an output of a node lives, and why.
-
-    Attributes:
-        port: the number of the output.
-        kind: ``replicate``, ``shard``, ``partial`` or another kind of placement, in lower case.
-        text: the placement in words.
-        because: the rule that says so, in words.
-        deciding: the operands that decided it.
-        collectives: what the cores do with it for its readers, a sentence each.
-        given: whether it comes from elsewhere: from the input or from the host.
-    """
+    """Where over the cores an output of a node lives, and why."""
 
     port: int
-    kind: str
-    text: str
-    because: str
-    deciding: list[Port]
-    collectives: list[str] = field(default_factory=list)
-    given: bool = False
+    kind: str  # replicate, shard, partial or another class of placements, in lower case
+    text: str  # the placement in words
+    because: str  # the rule that says so, in words
+    deciding: list[Port]  # the operands that decided it
+    collectives: list[str] = field(default_factory=list)  # what the cores do with it for its readers, a sentence each
+    given: bool = False  # from the input or from the host
 
 
 @dataclass
 class NodeView:
-    """A node through all stages.
-
-    Attributes:
-        name: unique at each stage.
-        born: the number of the stage that made it, 0 for the graph as it was read.
-        died: the number of the stage that removed it, or None.
-        versions: what it was, oldest first.
-        side: ``device``, ``host``, or "" where it was gone before that was decided.
-        outputs: dtype and shape of each output, as last known.
-        bytes: of each output, or None where its shape is open.
-        made_by: the pass that made it, or None.
-        origin: the node of the plain graph that it was made for, or None.
-        collective: bytes that each core combines with the others in a step, or None where the node is no collective.
-        lives: where its outputs live, as the partitioning found it.
-        findings: the numbers of the findings about it in ``ViewData.findings``.
-    """
+    """A node through all stages."""
 
     name: str
-    born: int
-    died: int | None = None
+    born: int  # the stage that made it, 0 for the graph as it was read
+    died: int | None = None  # the stage that removed it
     versions: list[Version] = field(default_factory=list)
-    side: str = ""
-    outputs: list[str] = field(default_factory=list)
-    bytes: list[int | None] = field(default_factory=list)
-    made_by: str | None = None
-    origin: str | None = None
-    collective: int | None = None
+    side: str = ""  # device, host, or "" where it was gone before that was decided
+    outputs: list[str] = field(default_factory=list)  # dtype and shape
+    bytes: list[int | None] = field(default_factory=list)  # of each output, None where its shape is open
+    made_by: str | None = None  # a pass
+    origin: str | None = None  # the node of the plain graph that it was made for
+    collective: int | None = None  # bytes that each core combines with the others in a step
     lives: list[Lives] = field(default_factory=list)
-    findings: list[int] = field(default_factory=list)
+    findings: list[int] = field(default_factory=list)  # numbers in ViewData.findings
 
 
 @dataclass
 class Stage:
-    """The graph after one pass; the first stage is the graph as it was read.
-
-    Attributes:
-        name: of the pass, or ``input``.
-        summary: what is true afterwards.
-        nodes: how many there are.
-        added: how many nodes it added.
-        removed: how many nodes it removed.
-        changed: how many nodes that stayed it changed.
-        seconds: how long it took.
-        notes: what it said of nodes: node and text.
-    """
+    """The graph after one pass; the first stage, ``input``, is the graph as it was read."""
 
     name: str
-    summary: str = ""
+    summary: str = ""  # what is true afterwards
     nodes: int = 0
     added: int = 0
     removed: int = 0
     changed: int = 0
     seconds: float = 0.0
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)  # node and text
 
 
 @dataclass
 class Transfer:
-    """What goes between host and device without an edge of the graph: over the infeed or the outfeed.
-
-    Attributes:
-        source: the number of the node that sends.
-        target: the number of the node that receives.
-        kind: ``infeed`` or ``outfeed``.
-        bytes: per step and core, or None where a shape is open.
-    """
+    """What goes over the infeed or the outfeed from a node on one side to a node on the other."""
 
     source: int
     target: int
-    kind: str
-    bytes: int | None
+    kind: str  # infeed or outfeed
+    bytes: int | None  # per step and core, None where a shape is open
 
 
 @dataclass
 class FindingView:
-    """One thing that stops the step, or that is worth a note.
-
-    Attributes:
-        cause: in words.
-        node: its name, or "" where the whole graph is meant.
-        fault: one sentence.
-        fix: what to do about it, or None.
-        stops: whether it stops the step.
-    """
+    """One thing that stops the step, or that is worth a note; of the whole graph where ``node`` is ""."""
 
     cause: str
     node: str
@@ -152,17 +92,12 @@ class FindingView:
 
 @dataclass(repr=False)
 class ViewData:
-    """All that the pictures of one conversion show.
+    """All that the pictures of one conversion show: the graph as it was read, then after each pass, and a verdict on it.
 
     Attributes:
-        title: the name of the graph.
         facts: what is to be said of the whole, line by line.
-        stages: the graph as it was read, then after each pass.
         nodes: every node of any stage.
-        transfers: what goes over infeed and outfeed.
         runs: whether it can run on a TPU; None where nobody asked.
-        verdict: the same in words.
-        findings: what stops it.
     """
 
     title: str
