@@ -26,11 +26,8 @@ class TpuGraphError(Exception):
         stage: str | None = None,
     ) -> None:
         super().__init__(fault)
-        self.fault = fault
+        self.fault, self.origin, self.fix, self.stage = fault, origin, fix, stage
         self.node = None if node is None else str(node)
-        self.origin = origin
-        self.fix = fix
-        self.stage = stage
 
     def block(self) -> str:
         """The error as it is printed: one headline and up to three labelled lines."""
@@ -46,15 +43,8 @@ class TpuGraphError(Exception):
 
     def as_dict(self) -> dict[str, str | None]:
         """The same facts for machine-readable output."""
-        kind = type(self).__name__
-        return {
-            "kind": kind,
-            "fault": self.fault,
-            "node": self.node,
-            "origin": self.origin,
-            "fix": self.fix,
-            "stage": self.stage,
-        }
+        return {"kind": type(self).__name__, "fault": self.fault, "node": self.node, "origin": self.origin, "fix": self.fix,
+                "stage": self.stage}  # fmt: skip
 
 
 class LoadError(TpuGraphError):

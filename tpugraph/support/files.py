@@ -11,25 +11,14 @@ from tpugraph.support.errors import LoadError
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file whole, or leave what is there.
-
-    Args:
-        path: the file.
-        data: what it shall hold.
-        durable: whether it must be on disk, its name too, when this returns: a power cut then leaves it as it is.
-
-    Raises:
-        LoadError: it cannot be written.
-    """
+    """Write a file whole, or leave what is there; see :func:`write_together`."""
     write_together({path: data}, durable=durable)
 
 
 def write_together(contents: Mapping[Path, bytes], *, durable: bool = False) -> None:
     """Write files whole under temporary names beside their places, then move them there: none where one cannot be written.
 
-    Args:
-        contents: what each file shall hold.
-        durable: as of :func:`write_atomically`.
+    With ``durable`` they and their names are on disk when this returns, and a power cut leaves them.
 
     Raises:
         LoadError: one of them cannot be written.
