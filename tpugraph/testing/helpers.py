@@ -61,7 +61,6 @@ def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequen
     """Run one pass with the pipeline's checks of ``ensures`` and of the graph's form; returns the pass's own edits.
 
     Args:
-        step: the pass.
         graph: the graph, rewritten in place.
         roles: the roles of the graph, where they are not those that are found of a training graph.
         after: passes to run before it, whose edits do not count.
@@ -86,7 +85,7 @@ def _everything_required(steps: Sequence[Pass]) -> set[str | type]:
 
 
 def graph_before(step: str, model: str | os.PathLike[str] | Graph, **options: Any) -> Graph:
-    """A real graph in the middle of its conversion: with its roles, and what the passes before one made of it.
+    """A real graph in the middle of its conversion: with its roles, and what the passes before the named one made of it.
 
     Args:
         step: the name of the pass that is to run next.
@@ -95,8 +94,6 @@ def graph_before(step: str, model: str | os.PathLike[str] | Graph, **options: An
 
     Example:
         >>> graph = graph_before("placement", "model.pb", num_replicas=4)  # doctest: +SKIP
-        >>> print(run_pass(MyPass(), graph))  # doctest: +SKIP
-        +2 -0 ~1
 
     Raises:
         UsageError: the conversion of this graph has no such pass.
@@ -121,18 +118,14 @@ def check_pass(
     roles: RolesSpec = None,
     outputs: bool = False,
 ) -> Graph:
-    """Run one pass and compare the result with golden text.
+    """Run one pass, compare the result with golden text, and return the graph.
 
     Args:
-        step: the pass.
         before: the graph, or its text.
         after: the text of the graph afterwards; indentation, blank lines and comments do not matter.
         edits: the edits that the pass must count, such as ``"+1 -0 ~2"``; not checked when None.
         roles: the roles of the graph, see :func:`run_pass`.
         outputs: whether dtype and shape of outputs are compared.
-
-    Returns:
-        The graph afterwards.
 
     Example:
         >>> from dataclasses import dataclass
@@ -182,12 +175,12 @@ def check_golden(
     roles: RolesSpec = None,
     after: Sequence[Pass] = (),
 ) -> Graph:
-    """Run one pass on the graph of a golden file and compare with what the file says of the result.
+    """Run one pass on the graph of a golden file, compare with what the file says of the result, and return the graph.
 
     The file has two sections. The first is the graph, in text form. The second begins with ``=== after`` and holds
     the whole graph afterwards, or with ``=== diff`` and holds only the lines that went (``-``) and came (``+``); its
     headline ends with the pass's edits. With ``TPUGRAPH_UPDATE_GOLDEN=1`` the second section is written
-    anew: review it.
+    anew: review it. ``roles`` and ``after`` are as of :func:`run_pass`.
 
         # What this case shows.
         x = Old()
@@ -196,15 +189,6 @@ def check_golden(
 
     Example:
         >>> check_golden(MyPass(), "tests/golden/my-pass/simple.txt")  # doctest: +SKIP
-
-    Args:
-        step: the pass.
-        path: the golden file.
-        roles: the roles of the graph, see :func:`run_pass`.
-        after: passes to run before it.
-
-    Returns:
-        The graph afterwards.
 
     Raises:
         AssertionError: the result differs; a diff is shown.
@@ -256,18 +240,13 @@ def assert_raises_block(
     kind: type[TpuGraphError] = TpuGraphError,
     **options: Any,
 ) -> TpuGraphError:
-    """Call a function that must fail with one clear error block.
+    """Call a function that must fail with one clear error block; returns the error.
 
     Args:
-        function: what to call.
-        *args: its arguments.
         words: texts that the block must hold: the fault, the node, the fix.
         max_length: the most characters that the block may have.
         kind: the class of the error.
         **options: keyword arguments of the function.
-
-    Returns:
-        The error.
 
     Example:
         >>> _ = assert_raises_block(parse, "no node", words=["line 1 is not a node"], max_length=200)

@@ -128,12 +128,7 @@ def _piece(value: Any, piece: str) -> Any:
 
 
 class PlainRun:
-    """A plain training graph, ready to run.
-
-    Args:
-        graph: the graph as loaded.
-        train_op: name of the train op; found by structure when None.
-        loss: name of the loss; found by structure when None.
+    """A plain training graph, ready to run; its train op and loss are found by structure unless they are named.
 
     Raises:
         TpuGraphError: the roles cannot be told, or TensorFlow refuses the graph.
@@ -166,7 +161,6 @@ class PlainRun:
         return PlainRun(self.graph, **self._chosen)
 
     def close(self) -> None:
-        """Release the session."""
         if self._session is not None:
             self._watch.stop()
             self._session.close()
@@ -175,7 +169,6 @@ class PlainRun:
     # ------------------------------------------------------------------ running
 
     def initial_values(self, names: Sequence[str]) -> Values:
-        """The first values of some variables."""
         self.open({})
         return self.values(names)
 
@@ -185,11 +178,7 @@ class PlainRun:
         return losses, self.values(list(self._reads))
 
     def each_step(self, steps: int, start: Mapping[str, Any]) -> Iterator[float]:
-        """Train from given values, a step for each loss that is asked for.
-
-        Args:
-            steps: number of steps; fewer are run where the data ends.
-            start: values of some variables by name; the others start as the graph says.
+        """Train from given values of some variables, a step for each loss that is asked for; fewer where the data ends.
 
         Raises:
             TpuGraphError: a step fails.
@@ -206,11 +195,7 @@ class PlainRun:
         return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
 
     def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]] | None:
-        """Train a step; returns what some tensors were in it, or None where the data have ended.
-
-        Raises:
-            TpuGraphError: the step fails.
-        """
+        """Train a step; returns what some tensors were in it, or None where the data have ended."""
         try:
             return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
         except tf.errors.OutOfRangeError:
@@ -230,11 +215,7 @@ class PlainRun:
         return found
 
     def compute(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-        """The values of tensors, at given values of others and the variables as they are; nothing is trained.
-
-        Raises:
-            TpuGraphError: one of them cannot be computed.
-        """
+        """The values of tensors, at given values of others and the variables as they are; nothing is trained."""
         return list(self._run([self._tensor(name) for name in names],
                               {self._tensor(name): value for name, value in feed.items()}))  # fmt: skip
 

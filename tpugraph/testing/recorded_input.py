@@ -22,12 +22,7 @@ _UNREADABLE = ("variant", "resource")
 
 @dataclass(frozen=True)
 class Recording:
-    """The batches of each iterator, in files.
-
-    Attributes:
-        batches: how many there are; fewer than were asked for where the data end.
-        files: by the name of an iterator, for each batch a file for each of its tensors.
-    """
+    """The batches of each iterator: how many, and by its name, for each batch a file for each of its tensors."""
 
     batches: int
     files: Mapping[str, Sequence[Sequence[Path]]]
@@ -56,16 +51,8 @@ def on_one_stream(
 ) -> tuple[Any, int | None]:
     """Let a plain graph and its conversion read recorded batches, where the input would give others in each run.
 
-    Args:
-        plain: the plain graph; its graph is changed, so that it has to be opened anew.
-        graph_def: the conversion.
-        start: values of the variables.
-        steps: how many batches are read.
-        folder: where they are recorded.
-        notes: told what was done.
-
-    Returns:
-        The conversion that reads them, and how many were recorded; None where nothing was.
+    The plain graph is changed, and has to be opened anew. Returns the conversion that reads them, and how many were recorded;
+    None where nothing was. The notes are told what was done.
     """
     reasons = changing_inputs(plain.graph)
     if not reasons:
@@ -83,17 +70,7 @@ def on_one_stream(
 
 
 def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recording:
-    """Read batches of the plain graph and write them to files.
-
-    Args:
-        plain: the plain graph, whose batches can be recorded; it is opened anew.
-        start: values of its variables.
-        count: how many batches.
-        folder: where the files go.
-
-    Raises:
-        TpuGraphError: the input fails.
-    """
+    """Read batches of the plain graph, which is opened anew, and write them to files in a folder."""
     drawn = [plain.graph[finding.name] for finding in plain.roles.inputs]
     ports = [(node, port) for node in drawn for port in range(len(node.attr("output_types")))]
     plain.open(start)

@@ -39,18 +39,15 @@ from tpugraph.tpu.program import Program
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """A tensor that differs.
+    """A tensor that differs; a variable as it is after the step.
 
     Attributes:
-        tensor: its name; of a variable the name of that, as it is after the step.
-        op: the op type that makes it.
         step: in which step, from 1.
         core: on which core; None where the value of all together differs.
         engine: which engine has it otherwise than the first one.
         difference: by how much, relative to the largest element.
-        lives: where over the cores it lives.
+        lives: where over the cores it lives, and ``because`` of what.
         how: how the values of the cores were put together.
-        because: why it lives so.
         reader: the node that reads it so; "" where it is compared as it is made.
         reads: what it is made of that was compared too and is the same.
         unseen: what it is made of that could not be compared.
@@ -75,9 +72,7 @@ class TensorComparison:
     """What :func:`compare` found.
 
     Attributes:
-        source: the file of the graph.
         engines: what was compared, the reference first.
-        cores: on how many cores.
         tolerance: the largest difference that is none.
         notes: what was changed so that they can be compared, and what rounding makes of them.
         compared: the tensors that were compared, in topological order, then the loss and the variables.
@@ -114,8 +109,7 @@ class OnCores:
 
     Attributes:
         tensor: its name in the converted graph.
-        placement: where over the cores it lives.
-        reader: who reads it so; "" where it is compared as it is made.
+        reader: the node that reads it so; "" where it is compared as it is made.
         because: why it lives so.
     """
 
@@ -126,7 +120,6 @@ class OnCores:
 
     @property
     def how(self) -> str:
-        """How the values of the cores are put together, in words."""
         if isinstance(self.placement, Shard):
             return f"put together along dimension {self.placement.axis}"
         if isinstance(self.placement, Partial):
@@ -218,13 +211,9 @@ def _wide(part: Array) -> Any:
 
 
 class Taps:
-    """Sends tensors of the step over the outfeed as well, and keeps what arrives.
+    """Sends tensors of the step of a TPU graph, which is edited, over the outfeed as well, and keeps what arrives.
 
     Any engine runs the graph afterwards: emulated cores and compiled ones send what they send.
-
-    Args:
-        graph: a TPU graph with shapes; edited in place.
-        tensors: tensors that :func:`can_tap` names.
 
     Attributes:
         steps: of each step, by the name of a tensor, its value on each core.
@@ -248,7 +237,6 @@ class Taps:
 
     @property
     def steps(self) -> list[dict[str, list[Array]]]:
-        """What arrived so far."""
         return [
             {name: [core[index] for core in cores] for index, name in enumerate(self._names)}
             for cores in zip(*self._arrived, strict=True)

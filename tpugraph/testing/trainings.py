@@ -24,12 +24,7 @@ Model = Graph | Program | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Training:
-    """What training gave.
-
-    Attributes:
-        losses: the loss of each step.
-        variables: the value of each variable that a checkpoint holds, by its key in checkpoints.
-    """
+    """The loss of each step, and each variable that a checkpoint holds, by its key in checkpoints."""
 
     losses: list[float]
     variables: dict[str, np.ndarray[Any, Any]]
@@ -49,7 +44,6 @@ def run_on_cores(
 
     Args:
         model: a plain graph, a Program, or the path of either.
-        steps: number of steps.
         num_replicas: number of cores; a converted graph has to be for as many.
         checkpoint: where to start; the graph's own initial values when None.
         rebind: file names in the graph to replace, old name to new.
@@ -98,12 +92,7 @@ def run_plain(
 ) -> Training:
     """Train a plain graph with TensorFlow itself, one ``Session.run`` a step: the reference for emulated cores.
 
-    Args:
-        model: the plain graph, or its path.
-        steps: number of steps.
-        checkpoint: where to start; the graph's own initial values when None.
-        loss: name of the loss; found when None.
-        train_op: name of the train op; found when None.
+    It starts from a checkpoint, or from the graph's own initial values; loss and train op are found where they are not named.
 
     Example:
         >>> run_plain("model.pb", steps=3).losses  # doctest: +SKIP
@@ -132,7 +121,6 @@ def assert_same_training(
     """Compare losses and variables of two trainings; the tolerances have no default, so that each test states its own.
 
     Args:
-        actual: what is tested.
         expected: the reference; every variable it has is compared.
         relative: allowed difference of each number, relative to the expected one.
         absolute: allowed difference beside it.

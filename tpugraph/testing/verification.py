@@ -43,9 +43,8 @@ class Comparison:
     """How far two trainings are apart.
 
     Attributes:
-        what: what is compared.
         losses: of each step, the difference of the losses relative to the expected one; inf where one side alone took the step.
-        variables: by name the difference after each step, relative to the variable's largest element. inf where only one of the
+        variables: by name the difference after each step, relative to the variable's largest element; inf where only one of the
             two is finite.
         rounding: how far the plain graph is apart from itself where its weights start a rounding apart; None where that was
             not asked for.
@@ -57,14 +56,7 @@ class Comparison:
     rounding: Comparison | None = None
 
     def add(self, expected: float | None, actual: float | None, values: Values, found: Mapping[str, Any]) -> None:
-        """Compare one step more.
-
-        Args:
-            expected: the loss; None where the data ended before.
-            actual: the loss on the other side.
-            values: the variables after the step; none where they were not read.
-            found: those of the other side.
-        """
+        """Compare one step more; a loss is None where the data ended before, and variables are missing where they were not read."""
         ended = expected is None or actual is None
         self.losses.append(math.inf if ended else relative(np.asarray(expected), np.asarray(actual)))
         for name in values.keys() & found.keys():
@@ -74,12 +66,10 @@ class Comparison:
 
     @property
     def steps(self) -> int:
-        """How many steps were compared."""
         return len(self.losses)
 
     @property
     def loss(self) -> float:
-        """The largest difference of a loss."""
         return max(self.losses, default=0.0)
 
     @property
@@ -94,7 +84,6 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The largest difference of a variable."""
         return max(map(largest, self.variables.values()), default=0.0)
 
     @property
@@ -127,7 +116,6 @@ class Comparison:
         return min((step for step, _, _ in self.beyond(tolerance)), default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists (JSON)."""
         rows = {name: [plain_cell(cell) for cell in self.variables[name]] for name in self.ordered}
         losses, most = [plain_cell(cell) for cell in self.losses], (plain_cell(self.loss), plain_cell(self.difference))
         return {"what": self.what, "steps": self.steps, "loss": most[0], "variable": self.variable, "difference": most[1],
@@ -135,7 +123,6 @@ class Comparison:
 
 
 def largest(row: Sequence[Cell]) -> float:
-    """The largest difference of a row; 0 where nothing was read."""
     return max((cell for cell in row if cell is not None), default=0.0)
 
 
@@ -147,10 +134,7 @@ def plain_cell(cell: Cell) -> float | str | None:
 def relative(expected: Any, actual: Any, whole: Any = None) -> float:
     """The largest difference of two arrays, relative to the largest element expected; inf where only one is finite.
 
-    Args:
-        expected: the one array.
-        actual: the other.
-        whole: what the expected array is a part of, whose largest element counts.
+    Where the expected array is a part of a ``whole``, the largest element of that counts.
     """
     if expected.shape != actual.shape:
         return float("inf")
@@ -194,8 +178,6 @@ class Pair:
     """The plain graph and its conversion.
 
     Attributes:
-        plain: the plain graph.
-        program: its conversion.
         start: what the variables of both start with.
         notes: what was changed so that they can be compared.
         recorded: how many batches both read from one recording, where the input gives others in each run; else None.
@@ -245,12 +227,10 @@ def pair(
     """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores.
 
     Args:
-        model: a plain graph, or its file.
         options: how to convert; see :func:`comparable`.
         steps: how many batches are read.
         checkpoint_path: where both start; None starts from the graph's own first values.
         rebind: file names in the graph to replace.
-        convert_with: converts the graph.
 
     Raises:
         TpuGraphError: the graph cannot be converted or run, or the checkpoint does not match it.
@@ -279,7 +259,6 @@ def pair(
 
 
 def nothing_to_compare(source: str) -> RunError:
-    """The error of data that end before the first step."""
     return RunError("the data end before the first step: there is nothing to compare", origin=source,
                     fix="give data for a step: --rebind=OLD=NEW names another file")  # fmt: skip
 
@@ -301,7 +280,6 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
 
 
 def first_values(plain: PlainRun, program: Program, path: str | None, notes: list[str]) -> Values:
-    """What all variables start with."""
     if path is None:
         return plain.initial_values(list(plain.roles.variables))
     saved = checkpoint.keys_of(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
@@ -317,8 +295,6 @@ class Verification:
 
     Attributes:
         comparisons: the steps one by one, and the same in one loop, with the plain graph.
-        tolerance: the largest difference allowed.
-        notes: what a reader should know of it.
         batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
         recorded: the number of batches that every run read from one recording, where the input gives others in each run.
     """
@@ -331,7 +307,6 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every comparison stayed within the tolerance."""
         return all(c.within(self.tolerance) for c in self.comparisons)
 
 
@@ -347,14 +322,7 @@ def verify(
 ) -> Verification:
     """Compare the plain graph, run by TensorFlow at its own batch, with the cores, which share each of its batches.
 
-    Args:
-        model: path of a plain graph.
-        steps: number of steps.
-        options: how to convert; the cores draw what the plain graph draws.
-        checkpoint_path: where both start; None starts from the initialisers.
-        rebind: file names in the graph to replace.
-        tolerance: the largest difference allowed.
-        progress: called with what runs next.
+    The cores draw what the plain graph draws. ``progress`` is called with what runs next; the rest is as of :func:`pair`.
 
     Raises:
         TpuGraphError: a graph, a checkpoint or a run that fails, or data that end before the first step.
@@ -426,14 +394,7 @@ def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]
 
 @dataclass(frozen=True)
 class Plan:
-    """What :func:`verify` would do.
-
-    Attributes:
-        batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
-        runs: the trainings, in order.
-        starts_from: the prefix of the checkpoint; None where the graph gives the first values.
-        converted: the graph that would be run on the cores.
-    """
+    """What :func:`verify` would do: the rows of a step, the trainings in order, the checkpoint, and the graph for the cores."""
 
     batch: str
     runs: list[str]
@@ -444,13 +405,6 @@ class Plan:
 def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: str | None = None,
          rebind: Mapping[str, str] | None = None) -> Plan:  # fmt: skip
     """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph.
-
-    Args:
-        model: path of a plain graph.
-        steps: number of steps.
-        options: how to convert.
-        checkpoint_path: where :func:`verify` would start.
-        rebind: file names in the graph to replace.
 
     Raises:
         TpuGraphError: the graph cannot be converted, or the checkpoint does not match it.
