@@ -1,4 +1,4 @@
-"""Programs from outside Python that some tests need, and say so: ``@pytest.mark.needs_program("fish")``."""
+"""Programs from outside Python that some tests need, and say so: ``@pytest.mark.needs_program("bash")``."""
 
 import os
 import shutil

@@ -58,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(words: Sequence[str], console: Console) -> Outcome:
-    """Train the bundle that is named, print its losses, and write it where asked."""
     if {"-h", "--help"} & set(words):
         console.say(_parser().format_help().rstrip())
         return Outcome()

@@ -16,7 +16,6 @@ _MOST = 4
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Check MODEL and print what stops it, grouped by cause."""
     flags = programs.evaluated(flags)
     least = flags["fail_under"]
     if least is not None and least > 100:
@@ -37,7 +36,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def lines(report: Report) -> list[str]:
-    """The report, readable: the verdict, then the findings by cause and op type."""
     said = [report.verdict]
     groups: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in report.findings:

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from tpugraph.cli.flags import COMMANDS, Flags, command
 
-__all__ = ["COMMANDS", "SHELLS"]
-
-SHELLS = ("bash", "zsh", "fish")
-"""The shells that have completions."""
+__all__ = ["COMMANDS"]
 
 
 # --------------------------------------------------------------------------- flags of several commands
@@ -365,10 +362,9 @@ def program(flags: Flags) -> None:
 
 @command("SHELL")
 def completion(flags: Flags) -> None:
-    """print what a shell needs to complete commands and flags
+    """print what bash needs to complete commands and flags
 
-    SHELL is bash, zsh or fish. The script goes where the shell looks for it; its first line says where.
+    SHELL is bash. The script goes where it looks for completions; its first line says where.
 
     tpugraph completion bash
-    tpugraph completion fish
     """

@@ -15,7 +15,6 @@ _MOST = 10
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compare and print; the exit code is 1 where a tensor differs by more than ``--tolerance``."""
     model = flags.model
     graph = graphdef.load(model)
     if is_tpu_graph(graph):
@@ -31,7 +30,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def lines(found: TensorComparison) -> list[str]:
-    """What was found, readable."""
     told = [
         f"compared    {counted(len(found.compared), 'tensor')} on {counted(found.cores, 'core')}: {', '.join(found.engines)}"
     ]
@@ -44,7 +42,6 @@ def lines(found: TensorComparison) -> list[str]:
 
 
 def _first(first: TensorDifference, found: TensorComparison) -> list[str]:
-    """All about the first tensor that differs."""
     told = [f"  tensor    {first.tensor} ({first.op})",
             f"  differs   by {first.difference:.1e} between {found.engines[0]} and {first.engine}"
             + (f", first on core {first.core}" if first.core is not None else "")]  # fmt: skip

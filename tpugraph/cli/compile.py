@@ -30,7 +30,6 @@ from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compile MODEL for ``--topology``, write it as a bundle, or list the topologies."""
     if flags["topologies"]:
         return _list(console)
     if not flags.model:

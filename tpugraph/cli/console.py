@@ -36,27 +36,28 @@ class Console:
 
     @property
     def stream(self) -> TextIO:
-        """Where readable lines go."""
         return sys.stderr if self.machine_readable else sys.stdout
 
     def say(self, text: str = "") -> None:
-        """Print readable lines."""
         print(text, file=self.stream, flush=True)
 
     def result(self, found: dict[str, Any]) -> None:
-        """Print the object of ``--json``, on one line."""
         if self.machine_readable:
-            print(json.dumps(_plain(found)), flush=True)
+            print(json.dumps(plain(found)), flush=True)
 
 
-def _plain(value: Any) -> Any:
-    """The value with nothing in it that JSON has no form for."""
+def plain(value: Any) -> Any:
+    """The value with nothing in it that JSON has no form for: arrays as lists, bytes as text, what is no number as null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(map(_plain, value))
+        return sorted(map(plain, value))
+    if hasattr(value, "tolist"):  # of NumPy
+        return plain(value.tolist())
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (str, int)) else str(value)

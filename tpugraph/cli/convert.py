@@ -14,7 +14,6 @@ from tpugraph.support.errors import UsageError
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Convert MODEL and write the graph, unless it is a dry run, and the report."""
     output = None if flags["dry_run"] else _output(Path(flags.model), flags["output"])
     report = None if flags["report"] is None else Path(flags["report"])
     flags = programs.evaluated(flags)

@@ -13,7 +13,6 @@ _MOST = 20
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compare MODEL with OTHER; the exit code is 1 where they differ."""
     first, second = graphdef.load(flags.model), graphdef.load(flags.other)
     found = difference(first, second)
     console.say(f"{flags.model}: {len(first):,} nodes; {flags.other}: {len(second):,} nodes")

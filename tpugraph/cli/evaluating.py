@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-
 from tpugraph.cli import programs
-from tpugraph.cli.console import Console, Outcome, interruptible
+from tpugraph.cli.console import Console, Outcome, interruptible, plain
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.ir import graphdef
@@ -26,7 +24,6 @@ _TRAINING_ONLY = ("losses", "save_steps", "max_steps", "trace")
 
 
 def run(mode: str, flags: Parsed, console: Console) -> Outcome:
-    """Evaluate MODEL, or predict with it."""
     for name in _TRAINING_ONLY:
         if flags[name] is not None:
             raise UsageError(f"--{name} is for training", fix=f"leave it out with --mode={mode}")
@@ -44,7 +41,7 @@ def run(mode: str, flags: Parsed, console: Console) -> Outcome:
         width = max(map(len, found), default=0)
         for name in sorted(found):
             console.say(f"{name:<{width}}  {_shown(found[name])}")
-        return Outcome({"metrics": {name: plain(value) for name, value in found.items()}, "examples": found.examples,
+        return Outcome({"metrics": dict(found), "examples": found.examples,
                         "steps": found.steps, "global_step": session.global_step, "model": flags.model,
                         "seconds": round(seconds, 3), "notes": session.notes})  # fmt: skip
 
@@ -70,14 +67,13 @@ def _write_rows(session: TPUSession, file: TextIO) -> int:
     """Write a line for each example; returns how many there are."""
     count = 0
     for row in session.predict():
-        file.write(json.dumps({name: plain(value) for name, value in row.items()}) + "\n")
+        file.write(json.dumps(plain(row)) + "\n")
         count += 1
     return count
 
 
 @contextlib.contextmanager
 def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
-    """A session with restored variables."""
     source = flags["checkpoint"] or flags["model_dir"]
     if source is None:
         raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
@@ -110,19 +106,6 @@ def _opened(path: str | None) -> Iterator[TextIO]:
         return
     with Path(path).open("w", encoding="utf-8") as file:
         yield file
-
-
-def plain(value: Any) -> Any:
-    """A value in a form that JSON has: arrays as lists, bytes as text, no number as null."""
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    if isinstance(value, np.ndarray):
-        return [plain(item) for item in value] if value.shape else plain(value.item())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value
 
 
 def _shown(value: Any) -> str:

@@ -215,7 +215,6 @@ _WIDTH, _NAMES = 80, 14  # columns of a line, and of the names of commands
 
 
 def help_of(command: Command) -> str:
-    """The help of one command: usage, what it does, examples and flags."""
     (summary, text, _), flags = command.paragraphs, command.flags()
     lines = [" ".join(["usage: tpugraph", command.name, *command.arguments, "[flags]"]), "",
              *_folded(f"{summary[0].upper()}{summary[1:]}."), "", *_folded(text), "",
@@ -261,7 +260,6 @@ def _usage(flag: Any, flags: Flags) -> str:
 
 
 def overview() -> str:
-    """The help of ``tpugraph`` itself."""
     lines = ["usage: tpugraph COMMAND [MODEL] [flags]", "",
              *_folded("Turns a plain TensorFlow 1 training graph into a TPU training graph, and trains it."), "",
              "commands:"]  # fmt: skip

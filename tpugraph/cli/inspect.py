@@ -33,7 +33,6 @@ _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", 
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Print what is known of MODEL, or of one of its nodes with ``--why``."""
     flags = programs.evaluated(flags)
     options = programs.options(flags)
     if flags["why"] is not None:

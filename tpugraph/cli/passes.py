@@ -12,7 +12,6 @@ from tpugraph.tpu import pipeline
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Print each pass: its name, parameters, requirements, promises and sentence."""
     table = compiler.passes_of(PIPELINES[flags["mode"]])
     for number, entry in enumerate(table, 1):
         parameters = ",".join(f"{key}={value}" for key, value in entry["parameters"].items())

@@ -14,7 +14,6 @@ _STATES = ("not there", "works with a difference", "works")
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Print the names by what became of them; the exit code is 1 where one is not there."""
     found = [use for path in _files(flags.model) for use in uses_in(path)]
     uses = {use.name: use for use in reversed(found)}  # the first use of each name
     counts = {state: sum(use.state == state for use in uses.values()) for state in _STATES}

@@ -134,7 +134,6 @@ def plain_graph(flags: Parsed) -> Loaded | None:
 
 
 def is_converted(model: str) -> bool:
-    """Whether MODEL is converted already."""
     return _is_converted(graphdef.sniff(Path(model)))
 
 

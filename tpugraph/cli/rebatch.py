@@ -17,7 +17,6 @@ from tpugraph.support.errors import UsageError
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Write MODEL with another batch, and list what was changed."""
     model, rows = Path(flags.model), flags["global_batch"]
     if not rows:
         raise UsageError("rebatch needs the rows of the batch", fix=f"tpugraph rebatch {model} --global_batch=256")

@@ -18,7 +18,6 @@ _MOST = 30
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Reduce, print the graph, and write it with its pytest."""
     if flags["when"].startswith("xla:"):
         jax_client.need("tpu", "libtpu", "jax")
     base = Path(flags.model)
@@ -35,7 +34,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def lines(found: Reduction, place: Path, test: Path) -> list[str]:
-    """What was found, readable."""
     told = [f"reduced {found.source}: {counted(found.nodes_before, 'node')} -> {found.nodes:,} in {found.seconds:.0f} s, "
             f"{found.tries:,} tries", f"shows       {found.words}"]  # fmt: skip
     told += [f"node        {format_node(node)}" for node in list(found.graph)[:_MOST] if node.op not in ops.CONSTANTS]

@@ -30,7 +30,6 @@ _NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no 
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Write the report on MODEL: a page, and the same as JSON beside it."""
     output = Path(flags["output"] or Path(flags.model).stem + ".report.html")
     if output.suffix != ".html":
         raise UsageError(f"--output={output} is no page", fix=f"--output={output.with_suffix('.html')}")

@@ -26,7 +26,6 @@ from tpugraph.tpu.program import Program, cores_of
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Train MODEL for ``--steps`` steps, or evaluate it, or predict with it."""
     flags = programs.predicted(programs.evaluated(flags))
     mode = programs.mode_of(flags)
     if mode != "train":
@@ -120,7 +119,6 @@ def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:
 
 
 def _join(flags: Parsed, program: Program) -> None:
-    """Join this process with those of other hosts."""
     if flags["coordinator"] is None:
         if flags["processes"] > 1:
             raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
@@ -173,7 +171,6 @@ def _noting(console: Console) -> Callable[[str], None]:
 
 
 def _destination(flags: Parsed) -> str:
-    """Where the weights go."""
     if flags["model_dir"] is None:
         return "nothing is saved: --model_dir=DIR keeps the weights"
     often = "10 minutes" if flags["save_steps"] is None else f"{flags['save_steps']:,} steps"

@@ -41,7 +41,6 @@ class LossFile:
             check_writable(self._path, "--losses")
 
     def write(self, first_step: int, losses: list[float]) -> None:
-        """Add the losses of consecutive steps and flush."""
         if self._path is None or not losses:
             return
         lines = [f'{{"step": {first_step + i}, "loss": {_number(loss)}}}\n' for i, loss in enumerate(losses)]
@@ -149,7 +148,6 @@ class Training:
         return 128 + self._signals[0] if self._signals else 0
 
     def summary(self) -> dict[str, Any]:
-        """For ``--json``."""
         return {
             "steps": self.done,
             "global_step": self.step,

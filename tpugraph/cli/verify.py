@@ -19,7 +19,6 @@ from tpugraph.testing.verification import Comparison, Verification, plan, verify
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compare and print; the exit code is 1 where something differs by more than ``--tolerance``."""
     model, steps, grid = flags.model, flags["steps"], flags["grid"]
     _check_grid(grid)
     names = rebinds(flags["rebind"])
@@ -55,7 +54,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def _check_grid(grid: str | None) -> None:
-    """Refuse a grid that is neither text nor a page that can be written."""
     if grid in (None, "text"):
         return
     if Path(grid).suffix != ".html":
@@ -66,7 +64,6 @@ def _check_grid(grid: str | None) -> None:
 
 
 def _show_grid(found: Verification, grid: str | None, model: str, console: Console) -> None:
-    """Print the grid of what was compared, or write it as a page."""
     if grid == "text":
         console.say(grids.text(found, shutil.get_terminal_size((120, 0)).columns if console.stream.isatty() else 120))
     elif grid is not None:

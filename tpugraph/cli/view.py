@@ -15,7 +15,6 @@ _ENDINGS = {"html": ".html", "model_explorer": ".model_explorer.json", "dot": ".
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Convert MODEL and write the view of it."""
     output = Path(flags["output"] or Path(flags.model).stem + _ENDINGS[flags["format"]])
     check_writable(output, "--output")
     graph = graphdef.load(flags.model)

@@ -90,7 +90,6 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
 
 
 def _held(graph: Graph, name: str) -> str:
-    """Where a variable of a converted graph is held."""
     tables = graph.kept(ShardedTables)
     for table in () if tables is None else tables.tables.values():
         if name in table.variables:
@@ -161,7 +160,6 @@ def _near(graph: Graph, name: str) -> str:
 
 
 def describe(found: dict[str, Any]) -> str:
-    """The same, readable."""
     lines = []
     if found["text"]:
         lines.append(found["text"])

@@ -11,7 +11,6 @@ from tpugraph.support.errors import UsageError
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Serve until a signal ends the process."""
     if not flags["workers"]:
         raise UsageError("'tpugraph worker' needs the addresses of all workers",
                          fix="tpugraph worker --workers=10.0.0.2:8470,10.0.0.3:8470 --task=0")  # fmt: skip

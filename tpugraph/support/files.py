@@ -43,11 +43,7 @@ def write_together(contents: Mapping[Path, bytes], *, durable: bool = False) -> 
 
 
 def flush(path: Path) -> None:
-    """Have the disk keep a file's content, or the names in a folder, before this returns.
-
-    Raises:
-        OSError: it cannot be flushed.
-    """
+    """Have the disk keep a file's content, or the names in a folder, before this returns."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -43,7 +43,6 @@ class Progress:
             self._show()
 
     def message(self, text: str) -> None:
-        """Print a line of its own."""
         self.clear()
         print(text, file=self._stream, flush=True)
 

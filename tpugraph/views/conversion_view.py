@@ -62,7 +62,6 @@ class View:
         return list(contents)
 
     def html(self) -> str:
-        """The view as one page of HTML."""
         return page.make("view", self.data.title, self.data.as_dict())
 
     def _repr_html_(self) -> str:

@@ -18,11 +18,7 @@ _CHANNELS = (("infeed", "InfeedEnqueueTuple", "InfeedDequeueTuple"),
 
 
 class History:
-    """Watches a graph while passes rewrite it, and draws the view of it.
-
-    Attributes:
-        view: what was seen so far.
-    """
+    """Watches a graph while passes rewrite it, and draws the view of it."""
 
     def __init__(self, title: str = "") -> None:
         self.view = ViewData(title)
@@ -31,14 +27,7 @@ class History:
         self._notes = 0
 
     def record(self, graph: Graph, name: str, *, summary: str = "", seconds: float = 0.0) -> None:
-        """The graph after a pass, or as it was read.
-
-        Args:
-            graph: the graph.
-            name: of the pass.
-            summary: what is true after it.
-            seconds: how long it took.
-        """
+        """The graph after a pass, or as it was read, with what is true after it and how long it took."""
         at = len(self.view.stages)
         nodes = list(graph)
         new = [node for node in nodes if node not in self._state]

@@ -14,14 +14,9 @@ _ASSETS = "assets"
 
 
 def make(kind: str, title: str, data: dict[str, Any]) -> str:
-    """The page of a kind with its data.
+    """The page of a kind (``view``, ``report`` or ``grid``) with its title and its data, which JSON can take.
 
     The scripts and the style that the page's template names in ``{{file}}`` are put in its place; the data is compressed.
-
-    Args:
-        kind: the name of the template: ``view``, ``report`` or ``grid``.
-        title: the title of the page.
-        data: what the page shows, as JSON takes it.
     """
     folder = resources.files("tpugraph.views") / _ASSETS
     pieces = (folder / f"{kind}.html").read_text(encoding="utf-8").split("{{")

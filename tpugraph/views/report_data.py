@@ -67,5 +67,4 @@ class ReportData:
     targets: list[Target] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return {"format": FORMAT, **asdict(self)}

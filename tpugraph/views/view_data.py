@@ -121,7 +121,6 @@ class ViewData:
                 newest[finding.node].findings.append(number)
 
     def stops(self, node: NodeView) -> bool:
-        """Whether something about a node stops the step."""
         return any(self.findings[number].stops for number in node.findings)
 
     def alive(self, stage: int = -1) -> dict[int, NodeView]:
