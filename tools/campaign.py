@@ -37,7 +37,6 @@ _LIFETIME = 200  # programs; TensorFlow keeps some megabytes of each
 
 
 def serve(connection: Connection, session: dict[str, Any]) -> None:
-    """Judges the programs that come in, until the connection ends."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     warnings.simplefilter("ignore")
@@ -52,8 +51,6 @@ def serve(connection: Connection, session: dict[str, Any]) -> None:
 
 
 class Judge:
-    """Judges programs in a process of its own."""
-
     def __init__(self, seconds: float, session: dict[str, Any]) -> None:
         self._seconds, self._judged = seconds, 0
         self.server = Server(serve, session)

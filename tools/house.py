@@ -46,7 +46,6 @@ class House:
         return _ALONE.get(path.name, path.name) if path.parent == self.root / "tpugraph" else name.split(".")[1]
 
     def modules(self, room: str) -> list[str]:
-        """The modules of a room."""
         return [name for name in self.paths if self.room(name) == room]
 
     def imports(self, name: str) -> list[tuple[str, int]]:

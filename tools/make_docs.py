@@ -63,7 +63,6 @@ def code(text: str) -> str:
 
 
 def names(found: Any) -> str:
-    """Names as code, with commas between."""
     return ", ".join(f"`{name}`" for name in found)
 
 

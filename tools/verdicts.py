@@ -24,15 +24,12 @@ TOPOLOGIES = ("v3:2x2", "v5e:2x4")
 
 
 def graphs(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The graphs of a folder by name."""
     yield from ((path.name, path) for path in sorted(folder.glob("*_tpu.pb")))
-    yield from (
-        (path.parent.name, path) for path in sorted([*folder.glob("*/model.pb"), *folder.glob("*/model.pb.gz")])
-    )
+    plain = sorted([*folder.glob("*/model.pb"), *folder.glob("*/model.pb.gz")])
+    yield from ((path.parent.name, path) for path in plain)
 
 
 def load(path: Path) -> Graph:
-    """A graph, which may be stored compressed."""
     if path.suffix != ".gz":
         return graphdef.load(path)
     definition = tf.compat.v1.GraphDef.FromString(gzip.decompress(path.read_bytes()))
@@ -43,11 +40,8 @@ def checked(path: Path) -> str:
     """The cell of check: ``yes``, or which op types stop how many of the device's nodes."""
     report = check(load(path))
     stopping = dict.fromkeys(finding.op for finding in report.stopping)
-    return (
-        "yes"
-        if report.compiles
-        else f"no, {report.percent:.1f} % of {report.device_nodes} nodes: {', '.join(stopping)}"
-    )
+    no = f"no, {report.percent:.1f} % of {report.device_nodes} nodes: {', '.join(stopping)}"
+    return "yes" if report.compiles else no
 
 
 def verdict(graph: Graph) -> Iterator[str]:

@@ -48,12 +48,9 @@ def damaged_bytes(rng: Random, data: bytes) -> bytes:
 
 
 def in_a_child(work: Callable[[], int | None], seconds: float = 120.0, said: Path | None = None) -> int:
-    """Do work in a process of its own, which is killed after some seconds; its exit code, negative where a signal ended it.
+    """Do work that returns an exit code in a process of its own, which is killed after some seconds; its exit code.
 
-    Args:
-        work: returns the exit code.
-        seconds: after which it is killed.
-        said: where it writes what it prints, and the stacks of its threads before it is killed.
+    The code is negative where a signal ended it. ``said`` is where it prints, and its threads' stacks before it is killed.
     """
     child = os.fork()
     if child == 0:
@@ -86,11 +83,7 @@ def in_a_child(work: Callable[[], int | None], seconds: float = 120.0, said: Pat
 class Server:
     """A process that answers questions, one after the other; it is ended where it hangs, and started again after that or its death.
 
-    Args:
-        serve: what it runs: it takes a connection and the arguments, sends a first message when it is ready, then answers.
-
-    Attributes:
-        ready: that first message.
+    It runs ``serve`` with a connection and the arguments, which sends a first message when it is ready, then answers.
     """
 
     def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
@@ -99,12 +92,7 @@ class Server:
         self.ready: Any = None
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """The answer.
-
-        Raises:
-            TimeoutError: it took longer.
-            EOFError: the process died.
-        """
+        """The answer; a TimeoutError where it takes longer, an EOFError where the process dies."""
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self._connection, other = context.Pipe()
@@ -122,7 +110,6 @@ class Server:
             raise error if isinstance(error, TimeoutError) else EOFError("the process died") from error
 
     def stop(self) -> None:
-        """End the process; the next question starts another."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -138,13 +125,8 @@ def campaign(drawn: Any, judge: Callable[[Any], str], right: Collection[str], co
              keep: Callable[[Any, int], None] | None = None) -> Counter[str]:  # fmt: skip
     """Judge mutants; prints each failure, shrunk, and returns how many mutants came to what.
 
-    Args:
-        drawn: the strategy of mutants.
-        judge: the outcome of a mutant, or what is wrong with it: a kind and, behind a colon, words.
-        right: the outcomes that are no failures.
-        count: how many mutants.
-        seed: of what is drawn.
-        keep: writes a failing mutant, smaller than it was drawn, with its number.
+    ``judge`` gives one of the ``right`` outcomes, or what is wrong: a kind and, behind a colon, words; ``keep`` writes a failing
+    mutant, shrunk, with its number.
     """
     totals, failing = Counter[str](), list[tuple[Any, str]]()
     while totals.total() < count:
@@ -168,10 +150,8 @@ def campaign(drawn: Any, judge: Callable[[Any], str], right: Collection[str], co
             comes_to_a_right_outcome()
         if failing:
             mutant, found = failing[-1]  # the smallest one is run last
-            print(
-                f"{totals.total()}: {f'{mutant!r:.300}: ' if not isinstance(mutant, (bytes, dict)) else ''}{found}",
-                flush=True,
-            )
+            name = "" if isinstance(mutant, (bytes, dict)) else f"{mutant!r:.300}: "
+            print(f"{totals.total()}: {name}{found}", flush=True)
             if keep is not None:
                 keep(mutant, totals.total())
         failing.clear()

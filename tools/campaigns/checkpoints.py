@@ -78,7 +78,6 @@ def damaged_checkpoints(draw: st.DrawFn) -> Files:
 
 
 def values_of(prefix: Path) -> dict[str, bytes]:
-    """Every tensor of a checkpoint, as TensorFlow reads it."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {key: reader.get_tensor(key).tobytes() for key in reader.get_variable_to_shape_map()}
 
@@ -154,9 +153,8 @@ def damaged_bundles(draw: st.DrawFn, sound: bytes) -> bytes:
     if kind == "module":
         members[MODULE] = damaged_bytes(rng, members[MODULE])
     elif kind in ("variables", "arrays"):
-        members[VARIABLES] = (_other_arrays if kind == "arrays" else lambda data, rng: damaged_bytes(rng, data))(
-            members[VARIABLES], rng
-        )
+        held = members[VARIABLES]
+        members[VARIABLES] = _other_arrays(held, rng) if kind == "arrays" else damaged_bytes(rng, held)
     manifest = json.loads(members[MANIFEST])
     manifest["sha256"] = {name: hashlib.sha256(members[name]).hexdigest() for name in (MODULE, VARIABLES)}
     members[MANIFEST] = json.dumps(_lie(manifest, rng) if kind == "manifest" else manifest).encode()
@@ -173,9 +171,8 @@ def damaged_bundles(draw: st.DrawFn, sound: bytes) -> bytes:
 def _tried_by_a_fork(module: Any, platform: str) -> Any:
     """What module_trial asks a new process, of a copy of this one, which has its imports already."""
     with tempfile.NamedTemporaryFile() as said:
-        code = in_a_child(
-            lambda: print(json.dumps(module_trial.answer_of(module, platform=platform))), said=Path(said.name)
-        )
+        answer = functools.partial(module_trial.answer_of, module, platform=platform)
+        code = in_a_child(lambda: print(json.dumps(answer())), said=Path(said.name))
         if code:
             return {"fault": f"the module of the bundle is damaged: {code}", "node": None, "fix": "write it again"}
         return json.loads(Path(said.name).read_text().splitlines()[-1])
@@ -212,7 +209,6 @@ def prepare_bundle(place: Path) -> tuple[bytes, Path]:
 
 
 def main() -> int:
-    """Run the campaign; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bundles", action="store_true", help="damage bundles")
     parser.add_argument("--count", type=int, default=1000)
@@ -232,11 +228,8 @@ def main() -> int:
             work: Callable[[], str] = (functools.partial(bundle_verdict, here / "mutant.tpugraph", data) if options.bundles else
                                        functools.partial(checkpoint_verdict, mutant, here, right))  # fmt: skip
             code = in_a_child(lambda: print("\n" + " | ".join(work().splitlines())), said=said)
-            return (
-                said.read_text(errors="replace").strip().splitlines()[-1]
-                if code == 0
-                else f"the process ended with {code}"
-            )
+            last = said.read_text(errors="replace").strip().splitlines()[-1:]
+            return last[0] if code == 0 else f"the process ended with {code}"
 
         def keep(mutant: Any, number: int) -> None:
             files = {f"{options.seed}-{number}.tpugraph": mutant} if options.bundles else mutant
@@ -246,9 +239,8 @@ def main() -> int:
                 (kept / name).write_bytes(content)
 
         drawn = damaged_bundles(bundled) if options.bundles else damaged_checkpoints()
-        totals = campaign(
-            drawn, judge, {"refused", "whole", "trained"}, options.count, options.seed, keep if options.keep else None
-        )
+        right_ones = {"refused", "whole", "trained"}
+        totals = campaign(drawn, judge, right_ones, options.count, options.seed, keep if options.keep else None)
     print(f"{options.count:,} damaged: " + ", ".join(f"{count:,} {what}" for what, count in sorted(totals.items())))
     return int(totals["wrong"] > 0)
 

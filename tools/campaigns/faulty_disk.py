@@ -27,29 +27,16 @@ class Ended(BaseException):
 
 @dataclass
 class _File:
-    """A file, by whatever names.
-
-    Attributes:
-        now: its content.
-        flushed: its content as of the last flush; None before the first.
-    """
+    """A file, by whatever names: its content now, and as of its last flush, None before the first."""
 
     now: bytes
     flushed: bytes | None
 
 
 class FaultyDisk:
-    """Counts the file operations in a folder, and lets one of them be the last; a context manager.
+    """Counts the file operations in a folder, which has been flushed, and lets one of them be the last; a context manager.
 
-    Args:
-        folder: the folder; what is in it has been flushed.
-        at: the number of the operation, from 0; None lets all pass.
-        fault: one of :data:`FAULTS`.
-        seed: of the selections after a power cut.
-        end: what ends the process; an exception that nothing catches when None.
-
-    Attributes:
-        operations: those that took place, in words.
+    Operation ``at`` (from 0; None lets all pass) has the fault. ``end`` ends the process, or an exception that nothing catches.
     """
 
     def __init__(self, folder: Path, at: int | None = None, fault: str = "fail", *, seed: int = 0,

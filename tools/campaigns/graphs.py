@@ -87,12 +87,6 @@ def _kinds(found: Any) -> Iterator[str]:
 
 
 class Judge:
-    """Runs commands on files in a process of its own; a context manager.
-
-    Args:
-        seconds: how much time of the processor a command may take.
-    """
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory()
@@ -145,7 +139,6 @@ def verdict(answer: dict[str, Any], seconds: float) -> str | None:
 
 
 def main() -> int:
-    """Runs the campaign; 0 where nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
@@ -160,9 +153,8 @@ def main() -> int:
     with Judge(options.seconds) as judge:
 
         def keep(mutant: Mutant, number: int) -> None:
-            place = Path(
-                options.keep, f"{mutant.base.rpartition('/')[2]}-{mutant.commands[-1]}-{options.seed}-{number}.pb.gz"
-            )
+            name = f"{mutant.base.rpartition('/')[2]}-{mutant.commands[-1]}-{options.seed}-{number}.pb.gz"
+            place = Path(options.keep, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(gzip.compress(mutant.data, mtime=0))
 
@@ -174,14 +166,12 @@ def main() -> int:
             totals = collections.Counter[str]()
             for name in options.files:
                 data = Path(name).read_bytes()
-                found = judge.failure(
-                    gzip.decompress(data) if name.endswith(".gz") else data, chosen or tuple(COMMANDS)
-                )
+                data = gzip.decompress(data) if name.endswith(".gz") else data
+                found = judge.failure(data, chosen or tuple(COMMANDS))
                 totals["fine" if found is None else "wrong"] += 1
                 print(f"{name}: {found or 'fine'}", flush=True)
-    print(
-        ", ".join(f"{count} {kind}" for kind, count in totals.most_common()), f"in {time.monotonic() - started:.0f} s"
-    )
+    told = ", ".join(f"{count} {kind}" for kind, count in totals.most_common())
+    print(told, f"in {time.monotonic() - started:.0f} s")
     return int(totals["wrong"] > 0)
 
 

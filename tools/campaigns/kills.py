@@ -77,7 +77,6 @@ def writers(options: argparse.Namespace, place: Path) -> Round:
 
 
 def draw_fault(draw: random.Random) -> dict[str, Any]:
-    """The arguments of :func:`write` at random."""
     return {"at": draw.randrange(70), "fault": draw.choice(FAULTS), "seed": draw.randrange(10**6), "beside": draw.random() < 0.3,
             "clock": draw.choice((0.0, -3e8, 3e8)), "rival": draw.random() < 0.2}  # fmt: skip
 
@@ -130,7 +129,6 @@ def locks(folder: Path) -> int:
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest whole checkpoint, or 0."""
     found = newest(folder, lambda text: None)
     return 0 if found is None else step_of(found)
 
@@ -164,15 +162,12 @@ def wrong(made: Path, folder: Path, faults: list[dict[str, Any]]) -> str:
 
 
 def train_run(folder: Path, *more: str, steps: int = 9, every: int = 3, cores: int = 2) -> int:
-    """Train with the command line; returns its exit code."""
     return cli.main(["run", str(IRIS / "model.pb"), f"--max_steps={steps}", f"--save_steps={every}", f"--num_replicas={cores}",
                      "--iterations_per_loop=3", f"--model_dir={folder}", f"--losses={folder}.jsonl",
                      f"--checkpoint={IRIS / 'model.ckpt-0'}", *more])  # fmt: skip
 
 
 def train_estimator(folder: Path, *, use_tpu: bool) -> None:
-    """Train with TPUEstimator."""
-
     def model_fn(features: tf.Tensor, labels: tf.Tensor, mode: str) -> tpugraph.TPUEstimatorSpec:
         weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
         loss = tf.reduce_mean(tf.square(tf.squeeze(features @ weights, 1) - labels))
@@ -222,13 +217,8 @@ def trainings(options: argparse.Namespace, place: Path) -> Round:
             folder.mkdir()
             disturb(folder)
             code = in_a_child(lambda train=train, folder=folder: train(folder))
-            found = (
-                f"the training behind it ended with {code}"
-                if code
-                else ""
-                if result(folder) == right
-                else "other values"
-            )
+            found = "" if result(folder) == right else "other values"
+            found = f"the training behind it ended with {code}" if code else found
             yield name, f"{found} {how}" if found else ""
 
 
@@ -294,15 +284,12 @@ def on_workers(options: argparse.Namespace, place: Path) -> Round:
                 back: list[Callable[[], None]] = []
                 timer = threading.Timer(after, lambda: back.append(event(task)))
                 timer.start()
-                code = in_a_child(
-                    lambda: train(folder), after + 60.0, said
-                )  # seconds within which a loss must be named
+                code = in_a_child(lambda: train(folder), after + 60.0, said)  # a loss must be named by then
                 timer.join()
                 back[0]()
                 words = said.read_text()
-                if code and (
-                    code != 2 or not any(text in words for text in ("was lost", "do not answer", "does not answer"))
-                ):
+                told = any(text in words for text in ("was lost", "do not answer", "does not answer"))
+                if code and not (code == 2 and told):
                     return f"the trainer ended with {code} and said {words[-3000:]}"
             code = in_a_child(lambda: train(folder), said=said)
             return f"the second training ended with {code}: {said.read_text()[-300:]!r}" if code else ""
@@ -318,7 +305,6 @@ def on_workers(options: argparse.Namespace, place: Path) -> Round:
 
 
 def main() -> int:
-    """Run the campaign; returns the exit code."""
     kinds = {"writers": writers, "trainings": trainings, "workers": on_workers}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=list(kinds))
@@ -333,10 +319,8 @@ def main() -> int:
             if found:
                 met["wrong"] += 1
                 print(f"{number}: {name}: {found}", flush=True)
-    print(
-        f"{met.total() - met['wrong']:,} rounds: "
-        + ", ".join(f"{what} {count:,}" for what, count in sorted(met.items()))
-    )
+    told = ", ".join(f"{what} {count:,}" for what, count in sorted(met.items()))
+    print(f"{met.total() - met['wrong']:,} rounds: {told}")
     return int(met["wrong"] > 0)
 
 
