@@ -42,6 +42,7 @@ class TpuGraphError(Exception):
         return self.block().removeprefix("error: ")
 
     def as_dict(self) -> dict[str, str | None]:
+        """The same facts for JSON."""
         return {"kind": type(self).__name__, "fault": self.fault, "node": self.node, "origin": self.origin, "fix": self.fix,
                 "stage": self.stage}  # fmt: skip
 
