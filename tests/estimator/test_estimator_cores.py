@@ -407,6 +407,7 @@ def test_the_functions_are_called_once(tmp_path: Path, checkpoint: str) -> None:
         return read(params)
 
     def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        assert params["batch_size"] == 16 // 4, "what TPUEstimator gives each core"
         calls.append((mode, params["batch_size"]))
         return linear(features, labels, mode)
 

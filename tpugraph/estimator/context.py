@@ -54,6 +54,20 @@ class Batches:
         return f"global batch {self.global_batch} = {counted(self.cores, 'core')} x {self.per_core}{shared}"
 
 
+class WholeBatch(int):
+    """The global batch size, for a model function that is traced at it; a program that checks for one core's passes."""
+
+    per_core: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == other or self.per_core == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
+
+
 def check_batch_size(mode: str, size: object) -> int:
     if size is None:
         raise ArgumentError(f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",

@@ -20,7 +20,7 @@ from tensorflow.python.tpu import feature_column, feature_column_v2, tpu_functio
 from tpugraph import ops
 from tpugraph.analysis.step import EveryStep, InProcess
 from tpugraph.estimator import inputs
-from tpugraph.estimator.context import Batches, Deployment, TPUContext
+from tpugraph.estimator.context import Batches, Deployment, TPUContext, WholeBatch
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
 from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
 from tpugraph.estimator.inputs import check_partition, to_dataset, to_tensors
@@ -359,6 +359,9 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     seen = (1, 1) if request.one_program and deployment is None else (plan.hosts, max(plan.cores, 1))
     context = TPUContext(*seen, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
     use_tpu = bool(plan.cores) or request.serves_on_tpu
+    if deployment is None and plan.cores and rows is not None and rows == plan.global_batch:
+        rows = WholeBatch(rows)
+        rows.per_core = plan.per_core
     return with_extras(request.params, batch_size=rows, use_tpu=use_tpu, context=context)
 
 
