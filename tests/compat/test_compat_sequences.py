@@ -181,6 +181,165 @@ def test_a_layer_norm_lstm_normalises_gates_and_state() -> None:
     np.testing.assert_allclose(found[0], np.tanh(state) * sigmoid(o), atol=1e-4)
 
 
+def one_step(cell: Any, x: Any, *state: Any, **variables: Any) -> tuple[Any, Any]:
+    """What a cell makes of NumPy arrays, with variables of the last part of their names set to others."""
+    parts = [tf.constant(part) for part in state]
+    output, new = cell(tf.nest.map_structure(tf.constant, x), R.LSTMStateTuple(*parts) if len(parts) > 1 else parts[0])
+    found: tuple[Any, Any] = value([output, new], **variables)
+    return found
+
+
+def lstm_step(scores: Any, memory: Any) -> tuple[Any, Any]:
+    i, j, f, o = np.split(scores, 4, -1)
+    memory = memory * sigmoid(f + 1) + sigmoid(i) * np.tanh(j)
+    return np.tanh(memory) * sigmoid(o), memory
+
+
+def close(found: Any, *wanted: Any) -> None:
+    for one, other in zip(tf.nest.flatten(found), wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+X, C, H = (random.randn(2, size).astype(np.float32) for size in (3, 4, 4))
+PEEP = {name: random.randn(4).astype(np.float32) for name in ("w_i_diag", "w_f_diag", "w_o_diag")}
+
+
+def test_an_lstm_with_peepholes_clipping_and_a_projection() -> None:
+    kernel, project = random.randn(5, 16).astype(np.float32), random.randn(4, 2).astype(np.float32)
+    cell = R.LayerNormLSTMCell(4, use_peepholes=True, cell_clip=0.5, num_proj=2, proj_clip=0.3)
+    i, j, f, o = np.split(np.concatenate([X, H[:, :2]], 1) @ kernel, 4, 1)
+    memory = C * sigmoid(f + 1 + PEEP["w_f_diag"] * C) + sigmoid(i + PEEP["w_i_diag"] * C) * np.tanh(j)
+    memory = np.clip(memory, -0.5, 0.5)
+    output = np.clip(sigmoid(o + PEEP["w_o_diag"] * memory) * np.tanh(memory) @ project, -0.3, 0.3)
+    made = cell(tf.constant(X), R.LSTMStateTuple(tf.constant(C), tf.constant(H[:, :2])))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for variable in tf.global_variables():
+            name = variable.op.name.partition("/")[2]
+            if name != "bias":
+                variable.load({"kernel": kernel, "projection/kernel": project, **PEEP}[name], session)
+        close(session.run(made), output, memory, output)
+
+
+def test_an_lstm_whose_input_gate_is_what_is_not_kept() -> None:
+    """With the norm of ``LayerNormBasicLSTMCell``."""
+    kernel = random.randn(7, 12).astype(np.float32)
+    cell = R.CoupledInputForgetGateLSTMCell(4, use_peepholes=True, layer_norm=True)
+    j, f, o = map(normal, np.split(np.concatenate([X, H], 1) @ kernel, 3, 1))
+    forget = sigmoid(f + 1 + PEEP["w_f_diag"] * C)
+    memory = normal(forget * C + (1 - forget) * np.tanh(j))
+    output = sigmoid(o + PEEP["w_o_diag"] * memory) * np.tanh(memory)
+    found = one_step(cell, X, C, H, W=kernel, **PEEP)
+    np.testing.assert_allclose(found[1][0], memory, atol=1e-4)
+    np.testing.assert_allclose(found[0], output, atol=1e-4)
+
+
+def test_the_cell_of_a_search_over_architectures() -> None:
+    kernel, own, project = (random.randn(*shape).astype(np.float32) for shape in ((3, 32), (2, 32), (4, 2)))
+    x, h = np.split(X @ kernel, 8, 1), np.split(H[:, :2] @ own, 8, 1)
+    left = np.tanh(np.tanh(sigmoid(x[0] + h[0]) * np.maximum(x[1] + h[1], 0)) + C)
+    memory = left * np.tanh(sigmoid(x[2] + h[2]) + np.maximum(x[3] * h[3], 0))
+    right = np.tanh(np.tanh(x[4] + h[4]) * sigmoid(x[5] + h[5])) + sigmoid(np.tanh(x[6] + h[6]) + sigmoid(x[7] + h[7]))
+    output = np.tanh(memory * np.tanh(right)) @ project
+    found = one_step(
+        R.NASCell(4, num_proj=2), X, C, H[:, :2], kernel=kernel, recurrent_kernel=own, projection_weights=project
+    )
+    close(found, output, memory, output)
+
+
+@pytest.mark.parametrize(("dimensions", "kind"), [(1, "Conv1DLSTMCell"), (2, "Conv2DLSTMCell"), (3, "Conv3DLSTMCell")])
+def test_convolutional_cells(dimensions: int, kind: str) -> None:
+    """With kernels of one pixel, an LSTM of each pixel; with a skip connection, the input behind its output."""
+    space = [2, 3, 2][:dimensions]
+    x, c, h = (random.randn(2, *space, size).astype(np.float32) for size in (3, 4, 7))
+    kernel = random.randn(10, 16).astype(np.float32)
+    cell = getattr(R, kind)(
+        input_shape=[*space, 3], output_channels=4, kernel_shape=[1] * dimensions, skip_connection=True
+    )
+    output, memory = lstm_step(np.concatenate([x, h], -1) @ kernel, c)
+    output = np.concatenate([output, x], -1)
+    close(one_step(cell, x, c, h, kernel=kernel.reshape([1] * dimensions + [10, 16])), output, memory, output)
+    assert cell.output_size.as_list() == [*space, 7]
+
+
+def test_simple_recurrent_units() -> None:
+    kernel, bias = random.randn(3, 16).astype(np.float32), random.randn(8).astype(np.float32)
+    candidate, f, r, skipped = np.split(X @ kernel, 4, 1)
+    f, r = sigmoid(f + bias[:4]), sigmoid(r + bias[4:])
+    memory = f * C + (1 - f) * candidate
+    close(one_step(R.SRUCell(4), X, C, kernel=kernel, bias=bias), r * np.tanh(memory) + (1 - r) * skipped, memory)
+
+
+def test_a_phased_lstm_is_open_in_a_part_of_its_period() -> None:
+    time, period, phase = np.float32([[0.6], [7.25]]), np.float32([2, 4, 8, 5]), np.float32([0, 0.5, 1, 1.5])
+    ratio, weights = np.full(4, 0.5, np.float32), {}
+    cell = R.PhasedLSTMCell(4)
+    made = cell((tf.constant(time), tf.constant(X)), R.LSTMStateTuple(tf.constant(C), tf.constant(H)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert ((first := session.run(variable_named("period"))) >= 1).all()
+        assert (first <= 1000).all()
+        for variable in tf.global_variables():
+            name = variable.op.name.partition("/")[2]
+            given = {"period": period, "phase": phase, "ratio_on": ratio}.get(name)
+            weights[name] = random.randn(*variable.shape.as_list()).astype(np.float32) if given is None else given
+            variable.load(weights[name], session)
+        found = session.run(made)
+    both = np.concatenate([X, H], 1)
+    of = lambda scope: both @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"]  # noqa: E731
+    ingoing, forget = np.split(sigmoid(of("mask_gates")), 2, 1)
+    memory = forget * C + ingoing * np.tanh(of("new_input"))
+    output = np.tanh(memory) * sigmoid(of("output_gate"))
+    place = np.mod(time - phase, period) / period
+    opened = np.where(place < 0.25, place / 0.25, np.where(place < 0.5, 2 - place / 0.25, 0.001 * place))
+    memory, output = opened * memory + (1 - opened) * C, opened * output + (1 - opened) * H
+    close(found, output, memory, output)
+
+
+def variable_named(name: str) -> Any:
+    return next(v for v in tf.global_variables() if v.op.name.endswith(f"/{name}"))
+
+
+def test_units_that_read_of_the_state_themselves_alone() -> None:
+    kernels = {count: random.randn(3, 4 * count).astype(np.float32) for count in (1, 2, 4)}
+    own = {count: random.randn(1, 4 * count).astype(np.float32) for count in (1, 2, 4)}
+    with tf.variable_scope("rnn"):
+        output = np.tanh(X @ kernels[1] + H * own[1])
+        close(one_step(R.IndRNNCell(4), X, H, kernel_w=kernels[1], kernel_u=own[1]), output, output)
+    with tf.Graph().as_default():
+        scores = X @ kernels[4] + np.tile(H, [1, 4]) * own[4]
+        output, memory = lstm_step(scores, C)
+        close(one_step(R.IndyLSTMCell(4), X, C, H, kernel_w=kernels[4], kernel_u=own[4]), output, memory, output)
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = R.IndyGRUCell(4)(tf.constant(X), tf.constant(H))
+        session.run(tf.global_variables_initializer())
+        for variable in tf.global_variables():
+            count = 2 if "gates" in variable.op.name else 1
+            if not variable.op.name.endswith("bias"):
+                variable.load((own if variable.op.name.endswith("u") else kernels)[count], session)
+        reset, update = np.split(sigmoid(X @ kernels[2] + np.tile(H, [1, 2]) * own[2] + 1), 2, 1)
+        new = update * H + (1 - update) * np.tanh(X @ kernels[1] + reset * H * own[1])
+        close(session.run(made), new, new)
+
+
+def test_other_cells_run_in_loops_and_have_gradients() -> None:
+    images = tf.constant(random.randn(2, 3, 5, 2).astype(np.float32))
+    times = tf.constant(random.rand(2, 5, 1).astype(np.float32))
+    x = tf.constant(STEPS.transpose(1, 0, 2))
+    for cell, inputs in ((R.NASCell(4), x), (R.SRUCell(4), x), (R.IndyGRUCell(4), x), (R.PhasedLSTMCell(4), (times, x)),
+                         (R.LayerNormLSTMCell(4, layer_norm=True), x), (R.Conv1DLSTMCell(input_shape=[5, 2], output_channels=3,
+                                                                                      kernel_shape=[3]), images)):  # fmt: skip
+        name = type(cell).__name__
+        outputs, _ = tf.nn.dynamic_rnn(cell, inputs, dtype=tf.float32, scope=name)
+        assert None not in tf.gradients(outputs, tf.trainable_variables(name)), name
+        value(outputs)
+
+
+def test_cells_that_are_not_there_are_refused() -> None:
+    with pytest.raises(AttributeError, match=r"GridLSTMCell is not there: [^\n]*\n[^\n]*\n[^\n]*RNNCell"):
+        R.GridLSTMCell(4)
+
+
 def test_wrappers_of_cells() -> None:
     x = tf.constant(STEPS.transpose(1, 0, 2))
     wrapped = {
@@ -290,10 +449,38 @@ def test_a_length_penalty_prefers_long_sequences() -> None:
         return value(S.dynamic_decode(made, maximum_iterations=5)[1].lengths).max()
 
     assert best(5.0) >= best(0.0)
-    with pytest.raises(ValueError, match="coverage_penalty_weight"):
-        S.BeamSearchDecoder(
-            Chain(), tf.constant(TABLE), tf.constant([0]), 4, tf.zeros([3, 5]), 3, coverage_penalty_weight=1.0
-        )
+
+
+def test_a_coverage_penalty_charges_ended_sequences_for_places_without_attention() -> None:
+    memory = S.tile_batch(tf.constant(MEMORY[:1]), 2)
+    cell = S.AttentionWrapper(R.GRUCell(4), S.LuongAttention(4, memory), 5)
+    seen = np.array(
+        [[[0.2, 0.5, 0.0], [0.1, 0.3, 2.0]]], np.float32
+    )  # of each beam and place; the second beam has ended
+
+    def step(weight: float) -> Any:
+        made = S.BeamSearchDecoder(cell, tf.constant(TABLE), tf.constant([0]), 4, cell.zero_state(2, tf.float32), 2,
+                                   coverage_penalty_weight=weight)  # fmt: skip
+        _, inputs, state = made.initialize()
+        state = state._replace(log_probs=tf.constant([[-5.0, -1.0]]), finished=tf.constant([[False, True]]),
+                               lengths=tf.constant([[1, 1]], tf.int64))  # fmt: skip
+        if weight:
+            state = state._replace(accumulated_attention_probs=tf.constant(seen))
+        outputs, state, _, _ = made.step(tf.constant(1), inputs, state)
+        return [outputs.scores, outputs.parent_ids, state.accumulated_attention_probs]
+
+    with tf.variable_scope("decoder", reuse=tf.AUTO_REUSE):
+        steps = [step(weight) for weight in (0.0, 0.5, 100.0)]
+    (free, _, _), (charged, from_, attended), (_, away, _) = value(steps)
+    assert free[0, 0] == pytest.approx(-1.0)
+    assert charged[0, 0] == pytest.approx(-1.0 + 0.5 * np.log([0.1, 0.3]).sum(), rel=1e-5)
+    assert from_.tolist() == [[1, 0]]
+    np.testing.assert_allclose(attended[0, 0], seen[0, 1], rtol=1e-6)
+    assert (attended[0, 1] - seen[0, 0]).sum() == pytest.approx(1, rel=1e-5)
+    assert away.tolist() == [[0, 0]]
+    with pytest.raises(ValueError, match="no AttentionWrapper"):
+        S.BeamSearchDecoder(Chain(), tf.constant(TABLE), tf.constant([0]), 4, tf.zeros([3, 5]), 3,
+                            coverage_penalty_weight=1.0).initialize()  # fmt: skip
 
 
 def test_beams_are_traced_back() -> None:

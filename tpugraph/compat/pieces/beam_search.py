@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tpugraph.compat.pieces.attention_wrapper import AttentionWrapperState
 from tpugraph.compat.pieces.decoding import Decoder
 from tpugraph.compat.pieces.decoding_helpers import lookup
 
@@ -90,40 +91,36 @@ class BeamSearchDecoder(Decoder):
         beam_width: how many sequences.
         output_layer: a layer for the cell's outputs.
         length_penalty_weight: scores are divided by ``((5 + length) / 6) ** weight``.
-        coverage_penalty_weight: 0; others are refused.
+        coverage_penalty_weight: how much a sequence that has ended is charged for places of the memory that got little attention;
+            the cell must be an ``AttentionWrapper`` then.
         reorder_tensor_arrays: whether a TensorArray of the state, such as an alignment history, is traced back as the ids are.
     """
 
     def __init__(self, cell: Any, embedding: Any, start_tokens: Any, end_token: Any, initial_state: Any, beam_width: int,
                  output_layer: Any = None, length_penalty_weight: Any = 0.0, coverage_penalty_weight: float = 0.0,
                  reorder_tensor_arrays: bool = True) -> None:  # fmt: skip
-        if coverage_penalty_weight:
-            raise ValueError("coverage_penalty_weight is not there: only 0 works")
         self._cell, self._output_layer, self._width, self._weight, self._reorder = (
             cell, output_layer, beam_width, length_penalty_weight, reorder_tensor_arrays)  # fmt: skip
         self._embedding, self._end = lookup(embedding), tf.convert_to_tensor(end_token, tf.int32)
         self._start = tf.convert_to_tensor(start_tokens, tf.int32)
         self._initial_state = nest.map_structure(self._split, initial_state)
         self._dtype = nest.flatten(initial_state)[0].dtype
+        self._coverage = coverage_penalty_weight
 
     @property
     def batch_size(self) -> Any:
-        """The rows of ``start_tokens``."""
         return tf.size(self._start)
 
     @property
     def tracks_own_finished(self) -> bool:
-        """Beams are sorted anew in each step."""
         return True
 
     @property
     def output_size(self) -> BeamSearchDecoderOutput:
-        """The shapes of a row's outputs."""
         return BeamSearchDecoderOutput(*[tf.TensorShape([self._width])] * 3)
 
     @property
     def output_dtype(self) -> BeamSearchDecoderOutput:
-        """The types of a step's outputs."""
         return BeamSearchDecoderOutput(self._dtype, tf.int32, tf.int32)
 
     def _split(self, one: Any) -> Any:
@@ -140,7 +137,6 @@ class BeamSearchDecoder(Decoder):
             tf.reshape(one, [-1, *one.shape.as_list()[2:]]))  # fmt: skip
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
-        """One beam of each row lives; the first step branches from it."""
         rows = tf.zeros_like(self._start)
         finished = tf.one_hot(rows, self._width, on_value=False, off_value=True, dtype=tf.bool)
         start = tf.repeat(self._start[:, None], self._width, 1)
@@ -149,11 +145,20 @@ class BeamSearchDecoder(Decoder):
             tf.one_hot(rows, self._width, on_value=tf.cast(0, self._dtype), off_value=tf.cast(-np.inf, self._dtype)),
             finished,
             tf.zeros_like(finished, tf.int64),
+            self._attention(self._initial_state),
         )
         return finished, self._embedding(start), state
 
+    def _attention(self, cell_state: Any) -> Any:
+        """The weights of the memory's places ``[rows, beams, places]``; () where nothing is charged for them."""
+        if tf.get_static_value(self._coverage) == 0:
+            return ()
+        if not isinstance(cell_state, AttentionWrapperState):
+            raise ValueError(f"coverage_penalty_weight is {self._coverage}, and the cell is no AttentionWrapper")
+        weights = nest.flatten(cell_state.alignments)
+        return tf.add_n(weights) / len(weights)
+
     def step(self, time: Any, inputs: Any, state: Any, name: str | None = None) -> tuple[Any, Any, Any, Any]:
-        """Continue each beam with each id, and keep the best."""
         cell_state = nest.map_structure(self._merge, state.cell_state)
         outputs, cell_state = self._cell(nest.map_structure(self._merge, inputs), cell_state)
         outputs = self._split(outputs if self._output_layer is None else self._output_layer(outputs))
@@ -166,14 +171,22 @@ class BeamSearchDecoder(Decoder):
         lengths = state.lengths[:, :, None] + tf.where(state.finished[:, :, None], tf.zeros_like(longer), longer)
         penalty = ((5.0 + tf.cast(lengths, totals.dtype)) / 6.0) ** tf.cast(self._weight, totals.dtype)
         rows = tf.shape(totals)[0]
-        scores, places = tf.math.top_k(tf.reshape(totals / penalty, [rows, -1]), self._width)
+        cell_state = nest.map_structure(self._split, cell_state)
+        ranked, attended = totals / penalty, self._attention(cell_state)
+        if isinstance(attended, tf.Tensor):
+            still = tf.cast(tf.logical_not(state.finished), attended.dtype)
+            attended = state.accumulated_attention_probs + attended * still[:, :, None]
+            covered = tf.where(attended > 0, tf.minimum(attended, 1), tf.ones_like(attended))  # padding gets none
+            charge = tf.reduce_sum(tf.math.log(covered), 2) * (1 - still)
+            ranked += (tf.cast(self._coverage, charge.dtype) * charge)[:, :, None]
+        scores, places = tf.math.top_k(tf.reshape(ranked, [rows, -1]), self._width)
         words, beams = places % ids, places // ids
-        cell_state = nest.map_structure(lambda one: self._gather(self._split(one), beams), cell_state)
+        cell_state, attended = nest.map_structure(lambda one: self._gather(one, beams), (cell_state, attended))
         ended = tf.gather(state.finished, beams, batch_dims=1)
         counts = tf.gather(state.lengths, beams, batch_dims=1) + tf.cast(tf.logical_not(ended), tf.int64)
         finished = tf.logical_or(ended, tf.equal(words, self._end))
         chosen = tf.gather(tf.reshape(totals, [rows, -1]), places, batch_dims=1)
-        state = BeamSearchDecoderState(cell_state, chosen, finished, counts)
+        state = BeamSearchDecoderState(cell_state, chosen, finished, counts, attended)
         return BeamSearchDecoderOutput(scores, words, beams), state, self._embedding(words), finished
 
     @staticmethod
@@ -185,7 +198,6 @@ class BeamSearchDecoder(Decoder):
         return found
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Trace the beams back."""
         longest = tf.cast(tf.reduce_max(final_state.lengths, 1), tf.int32)
         ids = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end)
         if self._reorder:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tf_keras.api._v1.keras.__internal__.legacy.rnn_cell import LSTMStateTuple, RNNCell
 
 tf1 = tf.compat.v1
 
 
-def linear(values: Any, size: int, bias: bool = True, start: Any = None) -> Any:
-    """``values`` side by side, times a variable ``kernel``, plus a variable ``bias`` that starts as zeros or as ``start``."""
+def linear(values: Any, size: int, bias: bool = True, names: Sequence[str] = ("kernel", "bias")) -> Any:
+    """``values`` side by side, times a variable, plus one that starts as zeros."""
     together = tf.concat(values, 1) if isinstance(values, list | tuple) else values
-    kernel = tf1.get_variable("kernel", [together.shape.as_list()[1], size], together.dtype)
-    product = tf.matmul(together, kernel)
-    if not bias:
-        return product
-    start = start or tf1.zeros_initializer()
-    return tf.nn.bias_add(product, tf1.get_variable("bias", [size], together.dtype, initializer=start))
+    product = tf.matmul(together, tf1.get_variable(names[0], [together.shape.as_list()[1], size], together.dtype))
+    return tf.nn.bias_add(product, _zeros(names[1], [size], together.dtype)) if bias else product
+
+
+def _zeros(name: str, shape: Any, dtype: Any) -> Any:
+    return tf1.get_variable(name, shape, dtype, initializer=tf1.zeros_initializer())
 
 
 class Cell(RNNCell):  # type: ignore[misc]
@@ -33,13 +34,18 @@ class Cell(RNNCell):  # type: ignore[misc]
 
     @property
     def state_size(self) -> Any:
-        """The columns of the state."""
         return self._sizes[0]
 
     @property
     def output_size(self) -> Any:
-        """The columns of an output."""
         return self._sizes[1]
+
+
+def _lstm(memory: Any, ingoing: Any, candidate: Any, forget: Any, outgoing: Any, activation: Any = tf.tanh) -> Any:
+    """The output of an LSTM and its new state, of the scores of its gates."""
+    new = tf.sigmoid(forget) * memory + tf.sigmoid(ingoing) * activation(candidate)
+    output = activation(new) * tf.sigmoid(outgoing)
+    return output, LSTMStateTuple(new, output)
 
 
 class UGRNNCell(Cell):
@@ -51,7 +57,6 @@ class UGRNNCell(Cell):
         self._initializer, self._forget_bias, self._activation = initializer, forget_bias, activation
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The output, and the same as the new state."""
         with tf1.variable_scope(tf1.get_variable_scope(), initializer=self._initializer):
             gate, candidate = tf.split(linear([inputs, state], 2 * self.output_size), 2, axis=1)
         gate = tf.sigmoid(gate + self._forget_bias)
@@ -59,18 +64,13 @@ class UGRNNCell(Cell):
         return new, new
 
 
-class LayerNormBasicLSTMCell(Cell):
-    """An LSTM whose gates and state are normalised over the units, with dropout of the candidate alone."""
+class _Normalised(Cell):
+    """An LSTM whose gates and state may be normalised over the units; ``start``: shift and gain."""
 
-    def __init__(self, num_units: int, forget_bias: float = 1.0, input_size: Any = None,
-                 activation: Callable[[Any], Any] = tf.tanh, layer_norm: bool = True, norm_gain: float = 1.0,
-                 norm_shift: float = 0.0, dropout_keep_prob: Any = 1.0, dropout_prob_seed: int | None = None,
-                 reuse: Any = None) -> None:  # fmt: skip
-        del input_size  # of no use since TensorFlow 1.0
-        super().__init__(LSTMStateTuple(num_units, num_units), num_units, reuse=reuse)
-        self._forget_bias, self._activation, self._norm = forget_bias, activation, layer_norm
-        self._start = tf1.constant_initializer(norm_shift), tf1.constant_initializer(norm_gain)
-        self._keep, self._seed = dropout_keep_prob, dropout_prob_seed
+    def __init__(self, units: int, output: int, norm: bool, gain: float, shift: float, reuse: Any) -> None:
+        super().__init__(LSTMStateTuple(units, output), output, reuse=reuse)
+        self._units, self._norm = units, norm
+        self._start = tf1.constant_initializer(shift), tf1.constant_initializer(gain)
 
     def _normal(self, value: Any, scope: str) -> Any:
         if not self._norm:
@@ -82,8 +82,20 @@ class LayerNormBasicLSTMCell(Cell):
         mean, variance = tf.nn.moments(value, [1], keepdims=True)
         return tf.nn.batch_normalization(value, mean, variance, beta, gamma, 1e-12)
 
+
+class LayerNormBasicLSTMCell(_Normalised):
+    """An LSTM whose gates and state are normalised over the units, with dropout of the candidate alone."""
+
+    def __init__(self, num_units: int, forget_bias: float = 1.0, input_size: Any = None,
+                 activation: Callable[[Any], Any] = tf.tanh, layer_norm: bool = True, norm_gain: float = 1.0,
+                 norm_shift: float = 0.0, dropout_keep_prob: Any = 1.0, dropout_prob_seed: int | None = None,
+                 reuse: Any = None) -> None:  # fmt: skip
+        del input_size  # of no use since TensorFlow 1.0
+        super().__init__(num_units, num_units, layer_norm, norm_gain, norm_shift, reuse)
+        self._forget_bias, self._activation = forget_bias, activation
+        self._keep, self._seed = dropout_keep_prob, dropout_prob_seed
+
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The output, and the new state."""
         gates = tf.split(linear([inputs, state[1]], 4 * self.output_size, bias=not self._norm), 4, axis=1)
         names = ("input", "transform", "forget", "output")
         ingoing, candidate, forget, outgoing = map(self._normal, gates, names)
@@ -96,17 +108,266 @@ class LayerNormBasicLSTMCell(Cell):
         return output, LSTMStateTuple(new, output)
 
 
+class LayerNormLSTMCell(_Normalised):
+    """An LSTM with peepholes, clipping and a projection, whose gates and state may be normalised over the units."""
+
+    _gates: tuple[str, ...] = ("input", "transform", "forget", "output")
+    _names = ("kernel", "bias"), ("projection/kernel",)
+
+    def __init__(self, num_units: int, use_peepholes: bool = False, cell_clip: float | None = None, initializer: Any = None,
+                 num_proj: int | None = None, proj_clip: float | None = None, forget_bias: float = 1.0, activation: Any = None,
+                 layer_norm: bool = False, norm_gain: float = 1.0, norm_shift: float = 0.0, reuse: Any = None) -> None:  # fmt: skip
+        super().__init__(num_units, num_proj or num_units, layer_norm, norm_gain, norm_shift, reuse)
+        self._peepholes, self._initializer, self._project = use_peepholes, initializer, num_proj
+        self._clips, self._forget_bias, self._activation = (cell_clip, proj_clip), forget_bias, activation or tf.tanh
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        with tf1.variable_scope(tf1.get_variable_scope(), initializer=self._initializer):
+            return self._step(inputs, *state)
+
+    def _step(self, inputs: Any, memory: Any, last: Any) -> tuple[Any, Any]:
+        width = len(self._gates)
+        scores = linear([inputs, last], width * self._units, not self._norm, self._names[0])
+        gates = dict(zip(self._gates, map(self._normal, tf.split(scores, width, 1), self._gates), strict=True))
+        forget = tf.sigmoid(gates["forget"] + self._forget_bias + self._peep("w_f_diag", memory))
+        kept = tf.sigmoid(gates["input"] + self._peep("w_i_diag", memory)) if "input" in gates else 1 - forget
+        new = self._normal(forget * memory + kept * self._activation(gates["transform"]), "state")
+        new = _clipped(new, self._clips[0])
+        output = tf.sigmoid(gates["output"] + self._peep("w_o_diag", new)) * self._activation(new)
+        if self._project:
+            output = _clipped(linear(output, self._project, False, self._names[1]), self._clips[1])
+        return output, LSTMStateTuple(new, output)
+
+    def _peep(self, name: str, memory: Any) -> Any:
+        return tf1.get_variable(name, [self._units], memory.dtype) * memory if self._peepholes else 0.0
+
+
+def _clipped(value: Any, limit: float | None) -> Any:
+    return value if limit is None else tf.clip_by_value(value, -limit, limit)
+
+
+class CoupledInputForgetGateLSTMCell(LayerNormLSTMCell):
+    """The same, where what is taken in is what is forgotten (Greff and others, 2015)."""
+
+    _gates = ("transform", "forget", "output")
+    _names = ("W", "B"), ("W_P",)
+
+    def __init__(self, num_units: int, use_peepholes: bool = False, initializer: Any = None, num_proj: int | None = None,
+                 proj_clip: float | None = None, num_unit_shards: int = 1, num_proj_shards: int = 1, forget_bias: float = 1.0,
+                 state_is_tuple: bool = True, activation: Any = tf.tanh, reuse: Any = None, layer_norm: bool = False,
+                 norm_gain: float = 1.0, norm_shift: float = 0.0) -> None:  # fmt: skip
+        _refuse(not state_is_tuple, "state_is_tuple=False")
+        _refuse(num_unit_shards != 1 or num_proj_shards != 1, "num_unit_shards and num_proj_shards other than 1")
+        super().__init__(num_units, use_peepholes, None, initializer, num_proj, proj_clip, forget_bias, activation, layer_norm,
+                         norm_gain, norm_shift, reuse)  # fmt: skip
+
+
+def _refuse(given: bool, what: str) -> None:
+    if given:
+        raise ValueError(f"{what} was deprecated in TensorFlow 1 and is not there any more: leave it out")
+
+
+class NASCell(Cell):
+    """The LSTM that a search over architectures found (Zoph and Le, 2017)."""
+
+    def __init__(self, num_units: int, num_proj: int | None = None, use_bias: bool = False, reuse: Any = None,
+                 **named: Any) -> None:  # fmt: skip
+        size = num_proj or num_units
+        super().__init__(LSTMStateTuple(num_units, size), size, reuse=reuse, **named)
+        self._units, self._project, self._bias = num_units, num_proj, use_bias
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        memory, last = state
+        own = linear(last, 8 * self._units, self._bias, ("recurrent_kernel", "bias"))
+        pairs = zip(tf.split(linear(inputs, 8 * self._units, False), 8, 1), tf.split(own, 8, 1), strict=True)
+        leaves = [a * b if place == 3 else a + b for place, (a, b) in enumerate(pairs)]
+        applied = (tf.sigmoid, tf.nn.relu, tf.sigmoid, tf.nn.relu, tf.tanh, tf.sigmoid, tf.tanh, tf.sigmoid)
+        leaves = [function(leaf) for function, leaf in zip(applied, leaves, strict=True)]
+        new = tf.tanh(tf.tanh(leaves[0] * leaves[1]) + memory) * tf.tanh(leaves[2] + leaves[3])
+        output = tf.tanh(new * tf.tanh(tf.tanh(leaves[4] * leaves[5]) + tf.sigmoid(leaves[6] + leaves[7])))
+        if self._project:
+            output = linear(output, self._project, False, ("projection_weights",))
+        return output, LSTMStateTuple(new, output)
+
+
+class ConvLSTMCell(Cell):
+    """An LSTM over images, whose gates are convolutions (Shi and others, 2015); ``input_shape`` has no batch."""
+
+    def __init__(self, conv_ndims: int, input_shape: Sequence[int], output_channels: int, kernel_shape: Sequence[int],
+                 use_bias: bool = True, skip_connection: bool = False, forget_bias: float = 1.0, initializers: Any = None,
+                 name: str = "conv_lstm_cell") -> None:  # fmt: skip
+        del initializers  # the original reads them nowhere
+        if conv_ndims != len(input_shape) - 1:
+            raise ValueError(f"Invalid input_shape {input_shape} for conv_ndims={conv_ndims}.")
+        *space, columns = input_shape
+        output = tf.TensorShape([*space, output_channels + (columns if skip_connection else 0)])
+        super().__init__(LSTMStateTuple(tf.TensorShape([*space, output_channels]), output), output, name=name)
+        self._channels, self._kernel, self._bias = output_channels, kernel_shape, use_bias
+        self._skip, self._forget_bias = skip_connection, forget_bias
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        together = tf.concat([inputs, state[1]], -1)
+        shape = [*self._kernel, together.shape.as_list()[-1], 4 * self._channels]
+        scores = tf.nn.convolution(together, tf1.get_variable("kernel", shape, together.dtype), padding="SAME")
+        if self._bias:
+            scores += _zeros("biases", shape[-1:], together.dtype)
+        ingoing, candidate, forget, outgoing = tf.split(scores, 4, -1)
+        output, new = _lstm(state[0], ingoing, candidate, forget + self._forget_bias, outgoing)
+        output = tf.concat([output, inputs], -1) if self._skip else output
+        return output, LSTMStateTuple(new[0], output)
+
+
+class Conv1DLSTMCell(ConvLSTMCell):
+    """Over ``[steps, channels]``."""
+
+    def __init__(self, name: str = "conv_1d_lstm_cell", **named: Any) -> None:
+        super().__init__(1, name=name, **named)
+
+
+class Conv2DLSTMCell(ConvLSTMCell):
+    """Over ``[rows, columns, channels]``."""
+
+    def __init__(self, name: str = "conv_2d_lstm_cell", **named: Any) -> None:
+        super().__init__(2, name=name, **named)
+
+
+class Conv3DLSTMCell(ConvLSTMCell):
+    """Over ``[depth, rows, columns, channels]``."""
+
+    def __init__(self, name: str = "conv_3d_lstm_cell", **named: Any) -> None:
+        super().__init__(3, name=name, **named)
+
+
+class SRUCell(Cell):
+    """A recurrence whose products read the inputs alone (Lei and Zhang, 2017)."""
+
+    def __init__(self, num_units: int, activation: Any = None, reuse: Any = None, name: str | None = None,
+                 **named: Any) -> None:  # fmt: skip
+        super().__init__(num_units, reuse=reuse, name=name, **named)
+        self._activation = activation or tf.tanh
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        candidate, forget, reset, skipped = tf.split(linear(inputs, 4 * self.output_size, bias=False), 4, 1)
+        bias = tf.split(_zeros("bias", [2 * self.output_size], inputs.dtype), 2)
+        forget, reset = tf.sigmoid(forget + bias[0]), tf.sigmoid(reset + bias[1])
+        new = forget * state + (1.0 - forget) * candidate
+        return reset * self._activation(new) + (1.0 - reset) * skipped, new
+
+
+class PhasedLSTMCell(Cell):
+    """An LSTM whose units are open in a part of a period of time only (Neil and others, 2016).
+
+    Its inputs are ``(time [batch, 1], values [batch, columns])``.
+    """
+
+    def __init__(self, num_units: int, use_peepholes: bool = False, leak: float = 0.001, ratio_on: float = 0.1,
+                 trainable_ratio_on: bool = True, period_init_min: float = 1.0, period_init_max: float = 1000.0,
+                 reuse: Any = None) -> None:  # fmt: skip
+        super().__init__(LSTMStateTuple(num_units, num_units), num_units, reuse=reuse)
+        self._peepholes, self._leak, self._ratio, self._trainable = use_peepholes, leak, ratio_on, trainable_ratio_on
+        self._periods = period_init_min, period_init_max
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        time, values = inputs
+        memory, last = state
+
+        def scores(scope: str, count: int, *peep: Any) -> Any:
+            with tf1.variable_scope(scope):
+                return linear([values, last, *(peep if self._peepholes else ())], count * self.output_size)
+
+        ingoing, forget = tf.split(tf.sigmoid(scores("mask_gates", 2, memory)), 2, 1)
+        new = forget * memory + ingoing * tf.tanh(scores("new_input", 1))
+        output = tf.tanh(new) * tf.sigmoid(scores("output_gate", 1, new))
+        openness = self._openness(time, values.dtype)
+        new, output = (openness * to + (1.0 - openness) * old for to, old in ((new, memory), (output, last)))
+        return output, LSTMStateTuple(new, output)
+
+    def _openness(self, time: Any, dtype: Any) -> Any:
+        """Of each unit: up to 1 and down again in the first ``ratio_on`` of its period, then a little."""
+
+        def periods(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> Any:
+            return tf.exp(tf.random.uniform(shape, *np.log(self._periods), dtype=dtype))
+
+        def phases(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> Any:
+            return tf.random.uniform(shape, dtype=dtype) * period.initial_value
+
+        units = [self.output_size]
+        period = tf1.get_variable("period", units, dtype, initializer=periods)
+        phase = tf1.get_variable("phase", units, dtype, initializer=phases)
+        ratio = tf1.get_variable("ratio_on", units, dtype, initializer=tf1.constant_initializer(self._ratio),
+                                 trainable=self._trainable)  # fmt: skip
+        place = tf.math.floormod(tf.cast(time, dtype) - phase, period) / period
+        up = 2 * place / ratio
+        return tf.where(up < 1, up, tf.where(up < 2, 2 - up, self._leak * place))
+
+
+def _independent(inputs: Any, state: Any, count: int, scope: str = "", kernel: Any = None, bias: Any = None) -> Any:
+    """``count`` scores of each unit, which reads the inputs and, of the state, itself alone."""
+    columns, units = inputs.shape.as_list()[1], count * state.shape.as_list()[1]
+    own = tf1.get_variable(
+        f"{scope}kernel_u", [1, units], inputs.dtype, initializer=tf1.random_uniform_initializer(-1, 1)
+    )
+    product = tf.matmul(
+        inputs, tf1.get_variable(f"{scope}kernel_w", [columns, units], inputs.dtype, initializer=kernel)
+    )
+    start = bias or tf1.zeros_initializer()
+    return product + tf.tile(state, [1, count]) * own + tf1.get_variable(
+        f"{scope}bias", [units], inputs.dtype, initializer=start)  # fmt: skip
+
+
+class IndRNNCell(Cell):
+    """A unit reads of the state itself alone (Li and others, 2018)."""
+
+    def __init__(self, num_units: int, activation: Any = None, reuse: Any = None, name: str | None = None,
+                 dtype: Any = None) -> None:  # fmt: skip
+        super().__init__(num_units, reuse=reuse, name=name, dtype=dtype)
+        self._activation = activation or tf.tanh
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        output = self._activation(_independent(inputs, state, 1))
+        return output, output
+
+
+class IndyGRUCell(Cell):
+    """A GRU whose units read of the state themselves alone."""
+
+    def __init__(self, num_units: int, activation: Any = None, reuse: Any = None, kernel_initializer: Any = None,
+                 bias_initializer: Any = None, name: str | None = None, dtype: Any = None) -> None:  # fmt: skip
+        super().__init__(num_units, reuse=reuse, name=name, dtype=dtype)
+        self._activation, self._kernel, self._bias = activation or tf.tanh, kernel_initializer, bias_initializer
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        ones = self._bias or tf1.ones_initializer()
+        reset, update = tf.split(tf.sigmoid(_independent(inputs, state, 2, "gates/", self._kernel, ones)), 2, 1)
+        candidate = _independent(inputs, reset * state, 1, "candidate/", self._kernel, self._bias)
+        new = update * state + (1 - update) * self._activation(candidate)
+        return new, new
+
+
+class IndyLSTMCell(Cell):
+    """An LSTM whose units read of the state themselves alone (Gonnet and Deselaers, 2019)."""
+
+    def __init__(self, num_units: int, forget_bias: float = 1.0, activation: Any = None, reuse: Any = None,
+                 kernel_initializer: Any = None, bias_initializer: Any = None, name: str | None = None,
+                 dtype: Any = None) -> None:  # fmt: skip
+        super().__init__(LSTMStateTuple(num_units, num_units), num_units, reuse=reuse, name=name, dtype=dtype)
+        self._forget_bias, self._activation = forget_bias, activation or tf.tanh
+        self._starts = kernel_initializer, bias_initializer
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        ingoing, candidate, forget, outgoing = tf.split(_independent(inputs, state[1], 4, "", *self._starts), 4, 1)
+        return _lstm(state[0], ingoing, candidate, forget + self._forget_bias, outgoing, self._activation)  # type: ignore[no-any-return]
+
+
 class AttentionCellWrapper(Cell):
     """A cell that looks back at its last ``attn_length`` outputs with attention (Bahdanau and others, 2014).
 
-    The state is that of the cell, the last attention, and the outputs in one row. Concatenated states
-    (``state_is_tuple=False``) were slow and deprecated already, and are refused.
+    The state is that of the cell, the last attention, and the outputs in one row.
     """
 
     def __init__(self, cell: Any, attn_length: int, attn_size: int | None = None, attn_vec_size: int | None = None,
                  input_size: int | None = None, state_is_tuple: bool = True, reuse: Any = None) -> None:  # fmt: skip
-        if not state_is_tuple:
-            raise ValueError("state_is_tuple=False is not there any more: the state is a tuple")
+        _refuse(not state_is_tuple, "state_is_tuple=False")
         if attn_length <= 0:
             raise ValueError(f"attn_length should be greater than zero, got {attn_length}")
         size = attn_size or cell.output_size
@@ -115,7 +376,6 @@ class AttentionCellWrapper(Cell):
             cell, attn_length, size, attn_vec_size or size, input_size)  # fmt: skip
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The output, projected from the cell's and the attention; and the new state."""
         inner, attention, past = state
         past = tf.reshape(past, [-1, self._length, self._size])
         width = self._input_size or inputs.shape.as_list()[1]
@@ -143,7 +403,6 @@ class HighwayWrapper(Cell):
         self._cell, self._coupled, self._bias = cell, couple_carry_transform_gates, carry_bias_init
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The mixed output, and the cell's new state."""
 
         def gate(name: str, bias: float) -> Any:
             size = inputs.shape.as_list()[-1]
@@ -168,7 +427,6 @@ class InputProjectionWrapper(Cell):
         self._cell, self._columns, self._activation = cell, num_proj, activation or tf.identity
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """What the cell makes of the projected input."""
         return self._cell(self._activation(linear(inputs, self._columns)), state)  # type: ignore[no-any-return]
 
 
@@ -180,7 +438,6 @@ class OutputProjectionWrapper(Cell):
         self._cell, self._activation = cell, activation or tf.identity
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The projected output, and the cell's new state."""
         output, state = self._cell(inputs, state)
         return self._activation(linear(output, self.output_size)), state
 
@@ -194,7 +451,6 @@ class EmbeddingWrapper(Cell):
         self._cell, self._shape, self._initializer = cell, [embedding_classes, embedding_size], initializer
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """What the cell makes of the rows."""
         initializer = self._initializer or tf1.get_variable_scope().initializer
         initializer = initializer or tf1.random_uniform_initializer(-(3**0.5), 3**0.5)
         table = tf1.get_variable("embedding", self._shape, initializer=initializer)

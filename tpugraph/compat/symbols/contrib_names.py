@@ -103,7 +103,8 @@ LAYERS: Page = found_in("tf_slim", "optimize_loss OPTIMIZER_CLS_NAMES OPTIMIZER_
                         "instance_norm group_norm adaptive_clipping_fn")  # fmt: skip
 
 ESTIMATOR: Page = {
-    **found_in("tpugraph.compat.pieces.estimator_functions", "binary_classification_head multi_class_head regression_head"),
+    **found_in("tpugraph.estimator.canned.heads", "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
+               "regression_head=RegressionHead"),
     **found_in("tpugraph.compat.pieces.estimator_functions", "add_metrics clip_gradients_by_norm"),
     **found_in("@estimator.experimental", "stop_if_higher_hook stop_if_lower_hook stop_if_no_increase_hook "
                "stop_if_no_decrease_hook make_early_stopping_hook make_stop_at_checkpoint_step_hook"),
@@ -117,8 +118,13 @@ CRF: Page = {
 }  # fmt: skip
 
 RNN: Page = {
-    **found_in("tpugraph.compat.pieces.rnn_cells", "AttentionCellWrapper EmbeddingWrapper HighwayWrapper InputProjectionWrapper "
-               "LayerNormBasicLSTMCell OutputProjectionWrapper UGRNNCell stack_bidirectional_dynamic_rnn stack_bidirectional_rnn"),
+    **found_in("tpugraph.compat.pieces.rnn_cells", "AttentionCellWrapper Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell ConvLSTMCell "
+               "CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper IndRNNCell IndyGRUCell IndyLSTMCell "
+               "InputProjectionWrapper LayerNormBasicLSTMCell LayerNormLSTMCell NASCell OutputProjectionWrapper PhasedLSTMCell "
+               "SRUCell UGRNNCell stack_bidirectional_dynamic_rnn stack_bidirectional_rnn"),
+    **gone("BidirectionalGridLSTMCell CFNCell CompiledWrapper GLSTMCell GridLSTMCell IntersectionRNNCell MinimalRNNCell NTMCell "
+           "TimeFreqLSTMCell WeightNormLSTMCell", "it was an experiment of tf.contrib that no published program was found to use",
+           "tf.nn.rnn_cell.LSTMCell, or a class of your own that derives from tf.nn.rnn_cell.RNNCell"),
     **found_in("tpugraph.compat.pieces.fused_rnn", "FusedRNNCell FusedRNNCellAdaptor GRUBlockCell GRUBlockCellV2 LSTMBlockCell "
                "LSTMBlockFusedCell TimeReversedFusedRNN"),
     **found_in("tensorflow.python.ops.rnn", "best_effort_input_batch_size=_best_effort_input_batch_size "
@@ -134,9 +140,8 @@ SEQ2SEQ: Page = {
     **found_in(f"{_PIECES}.attention", "AttentionMechanism BahdanauAttention BahdanauMonotonicAttention LuongAttention "
                "LuongMonotonicAttention hardmax monotonic_attention safe_cumprod"),
     **found_in(f"{_PIECES}.attention_wrapper", "AttentionWrapper AttentionWrapperState"),
-    **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoder", "coverage_penalty_weight must be 0"),
-    **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoderOutput BeamSearchDecoderState FinalBeamSearchDecoderOutput "
-               "gather_tree gather_tree_from_array tile_batch"),
+    **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoder BeamSearchDecoderOutput BeamSearchDecoderState "
+               "FinalBeamSearchDecoderOutput gather_tree gather_tree_from_array tile_batch"),
 }  # fmt: skip
 SEQ2SEQ_INSIDE: Page = {
     **found_in(f"{_PIECES}.attention", "_BaseAttentionMechanism _bahdanau_score _luong_score"),
