@@ -48,16 +48,9 @@ def numpy_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int
     return input_fn
 
 
-def pandas_input_fn(
-    x: Any,
-    y: Any = None,
-    batch_size: int = 128,
-    num_epochs: int | None = 1,
-    shuffle: bool | None = None,
-    queue_capacity: int = 1000,
-    num_threads: int = 1,
-    target_column: str = "target",
-) -> Callable[[], Any]:
+def pandas_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int | None = 1, shuffle: bool | None = None,
+                    queue_capacity: int = 1000, num_threads: int = 1,
+                    target_column: str = "target") -> Callable[[], Any]:  # fmt: skip
     """An input function of a pandas ``DataFrame`` and a ``Series`` (or frame) of labels with the same index.
 
     Raises:

@@ -90,22 +90,18 @@ class _BaseAttentionMechanism(AttentionMechanism):
 
     @property
     def batch_size(self) -> Any:
-        """The rows of the memory."""
         return self.keys.shape.as_list()[0] or tf.shape(self.keys)[0]
 
     @property
     def alignments_size(self) -> Any:
-        """The places of the memory."""
         return self.keys.shape.as_list()[1] or tf.shape(self.keys)[1]
 
     state_size = alignments_size
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
-        """The weights before the first step."""
         return tf.zeros([batch_size, self.alignments_size], dtype)
 
     def initial_state(self, batch_size: Any, dtype: Any) -> Any:
-        """The state before the first step: the weights."""
         return self.initial_alignments(batch_size, dtype)
 
 
@@ -154,7 +150,6 @@ class LuongAttention(_BaseAttentionMechanism):
         return _luong_score(query, self.keys, self._scale)
 
     def __call__(self, query: Any, state: Any) -> tuple[Any, Any]:
-        """The weights, and the same as the next state."""
         with tf1.variable_scope(None, self._scope, [query]):
             weights = self.probability_fn(self._score(query), state)
         return weights, weights

@@ -85,12 +85,10 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
 
     @property
     def output_size(self) -> Any:
-        """The columns of the attention, or those of the cell."""
         return self._attention_size if self._output_attention else self._cell.output_size
 
     @property
     def state_size(self) -> AttentionWrapperState:
-        """The sizes of the state's parts."""
         places = self._item_or_tuple(mechanism.alignments_size for mechanism in self._mechanisms)
         return AttentionWrapperState(
             self._cell.state_size, self._attention_size, tf.TensorShape([]), places,
@@ -109,7 +107,6 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
             self._item_or_tuple(mechanism.initial_state(batch_size, dtype) for mechanism in self._mechanisms))  # fmt: skip
 
     def call(self, inputs: Any, state: AttentionWrapperState) -> tuple[Any, AttentionWrapperState]:
-        """One step of the cell, and its attention."""
         output, cell_state = self._cell(self._join(inputs, state.attention), state.cell_state)
         states = state.attention_state if self._is_multi else (state.attention_state,)
         histories = state.alignment_history if self._is_multi else (state.alignment_history,)

@@ -13,12 +13,10 @@ Transformation = Callable[[Any], Any]
 
 
 def batch_and_drop_remainder(batch_size: int) -> Transformation:
-    """Batches of ``batch_size`` rows; what is left at the end is dropped."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(batch_size: int, padded_shapes: Any, padding_values: Any = None) -> Transformation:
-    """Batches of ``batch_size`` rows, padded to one shape; what is left at the end is dropped."""
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
 
 
@@ -67,12 +65,9 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
 
 def _shapes(whole: Any, expected: Any) -> list[Any]:
     """The shapes in the order of the tensors; a shape is a ``TensorShape`` or a list of sizes."""
-    count = len(tf.nest.flatten(whole))
-    return (
-        [expected]
-        if count == 1 and not isinstance(expected, dict)
-        else list(expected.values() if isinstance(expected, dict) else expected)
-    )
+    if isinstance(expected, dict):
+        return list(expected.values())
+    return [expected] if len(tf.nest.flatten(whole)) == 1 else list(expected)
 
 
 def reduce_dataset(dataset: Any, reducer: Any) -> Any:

@@ -16,13 +16,13 @@ class DecoupledWeightDecayExtension:
 
     Args:
         weight_decay: the share by which they shrink.
-        **kwargs: the arguments of the optimizer.
+        *arguments, **kwargs: those of the optimizer.
     """
 
-    def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
+    def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
         self._decay = weight_decay
         self._decayed: set[str] | None = None
-        super().__init__(**kwargs)
+        super().__init__(*arguments, **kwargs)
 
     def minimize(self, loss: Any, *arguments: Any, decay_var_list: Any = None, **named: Any) -> Any:
         """As that of the optimizer; only the variables of ``decay_var_list`` shrink, where it is given."""
@@ -52,19 +52,15 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
     """Adam with weight decay beside the gradient."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
-                 epsilon: float = 1e-8, use_locking: bool = False, name: str = "AdamW") -> None:  # fmt: skip
-        super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
-                         use_locking=use_locking, name=name)  # fmt: skip
+    def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
+        super().__init__(weight_decay, *arguments, **{"name": "AdamW", **kwargs})
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
     """Momentum with weight decay beside the gradient."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any, use_locking: bool = False,
-                 name: str = "MomentumW", use_nesterov: bool = False) -> None:  # fmt: skip
-        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, use_locking=use_locking, name=name,
-                         use_nesterov=use_nesterov)  # fmt: skip
+    def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
+        super().__init__(weight_decay, *arguments, **{"name": "MomentumW", **kwargs})
 
 
 class LazyAdamOptimizer(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
@@ -75,28 +71,16 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
     """Momentum with a rate of its own for each variable, by the norms of the variable and of its gradient.
 
     Args:
-        learning_rate: the rate that all of them scale.
-        momentum: the share of the last step that is kept.
         weight_decay: how much of the variable is added to its gradient.
         eeta: the share of the norm of the variable that a step has.
         epsilon: is added where a norm divides.
-        name: a name.
         skip_list: of variables whose name has one of these in it the rate is not scaled; ``batch_normalization`` and
             ``bias`` when None.
-        use_nesterov: whether momentum is Nesterov's.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any,
-        momentum: Any = 0.9,
-        weight_decay: float = 0.0001,
-        eeta: float = 0.001,
-        epsilon: float = 0.0,
-        name: str = "LARSOptimizer",
-        skip_list: Any = None,
-        use_nesterov: bool = False,
-    ) -> None:
+    def __init__(self, learning_rate: Any, momentum: Any = 0.9, weight_decay: float = 0.0001, eeta: float = 0.001,
+                 epsilon: float = 0.0, name: str = "LARSOptimizer", skip_list: Any = None,
+                 use_nesterov: bool = False) -> None:  # fmt: skip
         if momentum < 0.0:
             raise ValueError(f"momentum should be positive: {momentum}")
         super().__init__(1.0, momentum, name=name, use_nesterov=use_nesterov)
@@ -105,7 +89,6 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
         self._skip = ["batch_normalization", "bias"] if skip_list is None else list(skip_list)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Scale each gradient by the rate of its variable, and apply it with momentum."""
         scaled = [(None if g is None else self._scaled(tf.convert_to_tensor(g), v), v) for g, v in grads_and_vars]
         return super().apply_gradients(scaled, global_step, name)
 
@@ -115,7 +98,6 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
         value = variable.read_value()
         norm, slope = tf.norm(value, 2), tf.norm(gradient, 2)
         below = slope + self._weight_decay * norm + self._epsilon
-        ratio = tf.where(
-            (norm > 0) & (slope > 0), self._eeta * norm / tf.where(below > 0, below, tf.ones_like(below)), 1.0
-        )
+        share = self._eeta * norm / tf.where(below > 0, below, tf.ones_like(below))
+        ratio = tf.where((norm > 0) & (slope > 0), share, 1.0)
         return (gradient + self._weight_decay * value) * ratio * self._rate

@@ -131,12 +131,10 @@ class BasicDecoder(Decoder):
 
     @property
     def batch_size(self) -> Any:
-        """The rows of the helper."""
         return self._helper.batch_size
 
     @property
     def output_size(self) -> BasicDecoderOutput:
-        """The shapes of a row's outputs."""
         size = self._cell.output_size
         if self._output_layer is not None:
             whole = nest.map_structure(lambda one: tf.TensorShape([None]).concatenate(one), size)
@@ -145,17 +143,14 @@ class BasicDecoder(Decoder):
 
     @property
     def output_dtype(self) -> BasicDecoderOutput:
-        """The types of a step's outputs."""
         dtype = nest.flatten(self._initial_state)[0].dtype
         rnn = nest.map_structure(lambda _: dtype, self._cell.output_size)
         return BasicDecoderOutput(rnn, self._helper.sample_ids_dtype)
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
-        """What the helper begins with, and the state."""
         return *self._helper.initialize(), self._initial_state
 
     def step(self, time: Any, inputs: Any, state: Any, name: str | None = None) -> tuple[Any, Any, Any, Any]:
-        """One call of the cell; the helper samples of it and says what comes next."""
         with tf1.name_scope(name, "BasicDecoderStep"):
             outputs, state = self._cell(inputs, state)
             if self._output_layer is not None:

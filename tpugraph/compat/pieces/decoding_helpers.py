@@ -44,18 +44,15 @@ class CustomHelper(Helper):
         self.sample_ids_dtype = sample_ids_dtype or tf.int32
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """What the first function gives; the rows are those of ``finished``."""
         finished, inputs = self._initialize()
         self.batch_size = tf.size(finished)
         return finished, inputs
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """What the second function gives."""
         return self._sample(time=time, outputs=outputs, state=state)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """What the third function gives."""
         return self._next(time=time, outputs=outputs, state=state, sample_ids=sample_ids)  # type: ignore[no-any-return]
 
 
@@ -80,19 +77,16 @@ class TrainingHelper(Helper):
 
     @property
     def batch_size(self) -> Any:
-        """The rows of ``sequence_length``."""
         return tf.size(self.sequence_length)
 
     def _read(self, time: Any) -> Any:
         return nest.map_structure(lambda steps: steps.read(tf.minimum(time, self._last)), self._steps)
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """The first step; a row of no steps has finished."""
         return tf.equal(self.sequence_length, 0), self._read(0)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """The next step; behind the last one, which nothing uses, it is the last one again."""
         return time + 1 >= tf.cast(self.sequence_length, tf.int32), self._read(time + 1), state
 
 
@@ -112,20 +106,15 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
                  time_major: bool = False, seed: int | None = None, scheduling_seed: int | None = None,
                  name: str | None = None) -> None:  # fmt: skip
         super().__init__(inputs, sequence_length, time_major)
-        self._embedding, self._probability, self._seeds = (
-            lookup(embedding),
-            sampling_probability,
-            (seed, scheduling_seed),
-        )
+        self._embedding, self._probability = lookup(embedding), sampling_probability
+        self._seeds = seed, scheduling_seed
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """The drawn ids; -1 where the given input is read."""
         drawn = _draw(outputs, self._seeds[0])
         return tf.where(tf.random.uniform(tf.shape(drawn), seed=self._seeds[1]) < self._probability, drawn, -1)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """The next step, with the rows of the ids that were drawn."""
         finished, given, state = super().next_inputs(time, outputs, state, sample_ids)
         return finished, choose(sample_ids >= 0, self._embedding(tf.maximum(sample_ids, 0)), given), state
 
@@ -146,17 +135,14 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
         return tf.concat(parts, -1) if self._auxiliary else parts[0]
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """The first step."""
         finished, parts = super().initialize()
         return finished, self._joined(parts)
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """Which rows read the outputs."""
         return tf.random.uniform([self.batch_size], seed=self._seed) < self._probability
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """The next step, with the outputs of the rows that were chosen."""
         finished, (given, *auxiliary), state = super().next_inputs(time, outputs, state, sample_ids)
         return finished, self._joined((choose(sample_ids, self._make(outputs), given), *auxiliary)), state
 
@@ -171,20 +157,15 @@ class GreedyEmbeddingHelper(Helper):
     """
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        self._embedding, self._start, self._end = (
-            lookup(embedding),
-            tf.convert_to_tensor(start_tokens, tf.int32),
-            end_token,
-        )
+        self._embedding, self._end = lookup(embedding), end_token
+        self._start = tf.convert_to_tensor(start_tokens, tf.int32)
         self.batch_size = tf.size(self._start)
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """The embedding of the first ids."""
         return tf.zeros_like(self._start, tf.bool), self._embedding(self._start)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """The embedding of the ids that were chosen."""
         return tf.equal(sample_ids, self._end), self._embedding(sample_ids), state
 
 
@@ -197,7 +178,6 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self._temperature, self._seed = softmax_temperature, seed
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """The drawn ids."""
         return _draw(outputs if self._temperature is None else outputs / self._temperature, self._seed)
 
 
@@ -212,16 +192,13 @@ class InferenceHelper(Helper):
         self.batch_size = tf.shape(self._start)[0]
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """The given first inputs."""
         return tf.zeros([self.batch_size], tf.bool), self._start
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """What the first function chooses."""
         return self._sample(outputs)
 
     def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        """What the last function makes of it."""
         return self._end(sample_ids), self._make(sample_ids), state
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.canned.heads import BinaryClassHead, Head, MultiClassHead, Reduction, RegressionHead
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import ModeKeys, plain_spec
 from tpugraph.estimator.user_functions import call_model_fn, takes
@@ -111,30 +110,6 @@ class _Clipped(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
     """An optimizer that clips its gradients by their global norm."""
     return _Clipped(optimizer, clip_norm)
-
-
-# --------------------------------------------------------------------------- heads
-
-
-def binary_classification_head(weight_column: Any = None, thresholds: Any = None, label_vocabulary: Any = None,
-                               loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
-                               name: str | None = None) -> Head:  # fmt: skip
-    """A head of two classes."""
-    return BinaryClassHead(weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name)
-
-
-def multi_class_head(n_classes: int, weight_column: Any = None, label_vocabulary: Any = None,
-                     loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
-                     name: str | None = None) -> Head:  # fmt: skip
-    """A head of more than two classes."""
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name)
-
-
-def regression_head(weight_column: Any = None, label_dimension: int = 1,
-                    loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None, inverse_link_fn: Any = None,
-                    name: str | None = None) -> Head:  # fmt: skip
-    """A head of numbers."""
-    return RegressionHead(weight_column, label_dimension, loss_reduction, loss_fn, inverse_link_fn, name)
 
 
 def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:

@@ -19,33 +19,15 @@ class _MeanLoss:
         super().__init__(*words, **named)
 
 
-class LinearClassifier(_MeanLoss, estimators.LinearClassifier):
-    """A linear model of classes."""
+def _with_mean_loss(base: type) -> Any:
+    return type(base.__name__, (_MeanLoss, base), {"__doc__": base.__doc__, "__module__": __name__})
 
 
-class DNNClassifier(_MeanLoss, estimators.DNNClassifier):
-    """Fully connected layers for classes."""
-
-
-class DNNLinearCombinedClassifier(_MeanLoss, estimators.DNNLinearCombinedClassifier):
-    """Wide and deep for classes."""
-
-
-class BaselineClassifier(_MeanLoss, estimators.BaselineClassifier):
-    """The mean of the classes."""
-
-
-class LinearRegressor(_MeanLoss, estimators.LinearRegressor):
-    """A linear model of numbers."""
-
-
-class DNNRegressor(_MeanLoss, estimators.DNNRegressor):
-    """Fully connected layers for numbers."""
-
-
-class DNNLinearCombinedRegressor(_MeanLoss, estimators.DNNLinearCombinedRegressor):
-    """Wide and deep for numbers."""
-
-
-class BaselineRegressor(_MeanLoss, estimators.BaselineRegressor):
-    """The mean of the numbers."""
+LinearClassifier = _with_mean_loss(estimators.LinearClassifier)
+DNNClassifier = _with_mean_loss(estimators.DNNClassifier)
+DNNLinearCombinedClassifier = _with_mean_loss(estimators.DNNLinearCombinedClassifier)
+BaselineClassifier = _with_mean_loss(estimators.BaselineClassifier)
+LinearRegressor = _with_mean_loss(estimators.LinearRegressor)
+DNNRegressor = _with_mean_loss(estimators.DNNRegressor)
+DNNLinearCombinedRegressor = _with_mean_loss(estimators.DNNLinearCombinedRegressor)
+BaselineRegressor = _with_mean_loss(estimators.BaselineRegressor)

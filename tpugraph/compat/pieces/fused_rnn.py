@@ -57,7 +57,6 @@ class LSTMBlockCell(Cell):
                          "cell_clip": -1 if cell_clip is None else cell_clip}  # fmt: skip
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The output, and the new state."""
         kernel, *rest = _lstm_variables(inputs.shape.as_list()[1], self.output_size, self._options["use_peephole"],
                                         inputs.dtype)  # fmt: skip
         _, new, _, _, _, _, output = gen_rnn_ops.lstm_block_cell(inputs, *state, kernel, *rest, **self._options)
@@ -76,7 +75,6 @@ class GRUBlockCellV2(Cell):
         super().__init__(num_units or cell_size, reuse=reuse, name=name, dtype=dtype)
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """The output, and the same as the new state."""
         units, rows = self.output_size, inputs.shape.as_list()[1] + self.output_size
         ones, zeros = tf1.ones_initializer(), tf1.zeros_initializer()
         shapes = ([rows, 2 * units], None), ([2 * units], ones), ([rows, units], None), ([units], zeros)
@@ -111,7 +109,6 @@ class FusedRNNCellAdaptor(FusedRNNCell):
 
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
-        """The outputs of all steps, and the last state."""
         listed = isinstance(inputs, list)
         options = {"sequence_length": sequence_length, "initial_state": initial_state, "dtype": dtype, "scope": scope}
         if self._dynamic:
@@ -130,7 +127,6 @@ class TimeReversedFusedRNN(FusedRNNCell):
 
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
-        """The outputs in the order of the inputs, and the state at the first step."""
 
         def reverse(steps: Any) -> Any:
             if isinstance(steps, list):
@@ -157,7 +153,6 @@ class LSTMBlockFusedCell(FusedRNNCell):
 
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
-        """The outputs, zeros behind a row's length, and the state at its last step."""
         listed = isinstance(inputs, list)
         inputs = tf.stack(inputs) if listed else inputs
         dtype = dtype or self._dtype or inputs.dtype

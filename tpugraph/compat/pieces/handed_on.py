@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 
-def export_estimator_savedmodel(
-    estimator: Any,
-    export_dir_base: Any,
-    serving_input_receiver_fn: Any,
-    assets_extra: Any = None,
-    as_text: bool = False,
-    checkpoint_path: Any = None,
-    strip_default_attrs: bool = False,
-) -> str:
+def export_estimator_savedmodel(estimator: Any, export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any = None,
+                                as_text: bool = False, checkpoint_path: Any = None,
+                                strip_default_attrs: bool = False) -> str:  # fmt: skip
     """Write the trained model of an estimator as a SavedModel; returns its folder."""
     del strip_default_attrs  # they are always stripped
     found: str = estimator.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text,

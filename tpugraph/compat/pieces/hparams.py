@@ -104,7 +104,6 @@ class HParams:
         setattr(self, name, [_cast(name, kind, v) for v in value] if listed else _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Take a value away, if it is there."""
         if hasattr(self, name):
             delattr(self, name)
             del self._types[name]
@@ -123,13 +122,11 @@ class HParams:
         return whole
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-        """Change values by name."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
 
     def parse_json(self, values_json: str) -> HParams:
-        """Change values by a JSON object."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(self, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
@@ -138,7 +135,6 @@ class HParams:
         return json.dumps(kept, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def values(self) -> dict[str, Any]:
-        """The values by name."""
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -146,11 +142,9 @@ class HParams:
         return getattr(self, key) if key in self._types else default
 
     def get_model_structure(self) -> Any:
-        """What was given as ``model_structure``."""
         return self._model_structure
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Keep another ``model_structure``."""
         self._model_structure = model_structure
 
     def __contains__(self, key: str) -> bool:

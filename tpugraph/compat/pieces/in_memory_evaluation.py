@@ -33,15 +33,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[
         ArgumentTypeError: no estimator (a ``TypeError``).
     """
 
-    def __init__(
-        self,
-        estimator: TPUEstimator,
-        input_fn: Callable[..., Any],
-        steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
-        name: str | None = None,
-        every_n_iter: int = 100,
-    ) -> None:
+    def __init__(self, estimator: TPUEstimator, input_fn: Callable[..., Any], steps: int | None = None,
+                 hooks: Sequence[Any] | None = None, name: str | None = None, every_n_iter: int = 100) -> None:  # fmt: skip
         if not isinstance(estimator, TPUEstimator):
             raise ArgumentTypeError(f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}")
         if every_n_iter is None or every_n_iter <= 0:
@@ -51,26 +44,21 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._timer = tf1.train.SecondOrStepTimer(every_steps=every_n_iter)
 
     def begin(self) -> None:
-        """Remember the variables of the graph that trains."""
         self._step = tf1.train.get_global_step()
         self._variables = tf1.global_variables()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Evaluate what training starts from."""
         self._now(session, int(session.run(self._step)))
 
     def before_run(self, run_context: Any) -> Any:
-        """Ask for the step."""
         return tf1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Evaluate where it is time."""
         step = int(run_context.session.run(self._step))
         if self._timer.should_trigger_for_step(step):
             self._now(run_context.session, step)
 
     def end(self, session: Any) -> None:
-        """Evaluate what training ends with."""
         self._now(session, int(session.run(self._step)))
 
     def _now(self, session: Any, step: int) -> None:

@@ -24,8 +24,6 @@ class KMeans(Estimator):
     """Finds ``num_clusters`` centers; each batch moves them towards the points that are nearest to them.
 
     Args:
-        num_clusters: how many.
-        model_dir: as that of :class:`Estimator`.
         initial_clusters: ``random`` or ``kmeans_plus_plus`` (points of the first batches), an array
             ``[num_clusters, dimension]``, or a function of a batch of points and the number that gives such.
         distance_metric: ``squared_euclidean`` or ``cosine``.
@@ -34,7 +32,6 @@ class KMeans(Estimator):
         mini_batch_steps_per_iteration: how many steps the nearest center is told by the same centers.
         kmeans_plus_plus_num_retries: how many points ``kmeans_plus_plus`` tries for each center.
         relative_tolerance: training stops where the loss changes by less, relative to itself; None goes on.
-        config: as that of :class:`Estimator`.
         feature_columns: what of the features is taken; all of them, by their sorted names, when None.
 
     Raises:
@@ -43,27 +40,13 @@ class KMeans(Estimator):
 
     SQUARED_EUCLIDEAN_DISTANCE, COSINE_DISTANCE = _EUCLID, _COSINE
     RANDOM_INIT, KMEANS_PLUS_PLUS_INIT = _RANDOM, _PLUS_PLUS
-    SCORE, CLUSTER_INDEX, ALL_DISTANCES, CLUSTER_CENTERS_VAR_NAME = (
-        "score",
-        "cluster_index",
-        "all_distances",
-        "clusters",
-    )
+    SCORE, CLUSTER_INDEX, ALL_DISTANCES = "score", "cluster_index", "all_distances"
+    CLUSTER_CENTERS_VAR_NAME = "clusters"
 
-    def __init__(
-        self,
-        num_clusters: int,
-        model_dir: Any = None,
-        initial_clusters: Any = _RANDOM,
-        distance_metric: str = _EUCLID,
-        seed: int | None = None,
-        use_mini_batch: bool = True,
-        mini_batch_steps_per_iteration: int = 1,
-        kmeans_plus_plus_num_retries: int = 2,
-        relative_tolerance: float | None = None,
-        config: Any = None,
-        feature_columns: Any = None,
-    ) -> None:
+    def __init__(self, num_clusters: int, model_dir: Any = None, initial_clusters: Any = _RANDOM,
+                 distance_metric: str = _EUCLID, seed: int | None = None, use_mini_batch: bool = True,
+                 mini_batch_steps_per_iteration: int = 1, kmeans_plus_plus_num_retries: int = 2,
+                 relative_tolerance: float | None = None, config: Any = None, feature_columns: Any = None) -> None:  # fmt: skip
         check_int("num_clusters", num_clusters, least=1)
         check_int("mini_batch_steps_per_iteration", mini_batch_steps_per_iteration, least=1)
         check_choice("distance_metric", distance_metric, (_EUCLID, _COSINE))
@@ -198,11 +181,8 @@ class _Clustering:
         )
         means = tf.nn.l2_normalize(means, 1) if self.cosine else means
         due = tf.equal((step.read_value() + 1) % self.every, 0)
-        updates = [
-            centers.assign(tf.where(due, means, centers.read_value())),
-            total.assign(all_sums),
-            seen.assign(all_seen),
-        ]
+        moved = centers.assign(tf.where(due, means, centers.read_value()))
+        updates = [moved, total.assign(all_sums), seen.assign(all_seen)]
         with tf.control_dependencies([update.op for update in updates]):
             return step.assign_add(1).op
 
