@@ -12,6 +12,7 @@ from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError, ShapeError
+from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES
 from tpugraph.tpu.outfeed import HostSide, receive, send
 from tpugraph.tpu.pipeline import Pass
 
@@ -50,6 +51,9 @@ class Outfeed(Pass):
         for tensor in read:
             placement = partitioned.leaving.get(str(tensor), REPLICATE)
             combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
+        for mark in [node for node in graph.of_type(ALL_ROWS) if node.has_attr(TIMES)]:
+            graph.replace_uses(mark.out(), mark.inputs[0])
+            graph.remove(mark)
         if roles.replica:
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)

@@ -11,10 +11,12 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATT
 from tpugraph.analysis.placements import Placement, Shard
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed, refuse_uneven
 from tpugraph.spmd.demands import Demands
 from tpugraph.support.errors import UsageError
+from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES
 from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
@@ -64,6 +66,8 @@ class Partition(Pass):
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()
         share, leaving = "" if loss is None else str(step.share_of_loss(loss)), step.leaving()
+        if roles.mode == "train":
+            _mark_leaving(graph, leaving)
         _tell_local_shapes(graph, seeds)
         shapes.infer(graph)
         graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, step.notes(),
@@ -89,6 +93,21 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
                      attrs={"T": tensor.dtype, CLUSTER_ATTR: CLUSTER, REPLICATED_ATTR: True})  # fmt: skip
     graph.replace_uses(tensor, same.out(), where=lambda use: in_cluster(use.node) and use.node is not same)
     return same.out()
+
+
+def _mark_leaving(graph: Graph, leaving: Mapping[Tensor, Placement]) -> None:
+    """Have the host read what leaves the device through marks with open rows: it gets those of all cores, the device has its own."""
+    for tensor, placement in leaving.items():
+        if tensor.shape is None or None in tensor.shape:
+            continue  # the pass outfeed names who reads it
+        axis = placement.axis if isinstance(placement, Shard) else None
+        shape = tuple(None if index == axis else size for index, size in enumerate(tensor.shape))
+        make = Builder(graph, source=tensor.node, device=HOST_DEVICE, marks={TIMES: 0})
+        mark = make.node(
+            ALL_ROWS, [tensor], name=f"tpugraph/all/{tensor.node.name}", shapes=(shape,), shape=attrs.encode(shape)
+        )
+        for use in [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node) and use.node is not mark]:
+            graph.set_input(use.node, use.index, mark.out())
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:

@@ -46,6 +46,22 @@ def test_golden_step() -> None:
     assert graph.result(Outfed).tensors == {"loss/share": "the loss of the global batch"}
 
 
+def test_a_loop_of_the_host_has_the_rows_of_all_cores() -> None:
+    """Its TensorArray says 16 rows; a mask that meets its result has 4 on each core until they leave the device."""
+
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        weights = variable("w", (3, 1))
+        running = tf.scan(tf.add, tf.transpose(features * tf.transpose(weights)))
+        tf1.summary.scalar("masked", tf.reduce_sum(running[-1] * tf.cast(targets > 0, tf.float32)))
+        finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.1))
+        tf1.summary.merge_all()
+
+    weights = 0.5 * np.cos(1.7 * np.arange(1, 4) + 1)
+    expected = ((FEATURES[:ROWS] @ weights) * (TARGETS[:ROWS] > 0)).sum()
+    np.testing.assert_allclose(summaries(build)["masked"], expected, rtol=1e-5)
+
+
 def test_summaries_see_what_the_plain_graph_would_see() -> None:
     def build() -> None:
         features, targets = batches((FEATURES, TARGETS), ROWS)

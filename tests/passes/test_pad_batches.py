@@ -23,7 +23,7 @@ def test_golden_step() -> None:
 
 
 def test_text_is_padded_too_and_numbers_made_of_it_are_zero() -> None:
-    """The table gives -1 for padding text, which no loss takes as a label."""
+    """The table gives -1 for padding text, which no loss takes as a label. The host looks up for its metric, too."""
     words = np.array([b"no", b"yes"], object)[data(21)[1]]
 
     def build(rows: int) -> Callable[[], None]:
@@ -33,8 +33,9 @@ def test_text_is_padded_too_and_numbers_made_of_it_are_zero() -> None:
             table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)
             chance = probabilities(features)
             logits = tf.stack([1 - chance, chance], 1)
-            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=table.lookup(word), logits=logits)
-            tf1.metrics.mean(loss, name="mean")
+            label = table.lookup(word)
+            tf1.metrics.mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label, logits=logits), name="mean")
+            tf1.metrics.mean(label, chance, name="weighted")
 
         return inner
 
@@ -43,7 +44,27 @@ def test_text_is_padded_too_and_numbers_made_of_it_are_zero() -> None:
     with TPUSession(convert(trace(build(21)), mode="eval", num_replicas=1)) as session:
         whole = session.evaluate()
     assert found.examples == whole.examples == 21
-    assert found["mean"] == pytest.approx(whole["mean"], rel=1e-6)
+    assert dict(found) == pytest.approx(dict(whole), rel=1e-6)
+    assert 0 < found["weighted"] < 1
+
+
+def test_words_are_predicted_of_numbers() -> None:
+    """No shape function says how many words a table gives."""
+
+    def build() -> None:
+        chance = probabilities(take(data(21), 4)[0])
+        names = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), ["no", "yes"]), "?"
+        )
+        names.lookup(tf.cast(tf.stack([chance, 1 - chance], 1) > 0.5, tf.int64), name="words")
+        tf.cast(chance > 0.5, tf.int64, name="guess")
+
+    wanted = {"words": "words/LookupTableFindV2:0", "guess": "guess:0"}
+    program = convert(trace(build), mode="predict", num_replicas=2, predictions=wanted)
+    with TPUSession(program) as session:
+        rows = list(session.predict())
+    words, guess = (np.stack([row[name] for row in rows]) for name in wanted)
+    np.testing.assert_array_equal(words, np.where(np.stack([guess, 1 - guess], 1), b"yes", b"no"))
 
 
 def queue() -> None:

@@ -205,6 +205,11 @@ def _shape_proto(shape: Shape) -> Any:
     return tensor_shape_pb2.TensorShapeProto(dim=dims)
 
 
+def encode_shape(shape: Shape) -> Any:
+    """The ``AttrValue`` of a shape, also of one of open rank."""
+    return AttrValue(shape=_shape_proto(shape))
+
+
 @lru_cache(maxsize=4096, typed=True)
 def _encode_plain(value: bool | int | str) -> Any:
     """One object for all attributes alike; an ``AttrValue`` of a graph is never changed."""
@@ -232,7 +237,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, bytes):
         return AttrValue(s=value)
     if isinstance(value, tuple):
-        return AttrValue(shape=_shape_proto(value))
+        return encode_shape(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return AttrValue(tensor=tensor_proto(np.asarray(value)))
     if isinstance(value, Func):

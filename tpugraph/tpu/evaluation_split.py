@@ -411,9 +411,9 @@ class HostTail:
 
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
         """Copy for the tail those nodes that the device reads too."""
-        shared = [node for node in own if node in device]
+        shared = [node for node in own if node in device and node.op not in ops.TABLES]
         for node in shared:
-            if ops.is_stateful(node.op) and node.op not in ops.READS | ops.GATHERS | ops.CHECKS:
+            if ops.is_stateful(node.op) and node.op not in ops.WITHOUT_EFFECTS | ops.CHECKS:
                 raise ConversionError(
                     "a stateful op is needed on the host and on the device",
                     node=node,

@@ -327,7 +327,7 @@ class _Collected:
         self.make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
         self.array = self.make.node(
             "TensorArrayV3", [self.make.constant(np.int32(0))], name=name, shapes=[(2,), ()], dtype=value.dtype,
-            element_shape=attrs.encode(self.shape), dynamic_size=True, clear_after_read=True,
+            element_shape=attrs.encode_shape(self.shape), dynamic_size=True, clear_after_read=True,
             identical_element_shapes=False, tensor_array_name="",
         )  # fmt: skip
 
@@ -337,7 +337,7 @@ class _Collected:
         if joined:
             rest = None if self.shape is None else self.shape[1:]
             joins = self.make.node("TensorArrayConcatV3", [handle, flow], shapes=[self.shape, (None,)], dtype=kind,
-                                   name=f"{self.name}/concat", element_shape_except0=attrs.encode(rest))  # fmt: skip
+                                   name=f"{self.name}/concat", element_shape_except0=attrs.encode_shape(rest))  # fmt: skip
             return joins.out()
         ends = [self.make.constant(np.int32(value)) for value in (0, 1)]
         indices = self.make.add("Range", [ends[0], count, ends[1]], (None,), name=f"{self.name}/indices")
