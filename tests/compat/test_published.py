@@ -204,6 +204,9 @@ def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.order_of(["a.py", "--use_tpu=true", "b"]) == runner.Order("a.py", ("--use_tpu=true", "b"), None)
     assert runner.order_of(["--use_tpu=true", "--num_cores=4", "a.py"]) == runner.Order("a.py", (), 4)
+    assert runner.order_of(["--max_ids=9", "a.py", "--max_ids=8"]) == runner.Order(
+        "a.py", ("--max_ids=8",), None, max_ids=9
+    )
     assert runner.order_of(["--use_tpu=false", "a.py"]).cores == 0
     assert runner.order_of(["--use_tpu", "-m", "a.b", "-m"]) == runner.Order("a.b", ("-m",), 8, module=True)
     for words, said in ((["--other", "a.py"], "no flag of the runner"), (["--use_tpu=true"], "no program is named")):

@@ -18,7 +18,7 @@ from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
 USAGE = """usage: python -m tpugraph.compat [--use_tpu=true|false] [--num_cores=N] \\
-           PROGRAM|-m MODULE [ARGUMENTS...]
+           [--max_ids=N] PROGRAM|-m MODULE [ARGUMENTS...]
 
 Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is
 installed: a file, or a module as python -m runs it. What follows is the
@@ -27,6 +27,8 @@ program's own; a program for TPUEstimator has its own --use_tpu as well.
   --use_tpu     whether a plain tf.estimator.Estimator trains on cores; without,
                 where its RunConfig has a distribution strategy
   --num_cores   on how many at most; 8
+  --max_ids     what rows of different lengths are padded to; the longest one
+                of the first batches when left out
 
   python -m tpugraph.compat train.py --use_tpu=true --model_dir=out"""
 
@@ -42,12 +44,14 @@ class Order:
         arguments: the program's own.
         cores: on how many cores a plain Estimator trains at most; 0 on none; None as its distribution strategy says.
         module: whether it is the name of a module.
+        max_ids: what rows of a plain Estimator's batches are padded to; 0 where nobody said it.
     """
 
     program: str
     arguments: tuple[str, ...]
     cores: int | None
     module: bool = False
+    max_ids: int = 0
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -85,16 +89,18 @@ def order_of(words: Sequence[str]) -> Order:
         UsageError: a flag that is not known, a value that cannot be used, or no program.
     """
     use_tpu: bool | None = None
-    cores = 8
+    cores, max_ids = 8, 0
     for place, word in enumerate(words):
         if not word.startswith("-"):
             told = None if use_tpu is None else cores * use_tpu
-            return Order(word, tuple(words[place + 1 :]), told, "-m" in words[:place])
+            return Order(word, tuple(words[place + 1 :]), told, "-m" in words[:place], max_ids)
         name, _, value = word.lstrip("-").partition("=")
         if name == "use_tpu" and value.lower() in ("", "true", "false"):
             use_tpu = value.lower() != "false"
         elif name == "num_cores" and value.isdigit() and int(value):
             cores = int(value)
+        elif name == "max_ids" and value.isdigit():
+            max_ids = int(value)
         elif word == "-m":
             continue
         else:
@@ -114,7 +120,7 @@ def run(order: Order) -> None:
     os.environ.setdefault("TPU_NAME", "local")  # the TPU of a program that names none
     sys.argv[:] = [order.program, *order.arguments]
     sys.path.insert(0, os.getcwd() if order.module else os.path.dirname(os.path.abspath(order.program)))
-    with _tensorflow_1(order.cores):
+    with _tensorflow_1(order):
         if code is None:
             _run_module(order.program)
             return
@@ -144,7 +150,7 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _tensorflow_1(cores: int | None):  # type: ignore[no-untyped-def]
+def _tensorflow_1(order: Order):  # type: ignore[no-untyped-def]
     """The hook, with TensorFlow as TensorFlow 1 is when it starts."""
     import_tensorflow()
     import tensorflow as tf
@@ -158,7 +164,7 @@ def _tensorflow_1(cores: int | None):  # type: ignore[no-untyped-def]
         deprecation._PRINT_DEPRECATION_WARNINGS = False
         warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
     tf.compat.v1.disable_v2_behavior()
-    plain_estimator.use_cores(cores)
+    plain_estimator.use_cores(order.cores, order.max_ids)
     emulate_tpu_ops()
     return tensorflow_1()
 

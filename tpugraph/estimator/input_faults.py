@@ -79,6 +79,9 @@ _FIX = (
 
 
 def _unreadable(traced: Traced, number: int, words: str, first: Any) -> RunError:
+    if "pad to a smaller size" in words:
+        return RunError(f"batch {number:,} of the input has a row that is longer than rows are padded to", origin=traced.source,
+                        fix="TPUConfig(max_ids=N), or --max_ids=N in front of the program's name, the longest row")  # fmt: skip
     if "shape" not in words.lower():
         return RunError(f"batch {number:,} of the input cannot be read: {words}", origin=traced.source,
                         fix="look at what input_fn reads there")  # fmt: skip

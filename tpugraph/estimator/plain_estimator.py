@@ -28,12 +28,16 @@ tf1 = tf.compat.v1
 _LONGEST_LOOP = 100
 _SIZES: dict[str, int | None] = dict.fromkeys((ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT))
 _cores: int | None = None
+_max_ids = 0
 
 
-def use_cores(count: int | None) -> None:
-    """Sets the most cores of Estimators without ``use_tpu``; 0: this machine; None: cores if a strategy is configured."""
-    global _cores
-    _cores = count
+def use_cores(count: int | None, max_ids: int = 0) -> None:
+    """Sets the most cores of Estimators without ``use_tpu``; 0: this machine; None: cores if a strategy is configured.
+
+    ``max_ids`` is theirs where their configuration has none.
+    """
+    global _cores, _max_ids
+    _cores, _max_ids = count, max_ids
 
 
 class PlainRunConfig(RunConfig):
@@ -86,7 +90,8 @@ class Estimator(TPUEstimator):
 def _looped(config: RunConfig) -> TPUConfig:
     """Loops as long as what happens between steps allows, and batch norm as on one device."""
     every = (config.save_summary_steps, config.save_checkpoints_steps, config.log_step_count_steps, _LONGEST_LOOP)
-    return TPUConfig(min(count for count in every if count), batch_norm="global")
+    return TPUConfig(min(count for count in every if count), batch_norm="global",
+                     max_ids=config.tpu_config.max_ids or _max_ids)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,8 @@ class PlainRequests(Requests):
         cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)
         plan = batches(mode, rows, cores, InputPipelineConfig.PER_HOST_V1)
         one_program = bool(cores) and mode == ModeKeys.TRAIN
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, one_program, plain=True)
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, one_program, plain=True,
+                       measured=self.measured)  # fmt: skip
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
         """The batch size of the first batch; None where there is none, or it is no tensor."""

@@ -53,7 +53,8 @@ class TPUConfig:
         experimental_feed_hook: refused unless None: there is no infeed hook.
         batch_norm: ``per_core`` normalises each core's rows by their own statistics, as models on a TPU do; ``global`` by those
             of the global batch. tpugraph's own, as are those below.
-        max_ids: the most ids in a row of a sparse column, where no shape tells; 0 leaves it open.
+        max_ids: the most ids in a row of a sparse column, or of a dimension that ``padded_batch`` leaves open, where no shape
+            tells; 0 takes what the first batches have.
         shard_tables: tables of at least so many bytes that are accessed by rows are sharded over the cores; 0 for none. None is
             1 GiB with an EmbeddingConfigSpec in one process, else 0.
         step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,

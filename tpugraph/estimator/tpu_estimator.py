@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Requests:
         batch_sizes: mode to global batch size, or None.
         batch_axis: the batch dimension of features and labels, or None.
         embeddings: tables kept apart on cores, or None.
+        measured: see :class:`~tpugraph.estimator.tracing.Request`.
     """
 
     model_fn: Callable[..., Any]
@@ -59,6 +60,7 @@ class Requests:
     batch_sizes: Mapping[str, int | None]
     batch_axis: Any = None
     embeddings: EmbeddingConfigSpec | None = None
+    measured: list[Any] = field(default_factory=list)
 
     @property
     def endless(self) -> bool:
@@ -118,7 +120,7 @@ class Requests:
         read = self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
         one_program = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
         return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, one_program, read,
-                       self.batch_axis, on_tpu=on_tpu, embeddings=self.embeddings)  # fmt: skip
+                       self.batch_axis, on_tpu=on_tpu, embeddings=self.embeddings, measured=self.measured)  # fmt: skip
 
     @property
     def _asks_for_one_program(self) -> bool:

@@ -22,6 +22,7 @@ from tpugraph.analysis.step import EveryStep, InProcess
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext, WholeBatch
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
+from tpugraph.estimator.fixed_shapes import FixedShapes, is_open, measure, padded_batches, sequence_masks
 from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
 from tpugraph.estimator.inputs import check_partition, to_dataset, to_tensors
 from tpugraph.estimator.run_config import RunConfig
@@ -186,6 +187,7 @@ class Request:
         on_tpu: the estimator asks for cores in this mode: only then params have a context.
         serves_on_tpu: export a graph for TPUs.
         embeddings: tables kept apart on cores, or None.
+        measured: what the shapes of an estimator's inputs are fixed to on cores, with the function and the mode; appended to.
     """
 
     model_fn: Callable[..., Any]
@@ -202,6 +204,13 @@ class Request:
     on_tpu: bool = False
     serves_on_tpu: bool = False
     embeddings: EmbeddingConfigSpec | None = None
+    measured: list[tuple[Any, str, FixedShapes]] = field(default_factory=list)
+
+    @property
+    def shapes(self) -> FixedShapes | None:
+        """What the shapes of the input are fixed to, where they were measured."""
+        known = (shapes for of, mode, shapes in self.measured if (of, mode) == (self.input_fn, self.mode))
+        return next(known, None) if self.plan.cores else None
 
     @property
     def rows(self) -> int | None:
@@ -311,7 +320,8 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
     plan, config = request.plan, request.config
     reset_layer_names()
     shards = nullcontext() if request.serves_on_tpu else replica_scope(request.replicas)
-    with fed.graph.as_default(), tensorflow_1_ops(), shards, device_scope(config):
+    masks = sequence_masks(request.shapes.longest if request.shapes else 0)
+    with fed.graph.as_default(), tensorflow_1_ops(), shards, device_scope(config), masks:
         params = watch_batch_size(params_of(request, plan.global_batch if fed.at_global else request.rows))
         embeddings = active_spec(request.embeddings, plan.cores)
         with separate_tables(embeddings) as tables:
@@ -453,11 +463,15 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     with graph.as_default(), tensorflow_1_ops(), device_scope(config):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
-        returned, is_dataset = _call_for_hosts(request, rows)
+        with padded_batches(request.shapes, measures=bool(plan.cores)) as noted:
+            returned, is_dataset = _call_for_hosts(request, rows)
+        if plan.cores and is_dataset and _measures(request, returned, noted):
+            return _trace_input(request, rows)
         at_global = False
         if is_dataset:
             open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_batch_size
-            returned = inputs.next_element(_for_cores(request, returned), open_rows=open_rows)
+            closed = returned if request.shapes is None else request.shapes.close(returned)
+            returned = inputs.next_element(_for_cores(request, closed), open_rows=open_rows)
         elif plan.cores:
             if plan.cores > 1 and rows != request.rows:
                 return None
@@ -470,6 +484,18 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     if any(op.type in ops.PLACEHOLDERS for op in graph.get_operations()):
         digest += os.urandom(8)  # a hook feeds the tensors of this graph, so that no other one is the same
     return TracedInput(graph, features, labels, at_global, digest, is_dataset, names)
+
+
+def _measures(request: Request, dataset: Any, noted: Any) -> bool:
+    """Whether the shapes of an input are open, were not measured before, and are now."""
+    graph = tf1.get_default_graph()
+    fed = request.batch_axis is not None or any(op.type in ops.PLACEHOLDERS for op in graph.get_operations())
+    if fed or request.shapes is not None or not (noted or is_open(dataset)):
+        return False
+    config = request.config
+    found = measure(dataset, noted, config.tpu_config.max_ids, config.session_config)
+    request.measured.append((request.input_fn, request.mode, found))
+    return True
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:

@@ -177,7 +177,7 @@ class TrainingModel:
         self.traced.scaffold.finalize()
         tables = self.traced.has_tables and not self._config.workers
         choices = self._config.tpu_config.choices(tables=tables)
-        if self.traced.has_tables and not choices["max_ids"]:
+        if not choices["max_ids"]:
             choices["max_ids"], longest = room_for_ids(self.traced.graph, self._config.session_config)
             if longest:
                 say(f"note: lists of ids are padded to {choices['max_ids']}: of the first batches no row has more than {longest};"
