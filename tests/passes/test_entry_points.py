@@ -24,16 +24,11 @@ from tpugraph.tpu.invariants import ENTRY_POINTS, ENTRY_POINTS_OF
 def test_golden_step() -> None:
     graph = check(EntryPoints(), "step", num_replicas=2, iterations_per_loop=3)
     assert all(name in graph for name in ENTRY_POINTS)
-    assert graph["tpugraph/save"].op == "SaveV2"
-    assert graph["tpugraph/configure"].device == graph["tpugraph/shutdown"].device == "/device:TPU_SYSTEM:0"
 
 
 def test_golden_evaluation() -> None:
     graph = evaluating.check(EntryPoints(), "evaluation", num_replicas=2, iterations_per_loop=3)
     assert all(name in graph for name in ENTRY_POINTS_OF["eval"])
-    assert graph["tpugraph/metrics/mean"].attr("_tpugraph_name") == "mean"
-    controls = graph["tpugraph/init_metrics"].controls
-    assert [node.name for node in controls] == ["total/Assign", "seen/Assign"]
 
 
 def test_a_checkpoint_goes_both_ways(tmp_path: Path) -> None:

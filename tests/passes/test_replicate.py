@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from models import by_hand, check, finish, linear, squared_error, tf1, trains_on_cores
 from tpugraph import testing
-from tpugraph.analysis import CLUSTER_ATTR, in_cluster
+from tpugraph.analysis import in_cluster
 from tpugraph.analysis.step import Results
 from tpugraph.ir import Graph
 from tpugraph.passes.replicate import Replicate
@@ -15,14 +15,8 @@ from tpugraph.passes.replicate import Replicate
 
 def test_golden_step() -> None:
     graph = check(Replicate(num_replicas=2), "step", num_replicas=2, iterations_per_loop=3)
-    (metadata,) = graph.of_type("TPUReplicateMetadata")
-    assert metadata.attr("num_replicas") == 2
-    assert metadata.attr("step_marker_location") == "STEP_MARK_AT_TOP_LEVEL_WHILE_LOOP"
-    (output,) = graph.of_type("TPUReplicatedOutput")
-    assert output.inputs[0].node.attr("_tpu_output_identity") is True
-    roots = [n for n in graph if in_cluster(n) and not n.inputs and n is not metadata]
+    roots = [n for n in graph if in_cluster(n) and not n.inputs and n.op != "TPUReplicateMetadata"]
     assert all(n.controls for n in roots), "a root of the cluster waits for the metadata or for the loop"
-    assert {n.attr(CLUSTER_ATTR) for n in graph if in_cluster(n)} == {"cluster"}
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])

