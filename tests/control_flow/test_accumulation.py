@@ -13,12 +13,18 @@ def after(ops: list[Any]) -> Any:
         return tf.no_op()
 
 
-def build(rows: int, every: int, kind: Any = tf.reduce_mean, *, clip: bool = False) -> None:
-    """Add up the gradients in one variable; every k-th step, in a cond, apply their mean and start anew."""
+def shown(rows: int, kind: Any = tf.reduce_mean) -> tuple[Any, Any]:
+    """The loss of a linear model, with a summary, and the weights."""
     features, targets, weights = linear(rows)
-    gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
     loss = kind(squared_error(features, targets, weights))
     tf1.summary.scalar("loss", loss)
+    return loss, weights
+
+
+def build(rows: int, every: int, kind: Any = tf.reduce_mean, *, clip: bool = False) -> None:
+    """Add up the gradients in one variable; every k-th step, in a cond, apply their mean and start anew."""
+    loss, weights = shown(rows, kind)
+    gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
     optimizer = tf1.train.AdamOptimizer(0.05)
     step = tf1.train.get_or_create_global_step()
     added = tf1.assign_add(gathered, tf.gradients(loss, [weights])[0])
@@ -38,20 +44,15 @@ def build(rows: int, every: int, kind: Any = tf.reduce_mean, *, clip: bool = Fal
 @pytest.mark.parametrize("form", [{}, {"resource": True}, {"resource": True, "functional": True}])
 @pytest.mark.parametrize("every", [2, 3])
 def test_every_few_steps(every: int, form: dict[str, bool]) -> None:
-    def at(rows: int) -> None:
-        build(rows, every, clip=True)
-
-    assert_same_on_cores(at, **form)
+    assert_same_on_cores(lambda rows: build(rows, every, clip=True), **form)
 
 
 @pytest.mark.parametrize("resource", [False, True])
 @trains_on_cores()
 def test_the_gathered_gradient_is_read_by_its_variable(rows: int, resource: bool) -> None:
     """A ref variable has one snapshot for all readers, which shares its memory: who reads it late sees what was added."""
-    features, targets, weights = linear(rows)
+    loss, weights = shown(rows)
     gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
     optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
 
     def apply() -> Any:
@@ -69,29 +70,18 @@ def test_under_a_sum() -> None:
     assert_same_on_cores(lambda rows: build(rows, 2, tf.reduce_sum), resource=True)
 
 
-@trains_on_cores(resource=True)
-def test_a_condition_on_the_gradient_is_the_same_everywhere(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
-    gradient = tf.gradients(loss, [weights])[0]
-    optimizer = tf1.train.GradientDescentOptimizer(0.1)
-    done = tf.cond(tf.norm(gradient) < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
-    with tf.control_dependencies([done]):
-        tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
-        tf1.assign_sub(weights, 0.01 * gradient)
-
-
+@pytest.mark.parametrize(("by_gradient", "resource"), [(True, True), (False, False)])
 @trains_on_cores(relative=1e-5, absolute=1e-6)
-def test_a_condition_on_the_batch(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
+def test_a_condition_on_the_batch_is_the_same_everywhere(rows: int, by_gradient: bool, resource: bool) -> None:
+    loss, weights = shown(rows)
     gradient = tf.gradients(loss, [weights])[0]
     optimizer = tf1.train.GradientDescentOptimizer(0.1)
-    done = tf.cond(loss < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
+    small = tf.norm(gradient) < 1.0 if by_gradient else loss < 1.0
+    done = tf.cond(small, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
     with tf.control_dependencies([done]):
         tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
+        if by_gradient:
+            tf1.assign_sub(weights, 0.01 * gradient)
 
 
 # --------------------------------------------------------------------------- functions of TensorFlow 2 that train
@@ -102,9 +92,7 @@ FUNCTIONAL = {"resource": True, "functional": True}
 @trains_on_cores(**FUNCTIONAL)
 def test_a_scale_of_the_loss_that_follows_whether_gradients_are_finite(rows: int) -> None:
     """Of the conditional there is one node, which is the train op; the weights move in a function."""
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
+    loss, weights = shown(rows)
     scale = tf1.get_variable("scale", initializer=tf.constant(2.0**126), trainable=False)
     optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
     gradient = tf.gradients(loss * scale, [weights])[0] / scale
@@ -119,9 +107,7 @@ def test_a_scale_of_the_loss_that_follows_whether_gradients_are_finite(rows: int
 
 @trains_on_cores(**FUNCTIONAL)
 def test_a_case_chooses_what_trains(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
+    loss, weights = shown(rows)
     gradient, step = tf.gradients(loss, [weights])[0], tf1.train.get_or_create_global_step()
     choices = [tf1.train.GradientDescentOptimizer(0.1), tf1.train.AdagradOptimizer(0.1)]
     updates = [lambda o=o: after([o.apply_gradients([(gradient, weights)])]) for o in choices]
@@ -131,9 +117,7 @@ def test_a_case_chooses_what_trains(rows: int) -> None:
 
 @trains_on_cores(**FUNCTIONAL)
 def test_a_function_that_trains(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_mean(squared_error(features, targets, weights))
-    tf1.summary.scalar("loss", loss)
+    loss, weights = shown(rows)
     step = tf1.train.get_or_create_global_step()
 
     @tf.function

@@ -38,6 +38,15 @@ def predict(graph: Graph, *, queues: bool = False, **options: Any) -> list[dict[
         return list(session.predict())
 
 
+def evaluates_as_plain(build: Callable[[], Any], **options: Any) -> Any:
+    """The evaluation of a graph on cores, whose metrics are those of the plain graph."""
+    found = evaluate(trace(build), **options)
+    assert dict(found) == {
+        name: pytest.approx(v, rel=1e-6, abs=1e-9) for name, v in plain_metrics(trace(build)).items()
+    }
+    return found
+
+
 # --------------------------------------------------------------------------- evaluation
 
 
@@ -58,22 +67,16 @@ def test_1026_examples_on_8_cores_count_once_each() -> None:
     ("cores", "rows", "count", "loop"), [(1, 8, 77, 3), (4, 8, 77, 2), (8, 8, 77, 100), (2, 8, 32, 1)]
 )
 def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
-    plain = plain_metrics(trace(evaluation(rows * cores, count=count)))
-    found = evaluate(
-        trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop
+    found = evaluates_as_plain(
+        evaluation(rows * cores, count=count), queues=queues, num_replicas=cores, iterations_per_loop=loop
     )
     assert found.examples == count
-    assert found.keys() == plain.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
-    for name, value in plain.items():
-        assert found[name] == pytest.approx(value, rel=1e-6), name
+    assert found.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65])
 def test_few_examples(count: int) -> None:
-    plain = plain_metrics(trace(evaluation(64, count=count)))
-    found = evaluate(trace(evaluation(64, count=count)), num_replicas=8)
-    assert found.examples == count
-    assert {name: pytest.approx(value, rel=1e-6, abs=1e-9) for name, value in plain.items()} == dict(found)
+    assert evaluates_as_plain(evaluation(64, count=count), num_replicas=8).examples == count
 
 
 @pytest.mark.parametrize("queues", [False, True])
@@ -101,20 +104,13 @@ def test_evaluating_twice_starts_anew_and_steps_can_be_limited() -> None:
 
 def test_a_dataset_that_drops_its_last_batch_evaluates_full_ones() -> None:
     """Traced with a fixed number of rows: it is partitioned as in training, and every constant means what it meant."""
-    plain = plain_metrics(trace(evaluation(32, count=77, drop_remainder=True)))
-    found = evaluate(trace(evaluation(32, count=77, drop_remainder=True)), num_replicas=2)
+    found = evaluates_as_plain(evaluation(32, count=77, drop_remainder=True), num_replicas=2)
     assert (found.examples, found.steps) == (64, 2)
-    for name, value in plain.items():
-        assert found[name] == pytest.approx(value, rel=1e-6), name
 
 
 def test_a_batch_that_the_cores_do_not_divide() -> None:
     """An open batch is padded; one with static rows is refused."""
-    found = evaluate(trace(evaluation(10, count=77)), num_replicas=4)
-    assert found.examples == 77
-    assert {
-        name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()
-    } == dict(found)
+    assert evaluates_as_plain(evaluation(10, count=77), num_replicas=4).examples == 77
     testing.assert_raises_block(convert, trace(evaluation(10, drop_remainder=True)), mode="eval", num_replicas=4, kind=ShapeError,
                                 words=["10 rows cannot be split over 4 cores", "--num_replicas=2"], max_length=400)  # fmt: skip
 
@@ -140,29 +136,21 @@ def test_losses_divide_by_the_rows_of_the_plain_batch(loss: str, *, drop_remaind
         tf1.metrics.mean(LOSSES[loss](labels, logits), name="loss")
         tf1.metrics.accuracy(labels, tf.argmax(logits, 1), name="accuracy")
 
-    found = evaluate(trace(build), num_replicas=2)
-    assert found.examples == (64 if drop_remainder else 77)
-    assert dict(found) == pytest.approx(plain_metrics(trace(build)), rel=1e-6)
+    assert evaluates_as_plain(build, num_replicas=2).examples == (64 if drop_remainder else 77)
 
 
 def test_what_mixes_rows_runs_on_the_host_on_the_global_batch() -> None:
     """A softmax over the batch, and a number that depends on how many rows there are."""
 
-    def build(rows: int) -> Callable[[], None]:
-        def inner() -> None:
-            features, _, weights = take(data(50), rows)
-            chance = probabilities(features)
-            share = tf.nn.softmax(chance * weights, axis=0)
-            order = tf.cast(tf.range(tf.shape(chance)[0]), tf.float32)
-            tf1.metrics.mean(share * order, name="ordered")
-            tf1.metrics.mean(tf.reduce_max(chance), name="largest")
+    def build() -> None:
+        features, _, weights = take(data(50), 32)
+        chance = probabilities(features)
+        share = tf.nn.softmax(chance * weights, axis=0)
+        order = tf.cast(tf.range(tf.shape(chance)[0]), tf.float32)
+        tf1.metrics.mean(share * order, name="ordered")
+        tf1.metrics.mean(tf.reduce_max(chance), name="largest")
 
-        return inner
-
-    plain = plain_metrics(trace(build(32)))
-    found = evaluate(trace(build(32)), num_replicas=4)
-    for name, value in plain.items():
-        assert found[name] == pytest.approx(value, rel=1e-6), name
+    evaluates_as_plain(build, num_replicas=4)
 
 
 def test_named_metrics_and_loss() -> None:
@@ -176,42 +164,35 @@ def test_named_metrics_and_loss() -> None:
 
 @pytest.mark.parametrize("functional", [False, True])
 def test_a_recurrent_net_stays_on_the_device(*, functional: bool) -> None:
-    def build(rows: int) -> Callable[[], None]:
-        def inner() -> None:
-            features, labels, _ = take(data(50), rows)
-            state = tf.zeros([tf.shape(features)[0], 2])
-            turned = tf.transpose(features[:, :, None], [1, 0, 2])
-            weights = variable("w", (3, 2))
+    def build() -> None:
+        features, labels, _ = take(data(50), 32)
+        state = tf.zeros([tf.shape(features)[0], 2])
+        turned = tf.transpose(features[:, :, None], [1, 0, 2])
+        weights = variable("w", (3, 2))
 
-            def step(i: Any, state: Any) -> Any:
-                return i + 1, tf.tanh(tf.concat([turned[i], state], 1) @ weights)
+        def step(i: Any, state: Any) -> Any:
+            return i + 1, tf.tanh(tf.concat([turned[i], state], 1) @ weights)
 
-            _, last = tf1.while_loop(lambda i, _: i < 4, step, [0, state])
-            tf1.metrics.mean(last[:, 0] * tf.cast(labels, tf.float32), name="mean")
+        _, last = tf1.while_loop(lambda i, _: i < 4, step, [0, state])
+        tf1.metrics.mean(last[:, 0] * tf.cast(labels, tf.float32), name="mean")
 
-        return inner
-
-    program = convert(trace(build(32), functional=functional), mode="eval", num_replicas=4)
+    program = convert(trace(build, functional=functional), mode="eval", num_replicas=4)
     assert not program.report["notes"]
     with TPUSession(program) as session:
-        assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build(32)))["mean"], rel=1e-6)
+        assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build))["mean"], rel=1e-6)
 
 
 def test_a_metric_that_writes_in_a_branch() -> None:
     """A list of all values that grows when it is full, as contrib's streaming_concat keeps one."""
 
-    def build(rows: int) -> Callable[[], None]:
-        def inner() -> None:
-            features, _, _ = take(data(45), rows)
-            chance = probabilities(features)
-            best = tf1.get_local_variable("best", (), tf.float32, tf1.zeros_initializer())
-            largest = tf.reduce_max(chance)
-            tf1.cond(largest > best, lambda: tf1.assign(best, largest), lambda: tf.identity(best))
-            tf.multiply(best, 2.0, name="twice/value")
+    def build() -> None:
+        chance = probabilities(take(data(45), 4)[0])
+        best = tf1.get_local_variable("best", (), tf.float32, tf1.zeros_initializer())
+        largest = tf.reduce_max(chance)
+        tf1.cond(largest > best, lambda: tf1.assign(best, largest), lambda: tf.identity(best))
+        tf.multiply(best, 2.0, name="twice/value")
 
-        return inner
-
-    found = evaluate(trace(build(4)), num_replicas=4)
+    found = evaluate(trace(build), num_replicas=4)
     assert found["twice"] == pytest.approx(2 * chances(45).max(), rel=1e-6)
     assert found.examples == 45
 
