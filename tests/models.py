@@ -189,23 +189,36 @@ def assert_same_on_cores(
         assert len(convert(whole(), num_replicas=cores).report["collectives"]["combined"]) == combined
 
 
+def as_test(
+    check: Callable[..., Any], *leading: str, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """A test that has ``check`` look at what is decorated; the arguments beside ``leading`` ones, which it gives, are the test's."""
+
+    def made(build: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(build)
+        def test(**given: Any) -> None:
+            check(functools.partial(build, **given), **options)
+
+        signature = inspect.signature(build)
+        test.__signature__ = signature.replace(
+            parameters=[p for p in signature.parameters.values() if p.name not in leading]
+        )
+        return test
+
+    return made
+
+
 def trains_on_cores(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """A test of a step that is decorated: :func:`assert_same_on_cores` of what it builds at so many ``rows``.
 
     Its other arguments are the test's; one called ``resource`` says which variables the step has.
     """
 
-    def made(build: Callable[..., Any]) -> Callable[..., None]:
-        @functools.wraps(build)
-        def test(**given: Any) -> None:
-            form = {name: given[name] for name in given.keys() & {"resource", "cores", "rows"}}
-            assert_same_on_cores(lambda rows: build(rows, **given), **options, **form)
+    def check(build: Any) -> None:
+        form = {name: build.keywords[name] for name in build.keywords.keys() & {"resource", "cores"}}
+        assert_same_on_cores(build, **options, **form)
 
-        signature = inspect.signature(build)
-        test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
-        return test
-
-    return made
+    return as_test(check, "rows")
 
 
 def linear(rows: int, *, width: int = 3) -> tuple[Any, Any, Any]:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from closeness import assert_close
-from models import trace
+from models import as_test, trace
 from tpugraph import ops
 from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.analysis.loop_shapes import within_loops
@@ -82,16 +82,14 @@ def test_the_gradient_of_a_loop_gets_stacks_of_its_size() -> None:
     assert {int(node.inputs[0].node.attr("value")) for node in graph.of_type("StackV2")} == {5}
 
 
-def test_nested_loops() -> None:
-    def build() -> list[Any]:
-        def outer(i: Any, y: Any) -> Any:
-            return i + 1, tf1.while_loop(
-                lambda j, _: j <= i, lambda j, z: (j + 1, z * 1.5 + tf.cast(i, tf.float32)), (0, y)
-            )[1]
+@as_test(assert_raised_is_the_same, relative=1e-6)
+def test_nested_loops() -> list[Any]:
+    def outer(i: Any, y: Any) -> Any:
+        return i + 1, tf1.while_loop(
+            lambda j, _: j <= i, lambda j, z: (j + 1, z * 1.5 + tf.cast(i, tf.float32)), (0, y)
+        )[1]
 
-        return [tf1.while_loop(lambda i, _: i < 3, outer, (0, tf.constant(X)))[1]]
-
-    assert_raised_is_the_same(build, relative=1e-6)
+    return [tf1.while_loop(lambda i, _: i < 3, outer, (0, tf.constant(X)))[1]]
 
 
 @pytest.mark.parametrize("inner_first", [False, True])
@@ -130,24 +128,20 @@ def test_shapes_within_loops_are_those_that_every_iteration_has() -> None:
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0])
-def test_a_conditional_and_its_gradient(value: float) -> None:
-    def build() -> list[Any]:
-        x, w = tf.constant(X * value), tf.constant(W)
-        y = tf1.cond(tf.reduce_sum(x[0]) > -1, lambda: tf.tanh(tf.matmul(x, w)), lambda: x * 3.0)
-        return [y, *tf.gradients(tf.reduce_sum(y * y), [x, w])]
-
-    assert_raised_is_the_same(build, relative=1e-5)
+@as_test(assert_raised_is_the_same, relative=1e-5)
+def test_a_conditional_and_its_gradient(value: float) -> list[Any]:
+    x, w = tf.constant(X * value), tf.constant(W)
+    y = tf1.cond(tf.reduce_sum(x[0]) > -1, lambda: tf.tanh(tf.matmul(x, w)), lambda: x * 3.0)
+    return [y, *tf.gradients(tf.reduce_sum(y * y), [x, w])]
 
 
 @pytest.mark.parametrize("a", [True, False])
 @pytest.mark.parametrize("b", [True, False])
-def test_nested_conditionals_with_gradients(a: bool, b: bool) -> None:
-    def build() -> list[Any]:
-        x, outer, inner = tf.constant(X), tf.constant(a), tf.constant(b)
-        y = tf1.cond(outer, lambda: tf1.cond(inner, lambda: tf.sin(x) * 2.0, lambda: tf.exp(x)), lambda: x * x)
-        return [y, tf.gradients(tf.reduce_sum(y * y), x)[0]]
-
-    assert_raised_is_the_same(build, relative=1e-5)
+@as_test(assert_raised_is_the_same, relative=1e-5)
+def test_nested_conditionals_with_gradients(a: bool, b: bool) -> list[Any]:
+    x, outer, inner = tf.constant(X), tf.constant(a), tf.constant(b)
+    y = tf1.cond(outer, lambda: tf1.cond(inner, lambda: tf.sin(x) * 2.0, lambda: tf.exp(x)), lambda: x * x)
+    return [y, tf.gradients(tf.reduce_sum(y * y), x)[0]]
 
 
 def test_one_predicate_in_a_row_of_conditionals() -> None:
@@ -161,18 +155,16 @@ def test_one_predicate_in_a_row_of_conditionals() -> None:
     assert len(graph.of_type("StatelessIf")) == 2
 
 
-def test_a_conditional_in_a_loop_and_a_loop_in_a_conditional() -> None:
-    def build() -> list[Any]:
-        x, w = tf.constant(X), tf.constant(W)
+@as_test(assert_raised_is_the_same, relative=1e-5)
+def test_a_conditional_in_a_loop_and_a_loop_in_a_conditional() -> list[Any]:
+    x, w = tf.constant(X), tf.constant(W)
 
-        def body(i: Any, y: Any) -> Any:
-            return i + 1, tf1.cond(tf.equal(i % 2, 0), lambda: tf.tanh(y @ w), lambda: y * 1.25)
+    def body(i: Any, y: Any) -> Any:
+        return i + 1, tf1.cond(tf.equal(i % 2, 0), lambda: tf.tanh(y @ w), lambda: y * 1.25)
 
-        y = tf1.while_loop(lambda i, _: i < 5, body, (0, x))[1]
-        z = tf1.cond(tf.reduce_sum(y) > 100, lambda: y, lambda: loop(y, w, 3))
-        return [z, tf.gradients(tf.reduce_sum(y), x)[0]]
-
-    assert_raised_is_the_same(build, relative=1e-5)
+    y = tf1.while_loop(lambda i, _: i < 5, body, (0, x))[1]
+    z = tf1.cond(tf.reduce_sum(y) > 100, lambda: y, lambda: loop(y, w, 3))
+    return [z, tf.gradients(tf.reduce_sum(y), x)[0]]
 
 
 def test_effects_in_a_branch_happen_in_that_branch_alone() -> None:
@@ -189,14 +181,12 @@ def test_effects_in_a_branch_happen_in_that_branch_alone() -> None:
     assert len(graph.of_type("If")) == 1
 
 
-def test_what_waits_for_a_conditional_waits_for_the_if() -> None:
-    def build() -> list[Any]:
-        count = tf1.get_variable("count", initializer=tf.constant(0.0))
-        done = tf1.cond(tf.constant(True), lambda: tf.group(count.assign_add(1.0).op), lambda: tf.no_op())
-        with tf.control_dependencies([done]):
-            return [count.read_value()]
-
-    assert_raised_is_the_same(build, times=3, resource=True, relative=0)
+@as_test(assert_raised_is_the_same, times=3, resource=True, relative=0)
+def test_what_waits_for_a_conditional_waits_for_the_if() -> list[Any]:
+    count = tf1.get_variable("count", initializer=tf.constant(0.0))
+    done = tf1.cond(tf.constant(True), lambda: tf.group(count.assign_add(1.0).op), lambda: tf.no_op())
+    with tf.control_dependencies([done]):
+        return [count.read_value()]
 
 
 def looped_in_a_branch(x: Any) -> Any:
@@ -206,14 +196,11 @@ def looped_in_a_branch(x: Any) -> Any:
     return tf1.cond(x > 0.0, looped, lambda: -x)
 
 
-def test_the_gradient_of_a_loop_within_a_branch() -> None:
+@as_test(assert_raised_is_the_same, relative=1e-6)
+def test_the_gradient_of_a_loop_within_a_branch() -> list[Any]:
     """Its stacks are read behind a Switch of the branch, which no Merge joins."""
-
-    def build() -> list[Any]:
-        x = tf.constant(2.0)
-        return [tf.gradients(looped_in_a_branch(x), x)[0]]
-
-    assert_raised_is_the_same(build, relative=1e-6)
+    x = tf.constant(2.0)
+    return [tf.gradients(looped_in_a_branch(x), x)[0]]
 
 
 def test_a_loop_within_a_branch_beside_its_gradient_is_refused_by_name() -> None:

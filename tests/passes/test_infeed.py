@@ -6,17 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import (
-    assert_same_on_cores,
-    batches,
-    check,
-    finish,
-    rows_of,
-    squared_error,
-    tf1,
-    trace,
-    variable,
-)
+from models import assert_same_on_cores, batches, check, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
 from tpugraph.compiler import convert

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import (
-    assert_same_on_cores,
-    batches,
-    by_hand,
-    check,
-    finish,
-    rows_of,
-    tf1,
-    trace,
-    variable,
-)
+from models import as_test, assert_same_on_cores, batches, by_hand, check, finish, rows_of, tf1, trace, variable
 from tpugraph import ops, testing
 from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.compiler import convert
@@ -256,35 +246,28 @@ def test_a_loop_whose_values_grow_or_change_places() -> None:
     assert {merge.out().shape for merge in graph.of_type("Merge")} == {(), (None, 3), (2, 3)}
 
 
-def test_an_argument_handed_on_at_another_place_is_there_once_in_each_iteration() -> None:
+@as_test(assert_inlined_is_the_same)
+def test_an_argument_handed_on_at_another_place_is_there_once_in_each_iteration() -> Any:
     """The limit becomes the counter: it enters as a constant, which the iteration that does not take place has too."""
-
-    def build() -> Any:
-        limit = tf.constant(5)
-        return tf.while_loop(lambda i, n: i < n, lambda i, n: (n, n), (0, limit))[:1]
-
-    assert_inlined_is_the_same(build)
+    limit = tf.constant(5)
+    return tf.while_loop(lambda i, n: i < n, lambda i, n: (n, n), (0, limit))[:1]
 
 
 @pytest.mark.parametrize("outcome", [True, False])
-def test_a_conditional_and_its_gradient(*, outcome: bool) -> None:
-    def build() -> Any:
-        x, w = tf.constant(X), tf.constant(W)
-        when = tf.reduce_sum(x) < (1.0 if outcome else -1.0)
-        y = tf.cond(when, lambda: tf.sin(x @ w), lambda: tf.ones_like(x))
-        return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
-
-    assert_inlined_is_the_same(build)
+@as_test(assert_inlined_is_the_same)
+def test_a_conditional_and_its_gradient(*, outcome: bool) -> Any:
+    x, w = tf.constant(X), tf.constant(W)
+    when = tf.reduce_sum(x) < (1.0 if outcome else -1.0)
+    y = tf.cond(when, lambda: tf.sin(x @ w), lambda: tf.ones_like(x))
+    return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
 
 
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 3])
-def test_a_case_with_every_index(index: int) -> None:
-    def build() -> Any:
-        x = tf.constant(X)
-        y = tf.switch_case(tf.constant(index), [lambda: x * 2.0, lambda: tf.exp(x), lambda: tf.zeros_like(x)])
-        return y, *tf.gradients(tf.reduce_sum(y * y), [x])
-
-    assert_inlined_is_the_same(build)
+@as_test(assert_inlined_is_the_same)
+def test_a_case_with_every_index(index: int) -> Any:
+    x = tf.constant(X)
+    y = tf.switch_case(tf.constant(index), [lambda: x * 2.0, lambda: tf.exp(x), lambda: tf.zeros_like(x)])
+    return y, *tf.gradients(tf.reduce_sum(y * y), [x])
 
 
 def test_loops_and_conditionals_in_each_other() -> None:
@@ -324,40 +307,36 @@ def test_what_functions_write_is_written_as_often_as_before() -> None:
     assert found[0] == 5.0
 
 
-def test_calls_of_functions_and_their_gradients() -> None:
-    def build() -> Any:
-        x, w = tf.constant(X), tf.constant(W)
-        total = tf1.get_variable("total", initializer=0.0)
+@as_test(assert_inlined_is_the_same)
+def test_calls_of_functions_and_their_gradients() -> Any:
+    x, w = tf.constant(X), tf.constant(W)
+    total = tf1.get_variable("total", initializer=0.0)
 
-        @tf.function
-        def inner(y: Any) -> Any:
-            total.assign_add(tf.reduce_sum(y))
-            return tf.tanh(y @ w)
+    @tf.function
+    def inner(y: Any) -> Any:
+        total.assign_add(tf.reduce_sum(y))
+        return tf.tanh(y @ w)
 
-        @tf.function
-        def outer(y: Any) -> Any:
-            return inner(inner(y)) * 2.0
+    @tf.function
+    def outer(y: Any) -> Any:
+        return inner(inner(y)) * 2.0
 
-        y = outer(x)
-        return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
-
-    assert_inlined_is_the_same(build)
+    y = outer(x)
+    return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
 
 
-def test_a_call_in_a_loop_and_in_a_conditional_of_tf1() -> None:
+@as_test(assert_inlined_is_the_same)
+def test_a_call_in_a_loop_and_in_a_conditional_of_tf1() -> Any:
     """The constants of the function run in the frame and in the branch of the call."""
 
-    def build() -> Any:
-        @tf.function
-        def scaled(y: Any) -> Any:
-            return y * tf.constant(3.0) + tf.cast(tf.range(3), tf.float32)
+    @tf.function
+    def scaled(y: Any) -> Any:
+        return y * tf.constant(3.0) + tf.cast(tf.range(3), tf.float32)
 
-        tf1.disable_control_flow_v2()
-        y = tf1.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, scaled(y)), (0, tf.constant(X)))[1]
-        taken = [tf1.cond(tf.reduce_sum(y) > limit, lambda: scaled(y), lambda: y) for limit in (-1e9, 1e9)]
-        return y, *taken
-
-    assert_inlined_is_the_same(build)
+    tf1.disable_control_flow_v2()
+    y = tf1.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, scaled(y)), (0, tf.constant(X)))[1]
+    taken = [tf1.cond(tf.reduce_sum(y) > limit, lambda: scaled(y), lambda: y) for limit in (-1e9, 1e9)]
+    return y, *taken
 
 
 def test_functions_of_datasets_stay() -> None:

@@ -6,18 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from models import (
-    batches,
-    by_hand,
-    check,
-    finish,
-    linear,
-    rows_of,
-    squared_error,
-    tf1,
-    trace,
-    trains_on_cores,
-)
+from models import batches, by_hand, check, finish, linear, rows_of, squared_error, tf1, trace, trains_on_cores
 from tpugraph import roles, testing
 from tpugraph.ir import Graph
 from tpugraph.passes.prune import Prune

@@ -4,17 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import (
-    batches,
-    check,
-    finish,
-    rows_of,
-    squared_error,
-    tf1,
-    trace,
-    trains_on_cores,
-    variable,
-)
+from models import batches, check, finish, rows_of, squared_error, tf1, trace, trains_on_cores, variable
 from tpugraph import testing
 from tpugraph.analysis.step import ClosedShapes
 from tpugraph.compiler import convert
