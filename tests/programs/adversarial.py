@@ -4,7 +4,7 @@ from .parts import *
 from .statistics import fused
 
 
-def losses_of(one: Any, other: Any) -> tuple[Any, Any, list[Any], list[Any]]:
+def losses_of(one, other) -> tuple[Any, Any, list[Any], list[Any]]:
     """The losses of critic and generator by what the critic says of real and of made ones, and their variables."""
     entropy = tf.nn.sigmoid_cross_entropy_with_logits
     against = mean(entropy(labels=tf.ones_like(one), logits=one))
@@ -14,25 +14,25 @@ def losses_of(one: Any, other: Any) -> tuple[Any, Any, list[Any], list[Any]]:
     return against, fooled, own[0], own[1]
 
 
-def networks(rows: int) -> tuple[Any, Any, list[Any], list[Any]]:
+def networks(rows) -> tuple[Any, Any, list[Any], list[Any]]:
     """The losses of the critic and of the generator, whose noise is a feature, and their variables."""
     real, noise = batch(rows, floats(4), floats(3, seed=1))
     with tf1.variable_scope("generator"):
         made = dense(dense(noise, 3, 5, "one", tf.tanh), 5, 4, "two")
 
-    def critic(x: Any) -> Any:
+    def critic(x):
         with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
             return column(dense(x, 4, 5, "one", tf.tanh), 5)
 
     return losses_of(critic(real), critic(made))
 
 
-def gradients(losses: tuple[Any, Any], variables: tuple[list[Any], list[Any]], optimizers: Any) -> list[Any]:
+def gradients(losses: tuple[Any, Any], variables: tuple[list[Any], list[Any]], optimizers) -> list[Any]:
     return [o.compute_gradients(x, var_list=v) for x, v, o in zip(losses, variables, optimizers, strict=True)]
 
 
-@program({"": {}, "adam": {"optimizer": adam}}, steps=4)
-def gan_alternating(rows: int, optimizer: Any = sgd) -> Any:
+@program(cases={"": {}, "adam": {"optimizer": adam}}, steps=4)
+def gan_alternating(rows, optimizer=sgd):
     """The critic learns in even steps, the generator in odd ones."""
     against, fooled, critic, generator = networks(rows)
     optimizers = optimizer(), optimizer()
@@ -50,17 +50,16 @@ def gan_alternating(rows: int, optimizer: Any = sgd) -> Any:
         return against, tf1.assign_add(step, 1).op
 
 
-@program()
-def dcgan(rows: int) -> Any:
+@program(floats(4, 4, 1), floats(3, seed=1))
+def dcgan(real, noise, rows):
     """Images from noise by transposed convolutions with batch norm, judged by strided convolutions; both learn in each step."""
-    real, noise = batch(rows, floats(4, 4, 1), floats(3, seed=1))
     updates: list[Any] = []
     with tf1.variable_scope("generator"):
         small = fused(tf.reshape(dense(noise, 3, 16, "project"), [-1, 2, 2, 4]), 4, "norm", updates)
         filters = variable("up", 3, 3, 1, 4)
         made = tf.tanh(tf.nn.conv2d_transpose(tf.nn.relu(small), filters, [rows, 4, 4, 1], 2))
 
-    def critic(images: Any) -> Any:
+    def critic(images):
         with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
             seen = tf.nn.leaky_relu(tf.nn.conv2d(images, variable("down", 3, 3, 1, 4), 2, "SAME"))
             return column(tf.reshape(seen, [-1, 16]), 16)
@@ -76,12 +75,11 @@ def dcgan(rows: int) -> Any:
         return against, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program()
-def wasserstein(rows: int) -> Any:
+@program(floats(4), floats(4, seed=1))
+def wasserstein(real, noise):
     """A critic whose loss is linear in its last layer, and weights that are clipped after each step."""
-    real, noise = batch(rows, floats(4), floats(4, seed=1))
 
-    def critic(x: Any) -> Any:
+    def critic(x):
         with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
             return column(dense(x, 4, 5, "one", tf.tanh), 5)
 
@@ -97,10 +95,9 @@ def wasserstein(rows: int) -> Any:
         return loss, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program()
-def multi_task(rows: int) -> Any:
+@program(floats(5), floats(seed=1), floats(seed=2))
+def multi_task(x, y, z):
     """Two heads, two losses, two optimizers; the trunk belongs to the first."""
-    x, y, z = batch(rows, floats(5), floats(seed=1), floats(seed=2))
     h = dense(x, 5, 3, "trunk", tf.tanh)
     one, other = mean(tf.square(column(h, 3, "first") - y)), mean(tf.square(column(h, 3, "second") - z))
     trunk = [v for v in tf1.trainable_variables() if "second" not in v.op.name]
@@ -114,13 +111,12 @@ def multi_task(rows: int) -> Any:
         return one + other, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program()
-def worst_step_in_a_box(rows: int) -> Any:
+@program(floats(5), whole(4, seed=1))
+def worst_step_in_a_box(x, y):
     """Virtual adversarial training: the input moves along the gradient of a KL divergence, clipped to a box."""
-    x, y = batch(rows, floats(5), whole(4, seed=1))
     w = variable("w", 5, 4)
 
-    def away(moved: Any) -> Any:
+    def away(moved):
         apart = tf.nn.log_softmax(tf.tanh(x) @ w) - tf.nn.log_softmax(tf.tanh(moved) @ w)
         return tf.reduce_sum(tf.nn.softmax(tf.tanh(x) @ w) * apart)
 

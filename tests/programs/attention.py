@@ -5,26 +5,26 @@ import itertools
 from .parts import *
 
 
-def normalise(x: Any, width: int, name: str) -> Any:
+def normalise(x, width, name):
     with tf1.variable_scope(name, reuse=tf1.AUTO_REUSE):
         gamma, beta = variable("gamma", width), variable("beta", width, scale=0.1)
     centre, variance = tf.nn.moments(x, [-1], keepdims=True)
     return tf.nn.batch_normalization(x, centre, variance, beta, gamma, 1e-2)
 
 
-def steep() -> Any:
+def steep():
     return sgd(0.5)
 
 
-def gelu(x: Any) -> Any:
+def gelu(x):
     return x * 0.5 * (1.0 + tf.tanh(0.8 * (x + 0.044 * tf.pow(x, 3))))
 
 
-def attend(x: Any, rows: int, seq: int, hidden: int, heads: int, mask: Any) -> Any:
+def attend(x, rows, seq, hidden, heads, mask):
     """Self-attention on [rows * seq, hidden], as BERT's code reshapes it."""
     depth = hidden // heads
 
-    def split(name: str) -> Any:
+    def split(name):
         made = dense(x, hidden, hidden, name, reuse=tf1.AUTO_REUSE, scale=1.0)
         return tf.transpose(tf.reshape(made, [rows, seq, heads, depth]), [0, 2, 1, 3])
 
@@ -34,7 +34,7 @@ def attend(x: Any, rows: int, seq: int, hidden: int, heads: int, mask: Any) -> A
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [rows * seq, hidden])
 
 
-def layer(x: Any, rows: int, seq: int, hidden: int, intermediate: int, heads: int, mask: Any) -> Any:
+def layer(x, rows, seq, hidden, intermediate, heads, mask):
     with tf1.variable_scope("attention", reuse=tf1.AUTO_REUSE):
         made = dense(attend(x, rows, seq, hidden, heads, mask), hidden, hidden, "output", reuse=tf1.AUTO_REUSE)
         x = normalise(x + made, hidden, "norm")
@@ -42,11 +42,11 @@ def layer(x: Any, rows: int, seq: int, hidden: int, intermediate: int, heads: in
     return normalise(x + dense(made, intermediate, hidden, "output", reuse=tf1.AUTO_REUSE), hidden, "norm")
 
 
-def clipped(gradients: list[Any]) -> Any:
+def clipped(gradients: list[Any]):
     return tf.clip_by_global_norm(gradients, 1.0)[0]
 
 
-def classified(hidden: Any, width: int, labels: Any, table: Any, weights: Any) -> Any:
+def classified(hidden, width, labels, table, weights):
     """The masked loss over words, with the embedding table as the last layer."""
     logits = tf.matmul(hidden, tf.convert_to_tensor(table), transpose_b=True)
     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -54,17 +54,7 @@ def classified(hidden: Any, width: int, labels: Any, table: Any, weights: Any) -
 
 
 @program(batches="2 1_open")
-def bert(
-    rows: int,
-    seq: int = 5,
-    hidden: int = 6,
-    intermediate: int = 7,
-    heads: int = 3,
-    vocabulary: int = 11,
-    positions: int = 9,
-    depth: int = 2,
-    optimizer: Any = steep,
-) -> Any:
+def bert(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2, optimizer=steep):
     """Embeddings of words, places and segments, two layers with a mask, the masked words and the next sentence."""
     ids, segments, mask, targets, follows = batch(
         rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(4, seq, seed=2), whole(vocabulary, seq, seed=3), whole(2, seed=4)
@@ -89,17 +79,7 @@ def bert(
 
 
 @program(batches="2")
-def albert(
-    rows: int,
-    seq: int = 5,
-    hidden: int = 6,
-    intermediate: int = 7,
-    heads: int = 3,
-    vocabulary: int = 11,
-    positions: int = 9,
-    depth: int = 2,
-    embedded: int = 2,
-) -> Any:
+def albert(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2, embedded=2):
     """Layers share their variables, and the table is narrower than the layers."""
     ids, targets = batch(rows, whole(vocabulary, seq), whole(vocabulary, seq, seed=3))
     words = variable("words", vocabulary, embedded, scale=1.5)
@@ -114,16 +94,7 @@ def albert(
 
 
 @program(batches="2")
-def gpt2(
-    rows: int,
-    seq: int = 5,
-    hidden: int = 6,
-    intermediate: int = 7,
-    heads: int = 3,
-    vocabulary: int = 11,
-    positions: int = 9,
-    depth: int = 2,
-) -> Any:
+def gpt2(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2):
     """A causal mask, norms before layers, the places looked up by a range, the next word as label."""
     ids = batch(rows, whole(vocabulary, seq + 1))
     words, places = variable("words", vocabulary, hidden, scale=1.5), variable("places", positions, hidden)
@@ -145,18 +116,8 @@ def gpt2(
     return minimise(mean(each), steep(), clip=clipped)
 
 
-@program({"": {"depth": 1}}, batches="2")
-def xlnet(
-    rows: int,
-    seq: int = 5,
-    hidden: int = 6,
-    intermediate: int = 7,
-    heads: int = 3,
-    vocabulary: int = 11,
-    positions: int = 9,
-    depth: int = 2,
-    optimizer: Any = steep,
-) -> Any:
+@program(cases={"": {"depth": 1}}, batches="2")
+def xlnet(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2, optimizer=steep):
     """Time first, two streams with relative places, einsums, and no dropout; ``positions`` bounds the distance."""
     size = hidden // heads
     ids, chosen, order = batch(rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(100, seq, seed=2))
@@ -171,11 +132,11 @@ def xlnet(
     h = tf.nn.embedding_lookup(words, ids)
     g = tf.tile(tf.reshape(variable("mask", hidden), [1, 1, hidden]), [seq, rows, 1])
 
-    def heads_of(x: Any, name: str) -> Any:
+    def heads_of(x, name):
         with tf1.variable_scope("", reuse=tf1.AUTO_REUSE):
             return tf.einsum("ibh,hnd->ibnd", x, variable(name, hidden, heads, size))
 
-    def shifted(x: Any) -> Any:
+    def shifted(x):
         x = tf.reshape(x, [x.shape[1], x.shape[0], rows, heads])[1:]
         return (
             tf.reshape(x, [seq, 2 * seq - 2, rows, heads])[:, :seq]
@@ -183,7 +144,7 @@ def xlnet(
             else tf.reshape(x, [1, -1, rows, heads])[:, :1]
         )
 
-    def stream(x: Any, keys: Any, values: Any, places: Any, seen: Any) -> Any:
+    def stream(x, keys, values, places, seen):
         q = heads_of(x, "q")
         with tf1.variable_scope("", reuse=tf1.AUTO_REUSE):
             content, place = variable("content_bias", heads, size), variable("place_bias", heads, size)
@@ -209,27 +170,24 @@ def xlnet(
     return minimise(tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-3), optimizer(), clip=clipped)
 
 
-@program()
-def attention_over_batch(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def attention_over_batch(x, y):
     """Rows attend to the other rows of the batch."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     q, k, v = (dense(x, 4, 3, name) for name in ("query", "key", "value"))
     weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True))
     return minimise(mean(tf.square(column(tf.tanh(weights @ v), 3) - y)))
 
 
-@program()
-def heads_in_front_of_rows(rows: int) -> Any:
+@program(floats(4, 6))
+def heads_in_front_of_rows(x):
     """Multi-head attention whose heads are folded into the batch dimension, in front of the rows."""
-    x = batch(rows, floats(4, 6))
     heads = tf.concat(tf.split(x * variable("scale", 6), 2, 2), 0)
     return minimise(mean(tf.square(tf.reduce_max(tf.reshape(heads, [2, -1, 4, 3]), 0) - 0.1)))
 
 
-@program()
-def logits_flat_and_back(rows: int) -> Any:
+@program(whole(7, 5, seed=1), 1 + whole(5, seed=2))
+def logits_flat_and_back(words, lengths):
     """Logits of a flat list of words, reshaped back to [rows, longest row]."""
-    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)
     found = tf.reshape(tf.gather(variable("words", 7, 4), cut), [-1, 4])
@@ -239,12 +197,9 @@ def logits_flat_and_back(rows: int) -> Any:
     )
 
 
-@program()
-def two_sequences_aligned(rows: int) -> Any:
+@program(whole(7, 5, seed=1), whole(7, 4, seed=3), 1 + whole(5, seed=2), 1 + whole(4, seed=5), floats(seed=4))
+def two_sequences_aligned(a, b, lengths_a, lengths_b, y):
     """Cross-attention between two sequences, both cut to the longest of the batch."""
-    a, b, lengths_a, lengths_b, y = batch(
-        rows, whole(7, 5, seed=1), whole(7, 4, seed=3), 1 + whole(5, seed=2), 1 + whole(4, seed=5), floats(seed=4)
-    )  # fmt: skip
     x = tf.gather(variable("words", 7, 4), a[:, : tf.reduce_max(lengths_a)])
     z = tf.gather(variable("others", 7, 4), b[:, : tf.reduce_max(lengths_b)])
     scores = x @ tf.transpose(z, [0, 2, 1])
@@ -256,7 +211,7 @@ def two_sequences_aligned(rows: int) -> Any:
 SIZES = {"rows": 2, "seq": 5, "hidden": 6, "intermediate": 7, "heads": 3, "vocabulary": 11, "positions": 9}
 
 
-def fits(sizes: dict[str, int]) -> bool:
+def fits(sizes: dict[str, int]):
     return sizes["hidden"] % sizes["heads"] == 0 and sizes["positions"] >= sizes["seq"]
 
 

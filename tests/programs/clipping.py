@@ -3,19 +3,19 @@
 from .parts import *
 
 
-def loss_of(rows: int) -> Any:
+def loss_of(rows):
     p, y, _ = regression(rows)
     return mean(tf.square(p - y))
 
 
-def average_norm(g: Any, most: float) -> Any:
+def average_norm(g, most):
     """What ``clip_by_average_norm`` made of a gradient, as TensorFlow 1 wrote it."""
     size = tf.cast(tf.size(g), tf.float32)
     inverse = tf1.rsqrt(tf.reduce_sum(g * g)) * size
     return g * most * tf.minimum(inverse, 1.0 / most)
 
 
-def centred(g: Any) -> Any:
+def centred(g):
     return g - mean(g, 0, keepdims=True) if g.shape.rank > 1 else g
 
 
@@ -31,21 +31,21 @@ CLIPS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-@program(each(clip=CLIPS), batches="2")
-def clip(rows: int, clip: Any) -> Any:
+@program(cases=each(clip=CLIPS), batches="2")
+def clip(rows, clip):
     return minimise(loss_of(rows), clip=clip)
 
 
 @program()
-def clip_global_norm_adam(rows: int) -> Any:
+def clip_global_norm_adam(rows):
     return minimise(loss_of(rows), adam(), clip=CLIPS["global_norm"])
 
 
 @program()
-def clip_adaptive(rows: int) -> Any:
+def clip_adaptive(rows):
     """Gradients are clipped to a share of their variable's norm (NFNets)."""
 
-    def update(g: Any, v: Any) -> Any:
+    def update(g, v):
         most = 0.05 * tf.maximum(tf.norm(v), 1e-3)
         norm = tf.norm(g)
         return 0.1 * tf.where(norm > most, g * (most / tf.maximum(norm, 1e-6)), g)
@@ -53,10 +53,9 @@ def clip_adaptive(rows: int) -> Any:
     return by_hand(loss_of(rows), update)
 
 
-@program()
-def clip_each_row(rows: int) -> Any:
+@program(floats(5), floats(1, seed=1))
+def clip_each_row(x, y, rows):
     """DP-SGD by hand: the gradient of each example is clipped, and their sum is divided by the rows."""
-    x, y = batch(rows, floats(5), floats(1, seed=1))
     w = variable("w", 5, 1)
     error = x @ w - y
     gradients = error * x

@@ -31,7 +31,7 @@ class Inputs:
     count: Any
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def variable(self, *shape: int) -> Any:
+    def variable(self, *shape):
         return variable(f"v{next(self.numbers)}", *shape)
 
 
@@ -45,7 +45,7 @@ class Value:
     inputs: Inputs
 
     @property
-    def rank(self) -> int:
+    def rank(self):
         return len(self.shape)
 
     def axis(self, among: Callable[[int | str], bool] = lambda _: True) -> int | None:
@@ -53,11 +53,11 @@ class Value:
         axes = [axis for axis, size in enumerate(self.shape) if among(size)]
         return axes[self.choice % len(axes)] if axes else None
 
-    def of_model(self, least: int = 1) -> int | None:
+    def of_model(self, least=1) -> int | None:
         """The axis that is chosen among those that are no rows."""
         return self.axis(lambda size: size != ROWS and size >= least)
 
-    def sized(self, axis: int, *sizes: int | str) -> Shape:
+    def sized(self, axis, *sizes: int | str) -> Shape:
         """The shape with other sizes in the place of one."""
         return (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
 
@@ -128,7 +128,7 @@ def reduce(v: Value) -> Made:
     return function(v.tensor, axis, keepdims=kept), v.sized(axis, *[1] * kept)
 
 
-def _along(name: str, function: Callable[[Any, int], Any]) -> None:
+def _along(name, function: Callable[[Any, int], Any]) -> None:
     """Enter an op that keeps the shape and works along one axis."""
 
     def made(v: Value) -> Made:
@@ -137,7 +137,7 @@ def _along(name: str, function: Callable[[Any, int], Any]) -> None:
     OPS[name] = made
 
 
-def _normalised(x: Any, axis: int) -> Any:
+def _normalised(x, axis):
     middle, variance = tf.nn.moments(x, [axis], keepdims=True)
     return (x - middle) * tf.math.rsqrt(variance + 0.1)
 
@@ -255,30 +255,30 @@ def unstack(v: Value) -> Made:
 # --------------------------------------------------------------------------- what keeps the shape
 
 
-def _kept(name: str, fits: Callable[[Value], bool], function: Callable[[Value], Any]) -> None:
+def _kept(name, fits: Callable[[Value], bool], function: Callable[[Value], Any]) -> None:
     """Enter an op that keeps the shape of what it fits."""
     OPS[name] = lambda v: (function(v), v.shape) if fits(v) else None
 
 
-def _has_rows(v: Value) -> bool:
+def _has_rows(v: Value):
     return v.shape[:1] == (ROWS,)
 
 
-def _looked_up(v: Value) -> Any:
+def _looked_up(v: Value):
     found = tf.gather(v.inputs.variable(3), v.inputs.kinds)
     return v.tensor * tf.reshape(found, [-1] + [1] * (v.rank - 1))
 
 
-def _attended(v: Value) -> Any:
+def _attended(v: Value):
     return tf.matmul(tf.nn.softmax(tf.matmul(v.tensor, v.tensor, transpose_b=True)), v.tensor)
 
 
-def _halves(v: Value) -> Any:
+def _halves(v: Value):
     half = v.inputs.count // 2
     return tf.concat([v.tensor[half:], v.tensor[:half]], 0)
 
 
-def _looped(v: Value) -> Any:
+def _looped(v: Value):
     return tf1.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, tf.tanh(x + v.tensor)), [0, v.tensor])[1]
 
 
@@ -295,12 +295,12 @@ _kept("map_rows", lambda v: v.rank > 1, lambda v: tf.map_fn(lambda x: x * tf.red
 # --------------------------------------------------------------------------- programs
 
 
-def _fits(shape: Shape) -> bool:
+def _fits(shape: Shape):
     few = len(shape) <= 4 and shape.count(ROWS) <= 2
     return few and math.prod(6 if size == ROWS else int(size) for size in shape) <= MOST_ELEMENTS
 
 
-def _loss(rows: int, sizes: tuple[int, int], words: list[str]) -> Any:
+def _loss(rows, sizes: tuple[int, int], words: list[str]):
     """The squares of the last three values, and of a layer on the features, so that there is something to train."""
     columns = (floats(*sizes), floats(sizes[0], seed=1), whole(3, seed=2))
     features, targets, kinds = batch(rows, *columns)
@@ -316,7 +316,7 @@ def _loss(rows: int, sizes: tuple[int, int], words: list[str]) -> Any:
     return sum(tf.reduce_mean(tf.square(tensor)) for tensor, _ in [values[0], *values[1:][-3:]])
 
 
-def made(source: str) -> Program:
+def made(source) -> Program:
     """The program of a line."""
     _, rows, is_open, sizes, *words = source.split()
     number, open_batch = int(rows.partition("=")[2]), is_open == "open=1"
@@ -324,7 +324,7 @@ def made(source: str) -> Program:
     return Program(source, lambda rows: minimise(_loss(rows, (first, second), words), sgd(0.02)), number, open_batch)
 
 
-def draw(source: random.Random) -> str:
+def draw(source: random.Random):
     """A program at random."""
     words = [f"{source.choice(list(OPS))}.{source.randrange(96)}" for _ in range(source.choice([4, 6, 8]))]
     words = [word if source.random() < 0.8 else f"{word}-{source.randrange(1, 3)}" for word in words]
@@ -332,7 +332,7 @@ def draw(source: random.Random) -> str:
     return " ".join(["composed", f"rows={rows}", f"open={source.randrange(2)}", f"sizes={sizes}", *words])
 
 
-def shrunk(source: str, fails: Callable[[str], bool], tries: int = 60) -> str:
+def shrunk(source, fails: Callable[[str], bool], tries=60):
     """A simpler program that fails too: word by word is left out, until no more can be."""
     kept, again = source.split(), True
     while again:

@@ -4,7 +4,7 @@ from .parts import *
 
 
 @program()
-def branch_by_batch(rows: int) -> Any:
+def branch_by_batch(rows):
     """A mean over the batch decides which network is used."""
     p, y, h = regression(rows)
     loss = tf1.cond(
@@ -14,7 +14,7 @@ def branch_by_batch(rows: int) -> Any:
 
 
 @program()
-def skip_bad_steps(rows: int) -> Any:
+def skip_bad_steps(rows):
     """The step is applied only where the norm of the gradients is small enough, as with loss scaling."""
     p, y, _ = regression(rows)
     loss, optimizer = mean(tf.square(p - y)), sgd()
@@ -27,10 +27,9 @@ def skip_bad_steps(rows: int) -> Any:
         return loss, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program({"": {}, "with_average": {"average": True}}, steps=4)
-def accumulate_in_cond(rows: int, average: bool = False) -> Any:
+@program(floats(4), floats(seed=1), cases={"": {}, "with_average": {"average": True}}, steps=4)
+def accumulate_in_cond(x, y, average=False):
     """Gradients of two steps are added up and applied in a branch."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     w = variable("w", 4, 1)
     loss = mean(tf.square(tf.squeeze(x @ w, 1) - y))
     tf1.summary.scalar("loss", loss)
@@ -38,7 +37,7 @@ def accumulate_in_cond(rows: int, average: bool = False) -> Any:
     ((g, _),) = optimizer.compute_gradients(loss)
     with tf.control_dependencies([tf1.assign_add(kept, g), loss]):
 
-        def apply() -> Any:
+        def apply():
             with tf.control_dependencies([optimizer.apply_gradients([(tf.identity(kept) / 2.0, w)])]):
                 return tf.group(tf1.assign(kept, tf.zeros_like(kept)))
 
@@ -51,17 +50,16 @@ def accumulate_in_cond(rows: int, average: bool = False) -> Any:
         return loss, tf1.train.ExponentialMovingAverage(0.9).apply([w])
 
 
-@program()
-def unrolled_inner_step(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def unrolled_inner_step(x, y):
     """The loss after a step of gradient descent on the same rows (MAML)."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     w = tf.convert_to_tensor(variable("w", 4, 1))
     inner = mean(tf.square(tf.squeeze(tf.tanh(x @ w), 1) - y))
     faster = w - 0.3 * tf.gradients(inner, w)[0]
     return minimise(mean(tf.square(tf.squeeze(tf.tanh(x @ faster), 1) - y)))
 
 
-def step_of(rows: int) -> tuple[Any, Any, Any, Any]:
+def step_of(rows) -> tuple[Any, Any, Any, Any]:
     """Loss and train op of a regression, with its predictions and targets."""
     p, y, _ = regression(rows)
     loss, train = minimise(mean(tf.square(p - y)))
@@ -69,7 +67,7 @@ def step_of(rows: int) -> tuple[Any, Any, Any, Any]:
 
 
 @program()
-def count_rows(rows: int) -> Any:
+def count_rows(rows):
     """The static batch is counted, which TensorFlow 1 folds into a constant."""
     seen = state("seen", kind=tf.int32)
     loss, train, _, y = step_of(rows)
@@ -77,7 +75,7 @@ def count_rows(rows: int) -> Any:
 
 
 @program()
-def extremes(rows: int) -> Any:
+def extremes(rows):
     """The largest and the smallest target so far."""
     high, low = state("high"), state("low")
     loss, train, _, y = step_of(rows)
@@ -85,9 +83,8 @@ def extremes(rows: int) -> Any:
     return loss, after(train, tf1.assign(high, new[0]), tf1.assign(low, new[1]))
 
 
-@program()
-def metrics_in_step(rows: int) -> Any:
-    x, c = batch(rows, floats(5), whole(3))
+@program(floats(5), whole(3))
+def metrics_in_step(x, c):
     logits = dense(x, 5, 3, "out")
     loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c, logits=logits)))
     found = tf.stop_gradient(tf.argmax(logits, 1, output_type=tf.int32))
@@ -100,8 +97,8 @@ def metrics_in_step(rows: int) -> Any:
     return loss, after(train, *updates)
 
 
-@program({"": {}, "num_updates": {"counted": True}, "zero_debias": {"debias": True}}, steps=4)
-def weight_averages(rows: int, counted: bool = False, debias: bool = False) -> Any:
+@program(cases={"": {}, "num_updates": {"counted": True}, "zero_debias": {"debias": True}}, steps=4)
+def weight_averages(rows, counted=False, debias=False):
     loss, train, _, _ = step_of(rows)
     step = tf1.train.get_or_create_global_step()
     averages = tf1.train.ExponentialMovingAverage(0.9, num_updates=step if counted else None, zero_debias=debias)
@@ -110,7 +107,7 @@ def weight_averages(rows: int, counted: bool = False, debias: bool = False) -> A
 
 
 @program(steps=4)
-def loss_scaling(rows: int) -> Any:
+def loss_scaling(rows):
     """The loss is scaled, gradients are scaled back, and the scale grows in each finite step."""
     p, y, _ = regression(rows)
     scale = state("scale", value=8.0)
@@ -125,14 +122,14 @@ def loss_scaling(rows: int) -> Any:
 
 
 @program(
-    {
+    cases={
         "average_precision_2": {"metric": "average_precision", "labels": 2},
         "precision_2": {"metric": "precision", "labels": 2},
         "recall_1": {"metric": "recall", "labels": 1},
     },
     resource=True,
 )
-def metrics_of_the_best_in_step(rows: int, metric: str, labels: int) -> Any:
+def metrics_of_the_best_in_step(rows, metric, labels):
     """Precision or recall at k, whose TensorFlow code intersects sets of class numbers."""
     x, c = batch(rows, floats(5), whole(4, labels, seed=2, kind="int64"))
     z = dense(x, 5, 4, "logits")
@@ -140,10 +137,9 @@ def metrics_of_the_best_in_step(rows: int, metric: str, labels: int) -> Any:
     return loss, after(train, getattr(tf1.metrics, f"{metric}_at_k")(c, z, 2)[1])
 
 
-@program()
-def seen_ids_counted_after_the_step(rows: int) -> Any:
+@program(floats(3), floats(seed=1), whole(6, seed=2))
+def seen_ids_counted_after_the_step(x, y, ids):
     """A scatter_add behind a control dependency on the train op; TensorFlow drops control inputs that are data inputs too."""
-    x, y, ids = batch(rows, floats(3), floats(seed=1), whole(6, seed=2))
     seen = state("seen", 6)
     often = tf.gather(tf.identity(seen), ids)
     h = tf.gather(variable("table", 6), ids) + total(x * variable("w", 3), 1) / (1.0 + often)
@@ -152,10 +148,9 @@ def seen_ids_counted_after_the_step(rows: int) -> Any:
         return loss, tf1.scatter_add(seen, ids, tf.ones_like(y)).op
 
 
-@program()
-def statistic_after_the_step(rows: int) -> Any:
+@program(floats(4), floats(seed=1), floats(seed=2))
+def statistic_after_the_step(x, y, weights):
     """A mean of a column that the model does not read is kept after the loss is known."""
-    x, y, weights = batch(rows, floats(4), floats(seed=1), floats(seed=2))
     kept = state("kept")
     loss = mean(tf.square(column(x, 4) - y))
     with tf.control_dependencies([loss]):

@@ -3,46 +3,41 @@
 from .parts import *
 
 
-def global_norm(gradients: list[Any]) -> Any:
+def global_norm(gradients: list[Any]):
     return tf.clip_by_global_norm(gradients, 0.3)[0]
 
 
-@program({"": {}, "clipped": {"clip": global_norm}, "adam": {"optimizer": adam}})
-def embedding(
-    rows: int, vocabulary: int = 7, width: int = 3, units: int = 4, clip: Any = None, optimizer: Any = sgd
-) -> Any:
+@program(cases={"": {}, "clipped": {"clip": global_norm}, "adam": {"optimizer": adam}})
+def embedding(rows, vocabulary=7, width=3, units=4, clip=None, optimizer=sgd):
     c, y = batch(rows, whole(vocabulary), floats(seed=1))
     h = dense(tf.nn.embedding_lookup(variable("embedding", vocabulary, width), c), width, units, "layer", tf.nn.silu)
     return minimise(mean(tf.square(column(h, units) - y)), optimizer(), clip=clip)
 
 
-@program({"": {}, "div": {"strategy": "div"}, "clipped": {"clip": global_norm}})
-def partitioned_embedding(rows: int, strategy: str = "mod", clip: Any = None) -> Any:
-    c, y = batch(rows, whole(8), floats(seed=1))
+@program(whole(8), floats(seed=1), cases={"": {}, "div": {"strategy": "div"}, "clipped": {"clip": global_norm}})
+def partitioned_embedding(c, y, strategy="mod", clip=None):
     table = tf1.get_variable("table", (8, 3), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
     h = tf1.nn.embedding_lookup(table, c, partition_strategy=strategy)
     return minimise(mean(tf.square(column(tf.tanh(h), 3) - y)), clip=clip)
 
 
-@program()
-def partitioned_layer(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def partitioned_layer(x, y):
     """A kernel in two pieces that are put together, under a clipped norm."""
-    x, y = batch(rows, floats(4), floats(seed=1))
-
     kernel = tf1.get_variable("kernel", (4, 3), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
     h = tf.tanh(x @ tf.convert_to_tensor(kernel))
     return minimise(mean(tf.square(column(h, 3) - y)), clip=global_norm)
 
 
-@program({"": {}, "clipped": {"clip": global_norm}})
-def bag_of_words(rows: int, length: int = 5, clip: Any = None) -> Any:
+@program(cases={"": {}, "clipped": {"clip": global_norm}})
+def bag_of_words(rows, length=5, clip=None):
     c, y = batch(rows, whole(9, length), floats(seed=1))
     h = mean(tf.nn.embedding_lookup(variable("embedding", 9, 3), c), 1)
     return minimise(mean(tf.square(column(tf.tanh(h), 3) - y)), clip=clip)
 
 
-@program({"": {}, "ranged": {"ranged": True}, "clipped": {"clip": global_norm}})
-def positions(rows: int, length: int = 5, ranged: bool = False, clip: Any = None) -> Any:
+@program(cases={"": {}, "ranged": {"ranged": True}, "clipped": {"clip": global_norm}})
+def positions(rows, length=5, ranged=False, clip=None):
     """Embeddings of words and of places; those of places are looked up with constant indices."""
     c, y = batch(rows, whole(9, length), floats(seed=1))
     indices = tf.range(length) if ranged else tf.constant(list(range(length)))
@@ -51,29 +46,31 @@ def positions(rows: int, length: int = 5, ranged: bool = False, clip: Any = None
     return minimise(mean(tf.square(column(tf.reduce_sum(h, 1), 3) - y)), sgd(0.05), clip=clip)
 
 
-@program()
-def tied_embedding(rows: int) -> Any:
+@program(whole(7), whole(7, seed=1))
+def tied_embedding(c, d):
     """The table is looked up and is the last layer too: a gradient of rows and a dense one are added."""
-    c, d = batch(rows, whole(7), whole(7, seed=1))
     table = variable("table", 7, 3)
     h = dense(tf.nn.embedding_lookup(table, c), 3, 3, "layer", tf.tanh)
     logits = tf.matmul(h, tf.convert_to_tensor(table), transpose_b=True)
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=d, logits=logits)))
 
 
-@program({"": {}, "clipped": {"clip": global_norm}, "adam": {"optimizer": adam}})
-def two_lookups(rows: int, clip: Any = None, optimizer: Any = sgd) -> Any:
+@program(
+    whole(7),
+    whole(7, seed=1),
+    floats(seed=2),
+    cases={"": {}, "clipped": {"clip": global_norm}, "adam": {"optimizer": adam}},
+)
+def two_lookups(c, d, y, clip=None, optimizer=sgd):
     """Two columns share a table: their gradients are two lists of rows, put behind one another."""
-    c, d, y = batch(rows, whole(7), whole(7, seed=1), floats(seed=2))
     table = variable("table", 7, 3)
     a, b = tf.nn.embedding_lookup(table, c), tf.nn.embedding_lookup(table, d)
     return minimise(mean(tf.square(tf.reduce_sum(tf.tanh(a) * b, 1) - y)), optimizer(), clip=clip)
 
 
-@program({"": {}, "fixed": {"drawn": True}})
-def sampled_softmax(rows: int, drawn: bool = False) -> Any:
+@program(whole(9, kind=np.int64), whole(9, 1, seed=1, kind=np.int64), cases={"": {}, "fixed": {"drawn": True}})
+def sampled_softmax(c, d, rows, drawn=False):
     """With fixed samples where ``drawn`` is set, with labels alone else."""
-    c, d = batch(rows, whole(9, kind=np.int64), whole(9, 1, seed=1, kind=np.int64))
     samples = tf.range(3, dtype=tf.int64) if drawn else tf.constant([1, 4, 8], tf.int64)
     values = samples, tf.fill([rows, 1], 0.2), tf.linspace(0.1, 0.4, 3)
     h = tf.nn.embedding_lookup(variable("embedding", 9, 3), c)
@@ -82,10 +79,9 @@ def sampled_softmax(rows: int, drawn: bool = False) -> Any:
     return minimise(mean(loss))
 
 
-@program()
-def segments(rows: int) -> Any:
+@program(floats(4), whole(3, seed=2), floats(seed=1))
+def segments(x, c, y):
     """Rows are added up by a key of theirs, over the whole batch."""
-    x, c, y = batch(rows, floats(4), whole(3, seed=2), floats(seed=1))
     h = dense(x, 4, 3, "layer", tf.tanh)
     sums = tf1.unsorted_segment_sum(h, c, 3)
     return minimise(mean(tf.square(column(tf.gather(sums, c), 3) - y)), sgd(0.05))

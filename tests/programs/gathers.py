@@ -5,7 +5,7 @@ from .parts import *
 PLACES = 160
 
 
-def _error(rows: int) -> tuple[Any, Any, Any]:
+def _error(rows) -> tuple[Any, Any, Any]:
     """A batch, the loss of its rows, and a train op."""
     x, y = batch(rows, floats(3), floats(seed=1))
     return x, *minimise(mean(tf.square(column(x, 3) - y)))
@@ -20,8 +20,8 @@ _LEFT = {
 """What is left of a bank when as many places are given up as there are rows."""
 
 
-@program(each(left=_LEFT))
-def bank_behind_rows(rows: int, left: Any) -> Any:
+@program(cases=each(left=_LEFT))
+def bank_behind_rows(rows, left):
     """The queue of MoCo: the keys of a batch replace the oldest ones."""
     x, loss, train = _error(rows)
     bank = variable("bank", PLACES, 3, trainable=False)
@@ -30,10 +30,9 @@ def bank_behind_rows(rows: int, left: Any) -> Any:
         return loss, tf1.assign(bank, tf.concat([left(bank, n), x], 0)).op
 
 
-@program()
-def momentum_contrast(rows: int) -> Any:
+@program(floats(3), floats(3, seed=1))
+def momentum_contrast(x, k):
     """MoCo: each row is classified against its own key and those of earlier batches."""
-    x, k = batch(rows, floats(3), floats(3, seed=1))
     bank, q = variable("bank", PLACES, 3, trainable=False), x @ variable("q", 3, 3)
     logits = tf.concat([total(q * k, 1, keepdims=True), tf.matmul(q, tf.identity(bank), transpose_b=True)], 1)
     labels = tf.zeros(tf.shape(logits)[:1], tf.int32)
@@ -50,15 +49,14 @@ _TAKEN = {
 """As many places of a table as there are rows."""
 
 
-@program(each(taken=_TAKEN))
-def places_beside_rows(rows: int, taken: Any) -> Any:
+@program(floats(3), floats(seed=1), cases=each(taken=_TAKEN))
+def places_beside_rows(x, y, taken):
     """A slice or gather from a trained table, with an entry for each row of the batch."""
-    x, y = batch(rows, floats(3), floats(seed=1))
     n = length(x)
     return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
 
 
-def _layer(rows: int) -> tuple[Any, Any]:
+def _layer(rows) -> tuple[Any, Any]:
     """A layer on the rows, and a target for each."""
     x, y = batch(rows, floats(5), floats(seed=1))
     return dense(x, 5, 4, "h", tf.tanh), y
@@ -73,25 +71,24 @@ PICKS: dict[str, Callable[[Any, int], Any]] = {
 """Places among the rows that Python counts from the end, or from the middle."""
 
 
-@program(each(of=PICKS))
-def beside_picked_row(rows: int, of: Any) -> Any:
+@program(cases=each(of=PICKS))
+def beside_picked_row(rows, of):
     h, y = _layer(rows)
     return minimise(mean(tf.square(column(h - of(h, rows), 4) - y)))
 
 
 @program()
-def every_second_row(rows: int) -> Any:
+def every_second_row(rows):
     return minimise(0.1 * total(squares(rows)[::2]))
 
 
-@program()
-def sorted_columns(rows: int) -> Any:
+@program(floats(3), floats(3, seed=1))
+def sorted_columns(x, y):
     """Each column is sorted by itself: the places of the rows are numbers of the whole batch."""
-    x, y = batch(rows, floats(3), floats(3, seed=1))
     return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
 
 
-def sequences(rows: int) -> tuple[Any, Any, Any]:
+def sequences(rows) -> tuple[Any, Any, Any]:
     """Encoder states, a permutation of the steps for each row, and ``range(rows)``."""
     order = np.argsort(np.random.default_rng(3).normal(size=(COUNT, 5)), 1).astype(np.int32)
     x, visits = batch(rows, floats(5, 3), order)
@@ -99,7 +96,7 @@ def sequences(rows: int) -> tuple[Any, Any, Any]:
     return h, visits, tf.range(tf.shape(x)[0])
 
 
-def flat(rows: int, repeat: bool = False) -> tuple[Any, Any, Any]:
+def flat(rows, repeat=False) -> tuple[Any, Any, Any]:
     """Three values of each row, one after the other, the number of the row of each, and a target for each row."""
     x, y = batch(rows, floats(3), floats(seed=2))
     numbers = tf.range(tf.shape(x)[0])
@@ -107,13 +104,13 @@ def flat(rows: int, repeat: bool = False) -> tuple[Any, Any, Any]:
     return tf.reshape(x * variable("w", 3), [-1]), owners, y
 
 
-@program({"": {}, "one_list": {"flat": True}})
-def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
+@program(cases={"": {}, "one_list": {"flat": True}})
+def visits_of_a_pointer(rows, flat=False):
     """A pointer network's loop: ``range(rows)`` is part of the gather indices, which its gradient pops off a stack."""
     h, visits, numbers = sequences(rows)
     count = tf.size(numbers)
 
-    def body(time: Any, error: Any) -> Any:
+    def body(time, error):
         own = tf.range(count)
         if flat:
             seen = tf.gather(tf.reshape(h, [-1, 2]), own * 5 + visits[:, time])
@@ -125,10 +122,9 @@ def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
     return minimise(mean(error), sgd(0.02))
 
 
-@program()
-def own_rows_beside_sorted_rows(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def own_rows_beside_sorted_rows(x, y):
     """A TensorArray whose elements are ``range(rows)`` and an argsort of the targets."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     h = dense(x, 4, 3, "h")
     array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
     array = array.write(0, tf.range(tf.shape(x)[0])).write(1, tf.argsort(y))
@@ -136,10 +132,9 @@ def own_rows_beside_sorted_rows(rows: int) -> Any:
     return minimise(mean(tf.square(column(pairs, 3) - y)), sgd(0.02))
 
 
-@program()
-def rows_that_name_rows(rows: int) -> Any:
+@program(floats(4), floats(seed=1), whole(2**20, seed=2))
+def rows_that_name_rows(x, y, c):
     """Row numbers followed from row to row in a loop of gathers."""
-    x, y, c = batch(rows, floats(4), floats(seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     after = c % count
     _, found = tf.while_loop(
@@ -148,31 +143,28 @@ def rows_that_name_rows(rows: int) -> Any:
     return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), found), 3) - y)))
 
 
-@program()
-def mark_of_the_largest_row(rows: int) -> Any:
-    x, y = batch(rows, floats(5), floats(seed=1))
+@program(floats(5), floats(seed=1))
+def mark_of_the_largest_row(x, y, rows):
     return minimise(mean(tf.square(column(x, 5) - y) * (1.0 + tf.one_hot(tf.argmax(y), rows))))
 
 
-@program()
-def sorted_rows_put_back(rows: int) -> Any:
-    x, y = batch(rows, floats(5), floats(seed=1))
+@program(floats(5), floats(seed=1))
+def sorted_rows_put_back(x, y, rows):
     back = tf.math.unsorted_segment_sum(column(x, 5), tf.argsort(y), rows)
     return minimise(mean(tf.square(back - tf.sort(y))))
 
 
-@program({"": {}, "repeated": {"repeat": True}})
-def segments_of_rows(rows: int, repeat: bool = False) -> Any:
+@program(cases={"": {}, "repeated": {"repeat": True}})
+def segments_of_rows(rows, repeat=False):
     """Segment reductions with a segment for each row, by ids that repeat ``range(rows)``."""
     values, owners, y = flat(rows, repeat)
     spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
     return minimise(mean(tf.square(spread - y)))
 
 
-@program()
-def softmax_over_edges(rows: int) -> Any:
+@program(floats(3), whole(1000, 3, seed=1), floats(seed=2))
+def softmax_over_edges(x, near, y):
     """Attention of a graph whose nodes are the rows: the weights of the edges to a node add up to 1."""
-    x, near, y = batch(rows, floats(3), whole(1000, 3, seed=1), floats(seed=2))
     count, h = tf.shape(x)[0], dense(x, 3, 3, "h")
     source = tf.reshape(near % count, [-1])
     target = tf.reshape(tf.tile(tf.range(count)[:, None], [1, 3]), [-1])
@@ -183,25 +175,23 @@ def softmax_over_edges(rows: int) -> Any:
     return minimise(mean(tf.square(column(tf.nn.elu(found), 3) - y)))
 
 
-@program()
-def last_steps_by_number(rows: int) -> Any:
+@program(floats(4), whole(4, seed=2))
+def last_steps_by_number(x, last, rows):
     """The last step of each row, gathered by flat index from [rows * steps]."""
-    x, last = batch(rows, floats(4), whole(4, seed=2))
     steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
     return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
 
 
-@program()
-def bins_for_rows(rows: int) -> Any:
+@program(floats(4), whole(2, seed=1))
+def bins_for_rows(x, by):
     """Rows weighted by a bincount of row numbers."""
-    x, by = batch(rows, floats(4), whole(2, seed=1))
     count = tf.shape(x)[0]
     named = tf.math.floormod(tf.range(count) + by, count)
     often = tf.cast(tf.math.bincount(named, minlength=count, maxlength=count), tf.float32)
     return minimise(mean(tf.square(dense(x, 4, 3, "h")) * often[:, None]))
 
 
-def mixed(x: Any, gates: Any, experts: int) -> Any:
+def mixed(x, gates, experts):
     """A sparse mixture of experts: dispatch by tf.split with sizes from data, combine by unsorted_segment_sum."""
     places = tf.cast(tf.where(tf.transpose(gates) > 0), tf.int32)
     expert, row = tf.unstack(places, num=2, axis=1)
@@ -212,27 +202,24 @@ def mixed(x: Any, gates: Any, experts: int) -> Any:
     return tf1.unsorted_segment_sum(made * weights, row, tf.shape(x)[0])
 
 
-@program()
-def rows_split_by_load(rows: int) -> Any:
+@program(floats(5), floats(seed=1))
+def rows_split_by_load(x, y):
     """A mixture of experts whose loads are column sums over the whole batch."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     gates = tf.nn.relu(x @ variable("gate", 5, 4) + 0.2)
     return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)))
 
 
-@program()
-def distinct_values_of_rows(rows: int) -> Any:
+@program(floats(5), whole(3, seed=2))
+def distinct_values_of_rows(x, kinds):
     """Each row has a number among the distinct values, and looks up what belongs to its own."""
-    x, kinds = batch(rows, floats(5), whole(3, seed=2))
     values, numbers = tf.unique(kinds)
     held = tf.gather(tf.gather(variable("t", 3, 2), values), numbers)
     return minimise(mean(tf.square(held - x[:, :2])))
 
 
-@program()
-def keys_of_64_bits(rows: int) -> Any:
+@program(floats(4), whole(3, seed=1, kind=np.int64) * 2**33 + 5)
+def keys_of_64_bits(x, keys, rows):
     """Keys that differ in their upper halves: pairs of one key, the largest, their median, their sum, a mean rounded down."""
-    x, keys = batch(rows, floats(4), whole(3, seed=1, kind=np.int64) * 2**33 + 5)
     h = column(x, 4)
     pairs = tf.cast(tf.equal(keys[:, None], keys[None]), tf.float32) * tf.square(h[:, None] - h[None])
     late = tf.cast(keys >= tf.sort(keys)[rows // 2], tf.float32)

@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 # --------------------------------------------------------------------------- fronts
 
 
-def front(kind: str, rows: int, spec: Spec) -> tuple[Any, Any, Any]:
+def front(kind, rows, spec: Spec) -> tuple[Any, Any, Any]:
     """Hidden values, targets and classes of a batch."""
     width, units, time, vocabulary = (spec[key] for key in ("width", "units", "time", "vocabulary"))
     ids = whole(vocabulary, time) if kind in ("bag", "positions") else whole(vocabulary)
@@ -91,7 +91,7 @@ HIDDEN = ("classes", "sum_of_means", "row_maxima", "pairs", "triplets")
 # --------------------------------------------------------------------------- train ops
 
 
-def lars(g: Any, v: Any) -> Any:
+def lars(g, v):
     return 0.02 * g * (tf.norm(v) + 0.1) / (tf.norm(g) + 0.1)
 
 
@@ -110,7 +110,7 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 # --------------------------------------------------------------------------- beside the train op
 
 
-def after(loss: Any, train: Any, updates: Callable[[], Any]) -> Any:
+def after(loss, train, updates: Callable[[], Any]):
     with tf.control_dependencies([train, loss]):
         return tf.group(updates(), name="all")
 
@@ -162,19 +162,19 @@ USUAL = 0.45
 """How often a field takes its first choice, beside its share of the draws."""
 
 
-def draw(source: random.Random, usual: float = USUAL) -> Spec:
+def draw(source: random.Random, usual=USUAL) -> Spec:
     """A program at random."""
     sized = ("rows", "width", "units", "time", "vocabulary")
     return {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
             for key, choices in FIELDS.items()}  # fmt: skip
 
 
-def text(spec: Mapping[str, Any]) -> str:
+def text(spec: Mapping[str, Any]):
     """The choices that are not the first ones; :func:`parse` reads them."""
     return " ".join(f"{key}={value}" for key, value in spec.items() if value != DEFAULT[key]) or "plain"
 
 
-def parse(source: str) -> Spec:
+def parse(source) -> Spec:
     """The program that :func:`text` printed."""
     spec = dict(DEFAULT)
     for word in source.replace(",", " ").split():
@@ -184,13 +184,13 @@ def parse(source: str) -> Spec:
     return spec
 
 
-def head(kind: str, h: Any, y: Any, c: Any, spec: Spec) -> Any:
+def head(kind, h, y, c, spec: Spec):
     """A loss of hidden values, and of a number per row that is made of them where it has need of one."""
     p = None if kind in HIDDEN else column(h, spec["units"])
     return LOSSES[kind](p, y, c, h, spec)
 
 
-def build(rows: int, spec: Spec) -> tuple[Any, Any]:
+def build(rows, spec: Spec) -> tuple[Any, Any]:
     units, updates = spec["units"], []
     h, y, c = front(spec["front"], rows, spec)
     for place in ("first", "second", "third"):
@@ -214,7 +214,7 @@ def made(spec: Spec) -> Program:
     return Program(text(spec), build, spec["rows"], spec["open"], sizes={"spec": spec}, resource=spec["resource"])
 
 
-def shrunk(source: str, fails: Callable[[str], bool], tries: int = 60) -> str:
+def shrunk(source, fails: Callable[[str], bool], tries=60):
     """A simpler program that fails too: field by field, the first choice is tried, until no more can be had."""
     spec, again = parse(source), True
     while again:

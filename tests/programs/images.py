@@ -4,33 +4,34 @@ from .parts import *
 from .statistics import finish, fused
 
 
-@program()
-def blocks_of_images(rows: int) -> Any:
+@program(floats(4, 4, 1), floats(seed=1))
+def blocks_of_images(x, y):
     """Convolutions between SpaceToBatchND and BatchToSpaceND, with paddings and crops."""
-    x, y = batch(rows, floats(4, 4, 1), floats(seed=1))
     apart = tf1.space_to_batch_nd(x, [2, 2], [[1, 1], [0, 2]])
     h = tf.tanh(tf.nn.conv2d(apart, variable("filter", 2, 2, 1, 2), 1, "SAME"))
     back = tf1.batch_to_space_nd(h, [2, 2], [[1, 1], [0, 2]])
     return minimise(mean(tf.square(total(back * variable("scale", 2), [1, 2, 3]) - y)) + mean(tf.square(h)))
 
 
-def corners(x: Any, size: int, name: str) -> Any:
+def corners(x, size, name):
     """Boxes that depend on what is trained: where each begins, and where it ends."""
     places = tf.sigmoid(dense(x, size, 4, name))
     return tf.concat([places[:, :2] * 0.4, 0.5 + places[:, 2:] * 0.5], 1)
 
 
 @program(
-    {
+    floats(6, 6, 2),
+    floats(3, seed=1),
+    whole(2**20, seed=2),
+    cases={
         "": {},
         "by_python": {"numbers": "python"},
         "other_images": {"numbers": "others"},
         "first_image": {"numbers": "first"},
-    }
+    },
 )
-def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
+def box_of_each_image(x, z, other, rows, numbers="shape"):
     """crop_and_resize whose box_ind is ``range(rows)``, a permutation from data, or zeros."""
-    x, z, other = batch(rows, floats(6, 6, 2), floats(3, seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     chosen = {
         "shape": lambda: tf.range(count),
@@ -42,16 +43,15 @@ def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
 
 
-@program({"": {}, "of_rows": {"flat": True}})
-def rounded_to_steps(rows: int, flat: bool = False) -> Any:
+@program(floats(5), floats(seed=1), cases={"": {}, "of_rows": {"flat": True}})
+def rounded_to_steps(x, y, flat=False):
     """Fake quantization by the range of the whole batch, an op without a partition rule."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
     return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))
 
 
 @program()
-def convolution(rows: int, side: int = 3, channels: int = 2) -> Any:
+def convolution(rows, side=3, channels=2):
     x, c = batch(rows, floats(side, side, 1), whole(3))
     h = tf.tanh(
         tf.nn.bias_add(tf.nn.conv2d(x, variable("kernel", 2, 2, 1, channels), 1, "SAME"), variable("bias", channels))
@@ -62,9 +62,8 @@ def convolution(rows: int, side: int = 3, channels: int = 2) -> Any:
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c, logits=logits)))
 
 
-@program()
-def image_patches(rows: int) -> Any:
-    x, y = batch(rows, floats(5, 4, 1), floats(seed=1))
+@program(floats(5, 4, 1), floats(seed=1))
+def image_patches(x, y):
     patches = tf1.extract_image_patches(x * variable("s"), [1, 2, 4, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")
     return minimise(mean(tf.square(mean(patches, [1, 2, 3]) - y)))
 
@@ -72,14 +71,14 @@ def image_patches(rows: int) -> Any:
 Weights = Callable[..., Any]
 
 
-def convolved(x: Any, units: int, size: int, stride: int, name: str, updates: list[Any], weights: Weights) -> Any:
+def convolved(x, units, size, stride, name, updates: list[Any], weights: Weights):
     """A convolution without a bias, and the batch norm behind it."""
     with tf1.variable_scope(name):
         kernel = weights("kernel", size, size, x.shape[-1], units)
     return fused(tf.nn.conv2d(x, kernel, stride, "SAME"), units, name, updates)
 
 
-def bottleneck(x: Any, units: int, stride: int, name: str, updates: list[Any], weights: Weights) -> Any:
+def bottleneck(x, units, stride, name, updates: list[Any], weights: Weights):
     """Three convolutions beside a shortcut, which is a convolution where the sizes differ."""
     with tf1.variable_scope(name):
         whole_shape = stride == 1 and x.shape[-1] == 4 * units
@@ -90,14 +89,7 @@ def bottleneck(x: Any, units: int, stride: int, name: str, updates: list[Any], w
 
 
 @program(batches="2 8")
-def residual(
-    rows: int,
-    blocks: tuple[int, ...] = (2, 1),
-    units: int = 2,
-    side: int = 8,
-    classes: int = 3,
-    weights: Weights = variable,
-) -> Any:
+def residual(rows, blocks: tuple[int, ...] = (2, 1), units=2, side=8, classes=3, weights: Weights = variable):
     """Groups of bottlenecks, each of twice the units; a decay of all weights is added to the loss."""
     x, labels = batch(rows, floats(side, side, 3), whole(classes))
     updates: list[Any] = []

@@ -4,10 +4,9 @@ from .parts import *
 from .ragged import layer
 
 
-@program()
-def loop_max(rows: int) -> Any:
+@program(floats(6, scale=3.0), floats(seed=1))
+def loop_max(x, y):
     """A loop that runs while a maximum over the batch is above 1."""
-    x, y = batch(rows, floats(6, scale=3.0), floats(seed=1))
     _, h = tf.while_loop(
         lambda k, v: tf.logical_and(k < 10, tf.reduce_max(tf.abs(v)) > 1.0),
         lambda k, v: (k + 1, v * 0.6), [tf.constant(0), x @ variable("w", 6, 6)],
@@ -15,10 +14,9 @@ def loop_max(rows: int) -> Any:
     return minimise(mean(tf.square(column(h, 6) - y)), sgd(0.02))
 
 
-@program()
-def loop_until_mean_settles(rows: int) -> Any:
+@program(floats(3, scale=2.0), floats(seed=1))
+def loop_until_mean_settles(x, y):
     """The condition is a mean over the batch, and the loop has a variable in its body."""
-    x, y = batch(rows, floats(3, scale=2.0), floats(seed=1))
     w = variable("w", 3, 3, scale=0.3)
     _, h = tf.while_loop(
         lambda k, v: tf.logical_and(k < 6, mean(tf.square(v)) > 0.2),
@@ -27,28 +25,25 @@ def loop_until_mean_settles(rows: int) -> Any:
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program()
-def map_over_batch(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def map_over_batch(x, y):
     """A function of one row, mapped over the rows."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     w, out = variable("w", 4, 3), variable("out", 3, 1)
     each = tf1.map_fn(lambda row: tf.squeeze(tf.tanh(row[None] @ w) @ out), x)
     return minimise(mean(tf.square(each - y)))
 
 
-@program()
-def map_in_front_of_the_device(rows: int) -> Any:
+@program(floats(8, 8, 1), floats(seed=1))
+def map_in_front_of_the_device(x, y, rows):
     """Images cropped one by one: a loop that the host runs for each batch, with arrays of its own."""
-    x, y = batch(rows, floats(8, 8, 1), floats(seed=1))
     x = tf1.map_fn(lambda image: tf1.image.resize_image_with_crop_or_pad(image, 2, 2), x)
     x = tf.image.crop_and_resize(x, tf.tile([[0.0, 0.0, 1.0, 0.5]], [rows, 1]), tf.range(rows), [2, 2])
     return minimise(mean(tf.square(column(tf.reshape(x, [-1, 4]), 4) - y)))
 
 
-@program()
-def scan_with_functions(rows: int) -> Any:
+@program(floats(4, 3), floats(seed=1))
+def scan_with_functions(x, y):
     """A scan of control flow v2 over the steps of each row: its gradient adds lists of gradients up."""
-    x, y = batch(rows, floats(4, 3), floats(seed=1))
     w = variable("w", 3, 3)
     tf1.enable_control_flow_v2()
     try:
@@ -58,41 +53,38 @@ def scan_with_functions(rows: int) -> Any:
         tf1.disable_control_flow_v2()
 
 
-@program()
-def scan_over_batch(rows: int) -> Any:
+@program(floats(3), floats(seed=1))
+def scan_over_batch(x, y):
     """A state that runs through the rows of the batch, one after the other."""
-    x, y = batch(rows, floats(3), floats(seed=1))
     w = variable("w", 3, 3)
     h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=tf.zeros([3]))
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program({"": {}, "from_last": {"first": True}})
-def scan_back_over_batch(rows: int, first: bool = False) -> Any:
+@program(floats(3), floats(seed=1), cases={"": {}, "from_last": {"first": True}})
+def scan_back_over_batch(x, y, first=False):
     """A state that runs through the rows from the last one to the first; with ``first`` the last one is what it begins with."""
-    x, y = batch(rows, floats(3), floats(seed=1))
     w = variable("w", 3, 3)
     start = None if first else tf.zeros([3])
     h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=start, reverse=True)
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program({"": {}, "from_last": {"first": True}, "forward": {"right": False}})
-def fold_over_batch(rows: int, first: bool = False, right: bool = True) -> Any:
+@program(cases={"": {}, "from_last": {"first": True}, "forward": {"right": False}})
+def fold_over_batch(rows, first=False, right=True):
     """One number made of all rows, one after the other."""
     p, y, _ = regression(rows)
     fold, start = (tf1.foldr if right else tf1.foldl), None if first else tf.constant(0.1)
     return minimise(tf.square(fold(lambda a, e: 0.8 * a + e, p - y, initializer=start)))
 
 
-@program()
-def beams(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def beams(x, y):
     """The best of each row's beams go on: in the gradient, a core's rows meet sums over the cores from round to round."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     h, kinds = tf.tanh(x @ variable("w", 4, 4)), variable("kinds", 7, 3)
     count = tf.shape(x)[0]
 
-    def body(k: Any, scores: Any, last: Any) -> Any:
+    def body(k, scores, last):
         read = tf.concat([tf.tile(h[:, None], [1, 2, 1]), tf.gather(tf.eye(3), last)], 2)
         total = scores[:, :, None] + tf.nn.log_softmax(tf.tensordot(read, kinds, 1))
         found, places = tf.nn.top_k(tf.reshape(total, [-1, 6]), 2)
@@ -105,12 +97,11 @@ def beams(rows: int) -> Any:
     return minimise(mean(tf.square(column(scores, 2) - y)))
 
 
-@program()
-def nested_loops(rows: int) -> Any:
-    x, y = batch(rows, floats(3), floats(seed=1))
+@program(floats(3), floats(seed=1))
+def nested_loops(x, y):
     w = variable("w", 3, 3)
 
-    def outer(k: Any, v: Any) -> Any:
+    def outer(k, v):
         _, v = tf.while_loop(lambda j, a: j < 2, lambda j, a: (j + 1, tf.tanh(a @ w)), [tf.constant(0), v])
         return k + 1, 0.5 * v + dense(x, 3, 3, "inside")
 
@@ -118,13 +109,12 @@ def nested_loops(rows: int) -> Any:
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program()
-def rows_of_all_steps(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def rows_of_all_steps(x, y):
     """A loop that concatenates the rows of each step to a loop variable of open shape."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     weights = variable("weights", 4, 4)
 
-    def body(step: Any, h: Any, seen: Any) -> Any:
+    def body(step, h, seen):
         return step + 1, tf.tanh(h @ weights), tf.concat([seen, h], 0)
 
     shapes = (tf.TensorShape([]), x.shape, tf.TensorShape([None, 4]))
@@ -134,10 +124,9 @@ def rows_of_all_steps(rows: int) -> Any:
     return minimise(mean(tf.square(seen)) + mean(tf.square(column(last, 4) - y)), sgd(0.02))
 
 
-@program()
-def joined_elements(rows: int) -> Any:
+@program(floats(4, 2))
+def joined_elements(x):
     """TensorArray.concat and its gradient, a split."""
-    x = batch(rows, floats(4, 2))
     scale, steps = variable("scale", 2), tf.TensorArray(tf.float32, 4)
     _, steps = tf1.while_loop(
         lambda i, _: i < 4, lambda i, t: (i + 1, t.write(i, tf.tanh(x[:, i] * scale))), (tf.constant(0), steps)
@@ -145,13 +134,12 @@ def joined_elements(rows: int) -> Any:
     return minimise(mean(tf.square(steps.concat() - 0.3)))
 
 
-@program()
-def states_up_to_the_longest(rows: int) -> Any:
+@program(floats(4), whole(3, seed=2) + 1)
+def states_up_to_the_longest(x, sizes):
     """A TensorArray of 5 elements; as many as a maximum over the batch are written and gathered."""
-    x, sizes = batch(rows, floats(4), whole(3, seed=2) + 1)
     w, longest = variable("w", 4, 3), tf.reduce_max(sizes)
 
-    def body(time: Any, state: Any, states: Any) -> Any:
+    def body(time, state, states):
         state = tf.tanh(x + state)
         return time + 1, state, states.write(time, state @ w)
 
@@ -161,9 +149,8 @@ def states_up_to_the_longest(rows: int) -> Any:
     return minimise(tf.reduce_sum(tf.square(read - 0.3)) / tf.cast(tf.size(read), tf.float32))
 
 
-@program()
-def arrays_that_grow_in_one_list(rows: int) -> Any:
-    x, y = batch(rows, floats(4, 3), floats(4, 3, seed=1))
+@program(floats(4, 3), floats(4, 3, seed=1))
+def arrays_that_grow_in_one_list(x, y):
     grown, count = tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False), tf.shape(x)[0]
     _, grown = tf1.while_loop(
         lambda i, _: i < count, lambda i, t: (i + 1, t.write(i, tf.reverse(x[i], [0]))), (0, grown)
@@ -171,10 +158,9 @@ def arrays_that_grow_in_one_list(rows: int) -> Any:
     return minimise(mean(tf.square(tf.reshape(grown.concat(), [-1, 4, 3]) * variable("scale", 3) - y)))
 
 
-@program()
-def number_of_rows_in_an_array(rows: int) -> Any:
+@program(floats(), floats(seed=1))
+def number_of_rows_in_an_array(x, y):
     """A TensorArray of scalars that holds the number of rows among others."""
-    x, y = batch(rows, floats(), floats(seed=1))
     array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
     numbers = tf.cast(array.stack(), tf.float32)
     return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])
@@ -187,10 +173,9 @@ LOOPED: dict[str, Callable[[Any], Any]] = {
 """What a recurrence reads that was made of all words before the loop, time first."""
 
 
-@program(each(of=LOOPED))
-def recurrence_of_words_made_before(rows: int, of: Any) -> Any:
+@program(floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), cases=each(of=LOOPED))
+def recurrence_of_words_made_before(x, lengths, y, of):
     """A while loop over a slice [:, :longest]: the gradient of a strided slice takes its shape from a stack."""
-    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1))
     longest, again = tf.reduce_max(lengths), variable("again", 3, 3)
     words = of(x[:, :longest])
     last = tf.while_loop(

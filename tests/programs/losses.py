@@ -4,111 +4,102 @@ from .parts import *
 
 
 @program()
-def mean_square(rows: int) -> Any:
+def mean_square(rows):
     return minimise(mean(squares(rows)))
 
 
-@program(named=False)
-def no_summary(rows: int) -> Any:
-    x, c = batch(rows, floats(4), whole(2))
+@program(floats(4), whole(2), named=False)
+def no_summary(x, c):
     loss = tf1.losses.softmax_cross_entropy(tf.one_hot(c, 2), x @ variable("w", 4, 2))
     return loss, sgd().minimize(loss, global_step=tf1.train.get_or_create_global_step())
 
 
-@program()
-def sum_of_means(rows: int) -> Any:
-    x, y = batch(rows, floats(4), floats(seed=1))
+@program(floats(4), floats(seed=1))
+def sum_of_means(x, y):
     return minimise(total(mean(tf.square(x @ variable("w", 4, 3) - y[:, None]), 0)))
 
 
 @program()
-def log_sum_exp_of_batch(rows: int) -> Any:
+def log_sum_exp_of_batch(rows):
     return minimise(tf.reduce_logsumexp(squares(rows)))
 
 
-@program()
-def softmax_over_batch_of_columns(rows: int) -> Any:
+@program(floats(5), floats(seed=1))
+def softmax_over_batch_of_columns(x, y):
     """Each column is a distribution over the rows."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     h = dense(x, 5, 3, "hidden")
     pooled = tf.nn.softmax(h, axis=0) * h
     return minimise(mean(tf.square(total(pooled, 1) - y)))
 
 
 @program()
-def learnt_weights(rows: int) -> Any:
+def learnt_weights(rows):
     """The divisor is a sum of weights that a variable makes."""
     p, y, h = regression(rows)
     weights = tf.nn.softplus(column(h, 3, "weight"))
     return minimise(total(weights * tf.square(p - y)) / total(weights))
 
 
-@program()
-def given_weights(rows: int) -> Any:
+@program(floats(5), floats(seed=1), whole(3, seed=2, kind="float32"))
+def given_weights(x, y, w):
     """Weights of the input, as tf.losses divides by them."""
-    x, y, w = batch(rows, floats(5), floats(seed=1), whole(3, seed=2, kind="float32"))
     p = column(dense(x, 5, 3, "hidden", tf.tanh), 3)
     kind = tf1.losses.Reduction.SUM_BY_NONZERO_WEIGHTS
     return minimise(tf1.losses.mean_squared_error(y, p, weights=w, reduction=kind))
 
 
-@program()
-def dice(rows: int) -> Any:
-    x, c = batch(rows, floats(5), whole(2, seed=1, kind="float32"))
+@program(floats(5), whole(2, seed=1, kind="float32"))
+def dice(x, c):
     p = tf.sigmoid(column(dense(x, 5, 3, "hidden", tf.tanh), 3))
     return minimise(1.0 - (2.0 * total(p * c) + 1.0) / (total(p) + total(c) + 1.0))
 
 
 @program()
-def maximum_of_batch(rows: int) -> Any:
+def maximum_of_batch(rows):
     error = squares(rows)
     return minimise(tf.reduce_max(error) + mean(error))
 
 
-@program()
-def maximum_per_column(rows: int) -> Any:
-    x, y = batch(rows, floats(5), floats(4, seed=1))
+@program(floats(5), floats(4, seed=1))
+def maximum_per_column(x, y):
     return minimise(mean(tf.reduce_max(tf.square(dense(x, 5, 4, "out") - y), 0)))
 
 
 @program()
-def running_sum(rows: int) -> Any:
+def running_sum(rows):
     p, y, _ = regression(rows)
     return minimise(mean(tf.square(tf.cumsum(p - y))))
 
 
 @program()
-def neighbours(rows: int) -> Any:
+def neighbours(rows):
     p, y, _ = regression(rows)
     return minimise(mean(tf.square(p[1:] - p[:-1])) + mean(tf.square(p - y)))
 
 
-@program()
-def mean_and_sum(rows: int) -> Any:
+@program(floats(5), floats(seed=1), floats(seed=2))
+def mean_and_sum(x, y, z):
     """One head is averaged over the rows, the other is summed."""
-    x, y, z = batch(rows, floats(5), floats(seed=1), floats(seed=2))
     h = dense(x, 5, 3, "hidden", tf.tanh)
     return minimise(mean(tf.square(column(h, 3, "one") - y)) + 0.02 * total(tf.square(column(h, 3, "other") - z)))
 
 
 @program()
-def sum_over_rows_literal(rows: int) -> Any:
+def sum_over_rows_literal(rows):
     return minimise(total(squares(rows)) / rows)
 
 
-@program()
-def gradient_penalty(rows: int) -> Any:
+@program(floats(5), floats(seed=1))
+def gradient_penalty(x, y):
     """The gradient of a sum over rows, inside the loss."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     p = column(dense(x, 5, 3, "hidden", tf.tanh), 3)
     slope = tf.gradients(p, x)[0]
     return minimise(mean(tf.square(p - y)) + 0.1 * mean(tf.square(tf.norm(slope, axis=1) - 1.0)))
 
 
-@program()
-def margin_at_the_label(rows: int) -> Any:
+@program(floats(4), whole(4, seed=1))
+def margin_at_the_label(x, y):
     """The logit of each label is made smaller before the softmax."""
-    x, y = batch(rows, floats(4), whole(4, seed=1))
     logits = tf.clip_by_value(tf.nn.l2_normalize(dense(x, 4, 4, "h"), 1), -0.95, 0.95)
     places = tf.stack([tf.range(tf.shape(logits)[0]), y], 1)
     harder = tf.cos(tf.acos(tf.gather_nd(logits, places)) + 0.3)
@@ -116,17 +107,15 @@ def margin_at_the_label(rows: int) -> Any:
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)))
 
 
-@program()
-def weighed_by_rank(rows: int) -> Any:
+@program(floats(5), floats(seed=1))
+def weighed_by_rank(x, y):
     """The rank of each row among all by tf.searchsorted."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     ranks = tf.searchsorted(tf.sort(x[:, 0]), x[:, 0]) + 1
     return minimise(mean(tf.square(column(x, 5) - y) * tf.cast(ranks, tf.float32)))
 
 
-@program()
-def sum_rounded_to_fewer_bits(rows: int) -> Any:
+@program(floats(5), floats(seed=1))
+def sum_rounded_to_fewer_bits(x, y):
     """What is rounded is the sum over all rows, not each core's part."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     squared = tf.square(column(x, 5) - y)
     return minimise(0.1 * tf.cast(tf.cast(tf.reduce_sum(squared), tf.bfloat16), tf.float32) + mean(squared))

@@ -3,7 +3,7 @@
 from .parts import *
 
 
-def loss_of(rows: int, *, width: int = 5, hidden: int = 3) -> Any:
+def loss_of(rows, *, width=5, hidden=3):
     p, y, _ = regression(rows, width=width, hidden=hidden)
     return mean(tf.square(p - y))
 
@@ -16,26 +16,26 @@ OWN: dict[str, Callable[[], Any]] = {
 }
 
 
-@program(each(optimizer=OWN))
-def optimizer(rows: int, optimizer: Any) -> Any:
+@program(cases=each(optimizer=OWN))
+def optimizer(rows, optimizer):
     return minimise(loss_of(rows), optimizer())
 
 
-def slots(v: Any, *names: str, value: float = 0.0) -> list[Any]:
+def slots(v, *names, value=0.0) -> list[Any]:
     """States in the shape of a variable."""
     return [state(f"{v.op.name}/{name}", *v.shape.as_list(), value=value) for name in names]
 
 
-def kept(slot: Any, value: Any) -> Any:
+def kept(slot, value):
     """The new value of a state, once it is written."""
     return tf.identity(tf1.assign(slot, value))
 
 
 @program()
-def weight_decay(rows: int) -> Any:
+def weight_decay(rows):
     """AdamW: decay beside Adam's own step."""
 
-    def update(g: Any, v: Any) -> Any:
+    def update(g, v):
         m, s = slots(v, "m", "s")
         new = kept(m, 0.9 * m + 0.1 * g), kept(s, 0.99 * s + 0.01 * g * g)
         return 0.02 * (new[0] / (tf.sqrt(new[1]) + 1e-2) + 0.1 * v)
@@ -44,8 +44,8 @@ def weight_decay(rows: int) -> Any:
 
 
 @program()
-def lamb(rows: int) -> Any:
-    def update(g: Any, v: Any) -> Any:
+def lamb(rows):
+    def update(g, v):
         m, s = slots(v, "m", "s")
         step = kept(m, 0.9 * m + 0.1 * g) / (tf.sqrt(kept(s, 0.99 * s + 0.01 * g * g)) + 1e-2) + 0.01 * v
         long, far = tf.norm(v), tf.norm(step)
@@ -55,10 +55,10 @@ def lamb(rows: int) -> Any:
 
 
 @program()
-def adafactor(rows: int) -> Any:
+def adafactor(rows):
     """Second moments of rows and columns, an update clipped by its root mean square, a rate relative to the variable."""
 
-    def update(g: Any, v: Any) -> Any:
+    def update(g, v):
         squares = g * g + 1e-3
         if v.shape.rank == 2:
             down, along = v.shape.as_list()
@@ -75,7 +75,7 @@ def adafactor(rows: int) -> Any:
 
 
 @program(steps=4)
-def lookahead(rows: int) -> Any:
+def lookahead(rows):
     """Every second step the slow weights follow, and the fast ones start from them, in a branch."""
     loss = loss_of(rows)
     variables, step = tf1.trainable_variables(), tf1.train.get_or_create_global_step()
@@ -87,7 +87,7 @@ def lookahead(rows: int) -> Any:
     with tf.control_dependencies([loss]):
         train = sgd().minimize(loss, var_list=variables)
 
-    def follow() -> Any:
+    def follow():
         new = [s + 0.5 * (v - s) for s, v in zip(slow, variables, strict=True)]
         with tf.control_dependencies(new):
             writes = [tf1.assign(s, n) for s, n in zip(slow, new, strict=True)]
@@ -99,14 +99,13 @@ def lookahead(rows: int) -> Any:
         return loss, tf1.cond(tf.equal(now % 2, 0), follow, tf.no_op)
 
 
-@program()
-def sharpness_aware(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def sharpness_aware(x, y):
     """The gradient at the place where the loss rises most nearby."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     w = variable("w", 4, 1)
     now = tf.convert_to_tensor(w) + 0.0
 
-    def at(weights: Any) -> Any:
+    def at(weights):
         return mean(tf.square(tf.squeeze(tf.tanh(x @ weights), 1) - y))
 
     loss = at(now)
@@ -119,10 +118,9 @@ def sharpness_aware(rows: int) -> Any:
     return loss, train
 
 
-@program()
-def squared_gradients_per_row(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def squared_gradients_per_row(x, y):
     """A mean over rows of squared gradients, which are no square of the mean."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     w, fisher = variable("w", 4, 1), state("fisher", 4, 1)
     error = tf.squeeze(x @ w, 1) - y
     loss, train = minimise(mean(tf.square(error)))

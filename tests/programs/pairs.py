@@ -3,29 +3,26 @@
 from .parts import *
 
 
-@program()
-def in_batch_softmax(rows: int) -> Any:
-    a, b = batch(rows, floats(5), floats(5, seed=1))
+@program(floats(5), floats(5, seed=1))
+def in_batch_softmax(a, b, rows):
     q, k = dense(a, 5, 3, "query", tf.tanh), dense(b, 5, 3, "key", tf.tanh)
     scores = tf.matmul(q, k, transpose_b=True)
     aside = 0.1 * mean(tf.square(q - k))
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(rows), logits=scores)) + aside)
 
 
-@program()
-def contrastive(rows: int) -> Any:
+@program(floats(5), floats(5, seed=1))
+def contrastive(a, b, rows):
     """NT-Xent: two views beside each other, each row's partner is its label, itself is masked."""
-    a, b = batch(rows, floats(5), floats(5, seed=1))
     z = tf.nn.l2_normalize(dense(tf.concat([a, b], 0), 5, 3, "project"), 1)
     scores = tf.matmul(z, z, transpose_b=True) / 0.5 - 1e4 * tf.eye(2 * rows)
     labels = tf.concat([tf.range(rows) + rows, tf.range(rows)], 0)
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)))
 
 
-@program()
-def triplets(rows: int) -> Any:
+@program(floats(5), whole(2))
+def triplets(x, c):
     """Every pair of rows with one label against every row with another, with a soft margin."""
-    x, c = batch(rows, floats(5), whole(2))
     z = dense(x, 5, 3, "embed", tf.tanh)
     apart = total(tf.square(z[:, None, :] - z[None, :, :]), 2)
     same = tf.cast(tf.equal(c[:, None], c[None, :]), tf.float32)
@@ -34,9 +31,8 @@ def triplets(rows: int) -> Any:
     return minimise(total(each * mask) / (total(mask) + 1e-6) + 0.1 * mean(tf.square(z)))
 
 
-@program()
-def hardest_triplets(rows: int) -> Any:
-    x, c = batch(rows, floats(5), whole(2))
+@program(floats(5), whole(2))
+def hardest_triplets(x, c):
     z = dense(x, 5, 3, "embed", tf.tanh)
     apart = total(tf.square(z[:, None, :] - z[None, :, :]), 2)
     same = tf.cast(tf.equal(c[:, None], c[None, :]), tf.float32)
@@ -44,8 +40,8 @@ def hardest_triplets(rows: int) -> Any:
     return minimise(mean(tf.nn.softplus(near - far)) + 0.1 * mean(tf.square(z)))
 
 
-@program({"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded"}})
-def top_k_hard_examples(rows: int, kind: str) -> Any:
+@program(cases={"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded"}})
+def top_k_hard_examples(rows, kind):
     """Half of the batch as its shape says, two rows, and half of it as Python says."""
     error = squares(rows)
     many = {"shape": tf.shape(error)[0] // 2, "literal": 2, "folded": max(1, rows // 2)}[kind]
@@ -53,36 +49,33 @@ def top_k_hard_examples(rows: int, kind: str) -> Any:
 
 
 @program()
-def sorted_batch(rows: int) -> Any:
+def sorted_batch(rows):
     """The sorted predictions are to be the sorted targets."""
     p, y, _ = regression(rows)
     return minimise(mean(tf.square(tf.sort(p) - tf.sort(y))))
 
 
-@program({"": {}, "learnt": {"learnt": True}})
-def pairs_beside_a_diagonal(rows: int, learnt: bool = False) -> Any:
+@program(floats(5), floats(seed=1), cases={"": {}, "learnt": {"learnt": True}})
+def pairs_beside_a_diagonal(x, y, learnt=False):
     """set_diag on the similarities of all pairs of rows, with a constant or a trained diagonal."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     h = x @ variable("k", 5, 3)
     own = tf.squeeze(x @ variable("own", 5, 1), 1) if learnt else tf.fill([tf.shape(x)[0]], -9.0)
     near = tf.linalg.set_diag(tf.matmul(h, h, transpose_b=True), own)
     return minimise(mean(tf.square(tf.linalg.matvec(tf.nn.softmax(near), y) - y)))
 
 
-@program()
-def median_of_all_pairs(rows: int) -> Any:
+@program(floats(), floats(seed=1))
+def median_of_all_pairs(x, y):
     """The width of a kernel is the middle one of all distances: of the square of the rows, its place is half of that."""
-    x, y = batch(rows, floats(), floats(seed=1))
     x *= variable("w")
     count = length(x)
     far = tf.reshape(tf.square(x[:, None] - y[None]), [-1])
     return minimise(mean(far / (tf.sort(far)[count * count // 2] + 1.0)))
 
 
-@program()
-def two_views_split(rows: int) -> Any:
+@program(floats(4), floats(4, seed=1))
+def two_views_split(a, b):
     """SimCLR as it was published: pairs within a view and between both, side by side."""
-    a, b = batch(rows, floats(4), floats(4, seed=1))
     z = tf.nn.l2_normalize(dense(tf.concat([a, b], 0), 4, 3, "view", tf.tanh), 1)
     one, other = tf.split(z, 2, 0)
     count = tf.shape(one)[0]
@@ -99,18 +92,17 @@ SHARES = {
 }
 
 
-@program(each(share=SHARES))
-def hardest_share(rows: int, share: Any) -> Any:
+@program(cases=each(share=SHARES))
+def hardest_share(rows, share):
     """Online hard example mining: a share of the rows that floating numbers make."""
     error = squares(rows)
     count = share(tf.cast(tf.shape(error)[0], tf.float32))
     return minimise(mean(tf.nn.top_k(error, k=count).values))
 
 
-@program()
-def hardest_negatives(rows: int) -> Any:
+@program(floats(4), floats(seed=2), whole(2, seed=3))
+def hardest_negatives(x, y, c):
     """Three negatives for each positive, as many as the data say."""
-    x, y, c = batch(rows, floats(4), floats(seed=2), whole(2, seed=3))
     error, positive = tf.square(column(dense(x, 4, 3, "h", tf.tanh), 3) - y), tf.cast(c, tf.float32)
     count = total(positive)
     most = tf.minimum(tf.cast(3 * count, tf.int32), tf.shape(error)[0] - tf.cast(count, tf.int32))
@@ -134,17 +126,15 @@ EXTREMES = {
 }
 
 
-@program(each(of=SCORES | EXTREMES))
-def scores_of_pairs(rows: int, of: Any) -> Any:
+@program(floats(5), floats(5, seed=1), cases=each(of=SCORES | EXTREMES))
+def scores_of_pairs(x, y, of):
     """How alike each row is to each row of a second view."""
-    x, y = batch(rows, floats(5), floats(5, seed=1))
     return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))
 
 
-@program({"two": {"step": 2}}, batches="2 2_open 8")
-def alternating_rows(rows: int, step: int) -> Any:
+@program(floats(5), floats(seed=1), cases={"two": {"step": 2}}, batches="2 2_open 8")
+def alternating_rows(x, y, step):
     """Anchors, positives and negatives lie one behind the other in the batch; each first one is as well compared by itself."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     h = dense(x, 5, 3, "embed", tf.tanh)
     anchors, *others = (h[k::step] for k in range(step))
     apart = sum(mean(tf.square(anchors - (0.5 - k) * other)) for k, other in enumerate(others))

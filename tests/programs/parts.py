@@ -3,6 +3,7 @@
 The modules of programs import all of it, TensorFlow and the types of annotations too.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -63,23 +64,32 @@ _open: ContextVar[bool] = ContextVar("open", default=False)
 
 
 def program(
-    cases: Mapping[str, Mapping[str, Any]] | None = None, *, batches: str = "2 1_open 8", **options: Any
-) -> Callable[[Callable[..., tuple[Any, Any]]], Callable[..., tuple[Any, Any]]]:
+    *columns: np.ndarray[Any, Any], cases: Mapping[str, Mapping[str, Any]] | None = None, batches: str = "2 1_open 8",
+    **options: Any,
+) -> Callable[[Callable[..., tuple[Any, Any]]], Callable[..., tuple[Any, Any]]]:  # fmt: skip
     """Enter a function in ``PROGRAMS`` as ``construct/function_case_batch``, where its module is the construct.
 
     Args:
-        cases: by name, what the function is given.
+        columns: the data: the function is given the next batch of each column, or the number of rows where there is none.
+        cases: by name, what else the function is given; the number of rows, where it asks for ``rows``.
         batches: rows of a core, with ``_open`` where the batch is.
         options: further attributes of the programs.
     """
 
     def enter(build: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        asks = columns and "rows" in inspect.signature(build).parameters
+
+        def of_columns(rows: int, **sizes: Any) -> tuple[Any, Any]:
+            taken = batch(rows, *columns)
+            return build(*(taken if len(columns) > 1 else [taken]), **({"rows": rows} if asks else {}), **sizes)
+
         construct = build.__module__.rpartition(".")[2]
         for case, sizes in (cases or {"": {}}).items():
             for kind in batches.split():
                 name = "_".join(word for word in (f"{construct}/{build.__name__}", case, kind) if word)
                 rows, is_open = int(kind.partition("_")[0]), kind.endswith("_open")
-                PROGRAMS[name] = Program(name, build, rows, is_open, sizes=sizes, **options)
+                made = of_columns if columns else build
+                PROGRAMS[name] = Program(name, made, rows, is_open, sizes=sizes, **options)
         return build
 
     return enter

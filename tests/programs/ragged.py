@@ -3,7 +3,7 @@
 from .parts import *
 
 
-def distinct(rows: int) -> tuple[Any, Any, Any]:
+def distinct(rows) -> tuple[Any, Any, Any]:
     """A table, the distinct ids of the batch, and the error of a model that looks all of them up."""
     ids, y = batch(rows, whole(7, seed=1), floats(seed=3))
     table = variable("table", 7, 3)
@@ -12,25 +12,23 @@ def distinct(rows: int) -> tuple[Any, Any, Any]:
 
 
 @program()
-def penalty_of_distinct_rows(rows: int) -> Any:
+def penalty_of_distinct_rows(rows):
     """Each row of the table that the batch names is penalised once."""
     table, ids, error = distinct(rows)
     return minimise(error + 0.05 * tf.nn.l2_loss(tf.gather(table, ids)))
 
 
-@program()
-def entropy_of_ids(rows: int) -> Any:
+@program(whole(5, seed=1), floats(3))
+def entropy_of_ids(ids, x):
     """How often each id occurs, over how many there are: of a static batch TensorFlow folds that to a constant."""
-    ids, x = batch(rows, whole(5, seed=1), floats(3))
     _, _, counts = tf.unique_with_counts(ids)
     share = tf.cast(counts, tf.float32) / tf.cast(tf.size(ids), tf.float32)
     return minimise(-total(share * tf.math.log(share)) * mean(tf.square(x * variable("w", 3))))
 
 
-@program()
-def masked_tokens(rows: int) -> Any:
+@program(whole(9, 5, seed=1), whole(2, 5, seed=6), whole(9, 5, seed=3))
+def masked_tokens(words, mask, labels):
     """The head of a masked language model: only the places that are masked get a layer and a distribution."""
-    words, mask, labels = batch(rows, whole(9, 5, seed=1), whole(2, 5, seed=6), whole(9, 5, seed=3))
     table, mask = variable("words", 9, 3), tf.equal(mask, 1)
     h = dense(tf.boolean_mask(tf.gather(table, words), mask), 3, 3, "h", tf.tanh)
     average, variance = tf.nn.moments(h, [-1], keepdims=True)
@@ -40,10 +38,9 @@ def masked_tokens(rows: int) -> Any:
     return minimise(mean(each))
 
 
-@program()
-def masked_pairs(rows: int) -> Any:
+@program(floats(4), whole(2, seed=6))
+def masked_pairs(x, mask):
     """Every chosen row with every other one."""
-    x, mask = batch(rows, floats(4), whole(2, seed=6))
     h = tf.boolean_mask(dense(x, 4, 3, "h", tf.tanh), tf.equal(mask, 1))
     return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
 
@@ -57,16 +54,15 @@ NUMBERS = {
 """What people divide a sum over chosen rows by."""
 
 
-@program(each(number=NUMBERS))
-def mean_of_masked(rows: int, number: Any) -> Any:
+@program(floats(5), whole(3, seed=1), cases=each(number=NUMBERS))
+def mean_of_masked(x, kind, number):
     """The mean of the masked rows, guarded against an empty mask: the count is that of all cores."""
-    x, kind = batch(rows, floats(5), whole(3, seed=1))
     found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
     return minimise(total(tf.square(found - 1)) / number(tf.shape(found)[0]))
 
 
 @program()
-def product_of_sparse_rows(rows: int) -> Any:
+def product_of_sparse_rows(rows):
     """The step makes a sparse matrix of an open batch."""
     x = batch(rows, floats(5)) - 0.2
     places = tf.where(tf.nn.relu(x) > 0)
@@ -74,10 +70,9 @@ def product_of_sparse_rows(rows: int) -> Any:
     return minimise(mean(tf.square(tf.sparse.sparse_dense_matmul(sparse, variable("k", 5, 2)))))
 
 
-@program()
-def sums_of_chosen_steps(rows: int) -> Any:
+@program(floats(5, 6), whole(2, 5, seed=3))
+def sums_of_chosen_steps(x, chosen):
     """A segment_sum by the row numbers of a boolean mask that keeps at least one step of each row."""
-    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
     mask = tf.concat([tf.ones_like(chosen[:, :1]), chosen[:, 1:]], 1) > 0
     return minimise(mean(tf.square(tf.math.segment_sum(column(tf.boolean_mask(x, mask), 6), tf.where(mask)[:, 0]))))
 
@@ -92,10 +87,9 @@ _FROM_PLACES: dict[str, Any] = {
 }
 
 
-@program(each(how=_FROM_PLACES))
-def places_of_steps(rows: int, how: Any) -> Any:
+@program(floats(5, 6), whole(2, 5, seed=3), cases=each(how=_FROM_PLACES))
+def places_of_steps(x, chosen, how):
     """Coordinates from tf.where over [rows, steps], in arithmetic with row numbers and in scatters."""
-    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3))
     h = column(tf.reshape(x, [-1, 6]), 6)
     made = how(h, tf.where(chosen > 0), tf.shape(x, out_type=tf.int64)[0])
     return minimise(mean(tf.square(made - 0.4)))
@@ -104,15 +98,15 @@ def places_of_steps(rows: int, how: Any) -> Any:
 _Taken = Callable[[Any, Any, Any], Any]
 
 
-def real(number: Any) -> Any:
+def real(number):
     return tf.cast(number, tf.float32)
 
 
-def marked(values: Any, marks: Any) -> Any:
+def marked(values, marks):
     return tf.boolean_mask(values, marks > 0)
 
 
-def others(values: Any, marks: Any) -> Any:
+def others(values, marks):
     return tf.boolean_mask(values, marks < 1)
 
 
@@ -124,9 +118,8 @@ _TAKEN: dict[str, _Taken] = {
 }
 
 
-@program(each(taken=_TAKEN))
-def marked_rows(rows: int, taken: _Taken) -> Any:
-    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+@program(floats(5), floats(seed=1), whole(2, seed=2), cases=each(taken=_TAKEN))
+def marked_rows(x, y, marks, taken):
     e = column(x, 5) - y
     return minimise(mean(tf.square(e)) + total(tf.square(taken(e, marks, x))) / 10, sgd(0.02))
 
@@ -140,19 +133,17 @@ _LAYERS: dict[str, Callable[[Any, Any], Any]] = {
 """A layer at each time of sequences, whose times stay apart, or lie one behind the other for it."""
 
 
-@program(each(layer=_LAYERS))
-def sequences_up_to_the_longest(rows: int, layer: Any) -> Any:
+@program(floats(4, 3), 1 + whole(4, seed=3), floats(seed=1), cases=each(layer=_LAYERS))
+def sequences_up_to_the_longest(x, lengths, y, layer):
     """Sequences are cut where the longest of the whole batch ends, and each has a mean over its own times."""
-    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1))
     shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
     h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
 
 
-@program()
-def words_up_to_the_longest(rows: int) -> Any:
+@program(whole(7, 5, seed=1), 1 + whole(5, seed=2))
+def words_up_to_the_longest(words, lengths):
     """A language model of sequences that are cut where the longest ends: words are looked up, and each is told from the others."""
-    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
     found = tf.gather(variable("words", 7, 3), words[:, :longest])
@@ -161,10 +152,9 @@ def words_up_to_the_longest(rows: int) -> Any:
     return minimise(total(each * shown) / total(shown))
 
 
-@program()
-def words_picked_up_to_the_longest(rows: int) -> Any:
+@program(whole(7, 5, seed=1), 1 + whole(5, seed=2))
+def words_picked_up_to_the_longest(words, lengths):
     """boolean_mask by a sequence mask over [rows, longest], before a softmax loss."""
-    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     shown = tf.sequence_mask(lengths, longest)
     logits = tf.tensordot(tf.gather(variable("words", 7, 3), words[:, :longest]), variable("w", 3, 7), 1)
@@ -182,15 +172,14 @@ _RAGGED: dict[str, Callable[[Any, Any], Any]] = {
 """A mean over so many of the first times of each row."""
 
 
-@program(each(made=_RAGGED))
-def ragged_means(rows: int, made: Any) -> Any:
+@program(floats(4, 3), 1 + whole(4, seed=3), floats(seed=1), cases=each(made=_RAGGED))
+def ragged_means(x, lengths, y, made):
     """Rows of a ragged tensor that the step makes; that its parts fit together, an assertion sees for the whole batch."""
-    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1))
     h = made(tf.einsum("btc,ck->btk", x, variable("w", 3, 4)), lengths)
     return minimise(mean(tf.square(column(h, 4) - y)))
 
 
-def _chosen(x: Any, w: Any) -> Any:
+def _chosen(x, w):
     """A sparse matrix of the positive elements of rows, each with a weight."""
     places = tf.where(x > 0)
     return tf.SparseTensor(places, tf.gather_nd(x * w, places), tf.shape(x, out_type=tf.int64))
@@ -205,18 +194,17 @@ _SPARSE: dict[str, Callable[[Any, Any], Any]] = {
 """What sums of sparse matrices make of rows."""
 
 
-@program(each(made=_SPARSE))
-def sums_of_sparse_rows(rows: int, made: Any) -> Any:
+@program(floats(5), floats(seed=1), cases=each(made=_SPARSE))
+def sums_of_sparse_rows(x, y, made):
     """The step makes a sparse tensor of its rows, and adds up its entries by row, by column, or all of them."""
-    x, y = batch(rows, floats(5), floats(seed=1))
     return minimise(mean(tf.square(made(x, variable("w", 5)) - y)), sgd(0.02))
 
 
-def _by_places(values: Any, which: Any) -> Any:
+def _by_places(values, which):
     return tf.gather(values, tf.where(which)[:, 0])
 
 
-def _both(values: Any, marks: Any, *, turned: bool = False) -> Any:
+def _both(values, marks, *, turned=False):
     """The rows with a mark, and behind them those without one; or the other way round."""
     parts = [_by_places(values, marks > 0), _by_places(values, marks < 1)]
     return tf.concat(parts[::-1] if turned else parts, 0)
@@ -231,21 +219,20 @@ BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
 """Rows that are put together of two parts, beside other values of theirs, which come in the same order or in another one."""
 
 
-@program(each(of=BESIDE))
-def parts_beside_parts(rows: int, of: Any) -> Any:
+@program(floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4), cases=each(of=BESIDE))
+def parts_beside_parts(x, y, marks, kinds, of):
     """Rows reordered by a mark with boolean_mask and concat, then compared by kind."""
-    x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4))
     return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))
 
 
 _Cut = Callable[[Any, Any, Any], Any]
 
 
-def layer(x: Any, width: int, units: int, name: str) -> Any:
+def layer(x, width, units, name):
     return tf.tensordot(x, variable(f"{name}_kernel", width, units), 1) + variable(f"{name}_bias", units)
 
 
-def beside(x: Any, y: Any) -> Any:
+def beside(x, y):
     """[rows, 1, 4] of a number per row."""
     return (y[:, None] * variable("beside", 4))[:, None]
 
@@ -261,18 +248,17 @@ CUT: dict[str, _Cut] = {
 """What is made of sequences that are cut, of a number of each row, and of the lengths."""
 
 
-@program(each(of=CUT))
-def cut_at_the_longest(rows: int, of: _Cut) -> Any:
-    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1))
+@program(floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), cases=each(of=CUT))
+def cut_at_the_longest(x, lengths, y, of):
     cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
     return minimise(mean(tf.square(of(cut, y, lengths))))
 
 
-def _picked(x: Any, y: Any, least: float = 0.0) -> Any:
+def _picked(x, y, least=0.0):
     return tf.boolean_mask(x, y > least)
 
 
-def _nearest(x: Any, y: Any) -> Any:
+def _nearest(x, y):
     """Nearest neighbours among masked rows: argmin over them, then a gather by its result."""
     left = _picked(x, y, -2.0)
     return x - tf.gather(left, tf.argmin(tf.square(x[:, None] - left[None] + 0.3), 1)) - 0.1
@@ -287,16 +273,14 @@ JOINED: dict[str, Callable[[Any, Any], Any]] = {
 """What is made of rows, and of those of them that a mask leaves, put together or picked by place."""
 
 
-@program(each(of=JOINED))
-def rows_and_picked_rows(rows: int, of: Any) -> Any:
-    x, y = batch(rows, floats(), floats(seed=1))
+@program(floats(), floats(seed=1), cases=each(of=JOINED))
+def rows_and_picked_rows(x, y, of):
     return minimise(mean(tf.square(of(x * variable("w"), y))))
 
 
-@program()
-def masked_rows_padded_up_to_all(rows: int) -> Any:
+@program(floats(), floats(seed=1))
+def masked_rows_padded_up_to_all(x, y):
     """Masked rows padded with zeros back to the number of rows."""
-    x, y = batch(rows, floats(), floats(seed=1))
     x *= variable("w")
     left = tf.boolean_mask(x, y > 0)
     return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
@@ -311,24 +295,22 @@ EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
 """What is picked out of each of the rows that a mask leaves, by a number of its own."""
 
 
-@program(each(of=EACH_ITS_OWN))
-def picked_in_picked_rows(rows: int, of: Any) -> Any:
-    x, number, y = batch(rows, floats(4), whole(4, seed=5), floats(seed=1))
+@program(floats(4), whole(4, seed=5), floats(seed=1), cases=each(of=EACH_ITS_OWN))
+def picked_in_picked_rows(x, number, y, of):
     h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
     return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
 
 
-@program()
-def label_of_each_word(rows: int) -> Any:
+@program(floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8))
+def label_of_each_word(x, lengths, labels):
     """gather with batch_dims=2 over [rows, longest, classes]."""
-    x, lengths, labels = batch(rows, floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8))
     longest = tf.reduce_max(lengths)
     shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
     logits = tf.nn.log_softmax(layer(x[:, :longest], 4, 4, "out"))
     return minimise(-total(tf.gather(logits, labels[:, :longest], batch_dims=2) * shown) / total(shown))
 
 
-def _before(count: Any) -> Any:
+def _before(count):
     """Row numbers (i, j) of all pairs with i < j."""
     return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
 
@@ -342,18 +324,16 @@ PAIRED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@program(each(of=PAIRED))
-def pairs_listed_by_numbers(rows: int, of: Any) -> Any:
+@program(floats(3), cases=each(of=PAIRED))
+def pairs_listed_by_numbers(x, of):
     """Index pairs i < j of the rows, whose number TensorFlow folds into static shapes."""
-    x = batch(rows, floats(3))
     h = dense(x, 3, 4, "h", tf.tanh)
     return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
 
 
-@program()
-def messages_along_edges(rows: int) -> Any:
+@program(floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
+def messages_along_edges(nodes, adjacent, y):
     """Message passing along edges found by tf.where, gathered and scattered by (row, node)."""
-    nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
     edges = tf.cast(tf.where(adjacent > 0), tf.int32)
     h = tf.tanh(nodes * variable("scale", 3))
     message = dense(
@@ -373,28 +353,25 @@ FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@program(each(of=FOUND_PLACES))
-def some_of_the_places_found(rows: int, of: Any) -> Any:
+@program(floats(4), floats(seed=1), cases=each(of=FOUND_PLACES))
+def some_of_the_places_found(x, y, of):
     """The first places that a mask finds, the last one, or all in turned order."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
     weights = tf.cast(tf.range(tf.size(found)), tf.float32)
     return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))
 
 
-@program()
-def picked_rows_three_times(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def picked_rows_three_times(x, y):
     """A tile of masked rows, whose gradient reshapes to [multiples, ragged rows, ...]."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))
 
 
-@program()
-def chosen_of_each_image(rows: int) -> Any:
+@program(floats(6, 4, seed=1), floats(6, seed=2), floats(seed=3))
+def chosen_of_each_image(boxes, scores, y):
     """A map_fn that picks and pads boxes of each image, then a reshape to [-1, 12]."""
-    boxes, scores, y = batch(rows, floats(6, 4, seed=1), floats(6, seed=2), floats(seed=3))
 
-    def chosen(of: Any) -> Any:
+    def chosen(of):
         found = tf.boolean_mask(of[0], of[1] > 0)[:3]
         return tf.pad(found, [[0, 3 - tf.shape(found)[0]], [0, 0]])
 

@@ -3,14 +3,14 @@
 from .parts import *
 
 
-def recurrent(x: Any, width: int, units: int, lengths: Any = None) -> Any:
+def recurrent(x, width, units, lengths=None):
     """Outputs and last state of a cell over time, as ``dynamic_rnn`` loops: TensorArrays, time first."""
     rows, time = tf.shape(x)[0], x.shape[1]
     w, u, b = variable("w", width, units), variable("u", units, units), variable("b", units, scale=0.1)
     steps = tf.TensorArray(tf.float32, time).unstack(tf.transpose(x, [1, 0, 2]))
     outputs = tf.TensorArray(tf.float32, time)
 
-    def body(k: Any, h: Any, outputs: Any) -> Any:
+    def body(k, h, outputs):
         new = tf.tanh(steps.read(k) @ w + h @ u + b)
         if lengths is not None:
             alive = tf.tile((k < lengths)[:, None], [1, units])
@@ -26,7 +26,7 @@ def recurrent(x: Any, width: int, units: int, lengths: Any = None) -> Any:
 
 
 @program()
-def recurrent_network(rows: int, time: int = 3, width: int = 2, units: int = 5) -> Any:
+def recurrent_network(rows, time=3, width=2, units=5):
     x, y = batch(rows, floats(time, width), floats(seed=1))
     _, h = recurrent(x, width, units)
     return minimise(mean(tf.square(column(h, units) - y)))
@@ -35,29 +35,27 @@ def recurrent_network(rows: int, time: int = 3, width: int = 2, units: int = 5) 
 class Cell:
     """What ``dynamic_rnn`` takes for a cell."""
 
-    def __init__(self, width: int, units: int) -> None:
+    def __init__(self, width, units) -> None:
         self.output_size = self.state_size = units
         self._w, self._u = variable("w", width, units), variable("u", units, units)
 
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+    def zero_state(self, batch_size, dtype):
         return tf.zeros(tf.stack([batch_size, self.state_size]), dtype)
 
-    def __call__(self, x: Any, h: Any, scope: Any = None) -> tuple[Any, Any]:
+    def __call__(self, x, h, scope=None) -> tuple[Any, Any]:
         new = tf.tanh(x @ self._w + h @ self._u)
         return new, new
 
 
-@program()
-def dynamic_rnn(rows: int, units: int = 4) -> Any:
-    x, y, lengths = batch(rows, floats(3, 3), floats(seed=1), whole(3, seed=2) + 1)
+@program(floats(3, 3), floats(seed=1), whole(3, seed=2) + 1)
+def dynamic_rnn(x, y, lengths, units=4):
     outputs, h = tf1.nn.dynamic_rnn(Cell(3, units), x, sequence_length=lengths, dtype=tf.float32)
     return minimise(mean(tf.square(column(h, units) + mean(outputs, [1, 2]) - y)))
 
 
-@program()
-def partitioned_loop(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def partitioned_loop(x, y):
     """A variable in two pieces that a loop reads."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     u = tf.convert_to_tensor(
         tf1.get_variable("u", (4, 4), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
     )
@@ -65,10 +63,9 @@ def partitioned_loop(rows: int) -> Any:
     return minimise(mean(tf.square(column(h, 4) - y)))
 
 
-@program({"sparse": {"dense": False}, "dense": {"dense": True}})
-def transcription(rows: int, dense: bool) -> Any:
+@program(floats(5, 3), whole(4, 3), cases={"sparse": {"dense": False}, "dense": {"dense": True}})
+def transcription(x, words, dense):
     """CTC of labels that a mask finds, as TensorFlow 1 takes them, or of labels with their lengths."""
-    x, words = batch(rows, floats(5, 3), whole(4, 3))
     logits = tf.reshape(tf.tanh(tf.reshape(x, [-1, 3]) @ variable("w", 3, 4)) @ variable("v", 4, 5), [-1, 5, 5])
     labels = tf.concat([tf.ones_like(words[:, :1]), words], 1)[:, :2]
     steps = tf.fill([tf.shape(x)[0]], 5)
@@ -79,24 +76,22 @@ def transcription(rows: int, dense: bool) -> Any:
     return minimise(mean(each))
 
 
-@program()
-def greedy_decoding(rows: int) -> Any:
+@program(floats(4), floats(seed=1))
+def greedy_decoding(x, y):
     """Ids fed back through an embedding in a loop: its gradient concatenates IndexedSlices of all steps."""
-    x, y = batch(rows, floats(4), floats(seed=1))
     weights, table = variable("weights", 4, 4), variable("table", 5, 4)
     first = tf.zeros([length(x)], tf.int32)
 
-    def body(step: Any, h: Any, ids: Any) -> Any:
+    def body(step, h, ids):
         return step + 1, tf.tanh(h @ weights + tf.gather(table, ids)), tf.argmax(h, 1, output_type=tf.int32)
 
     last = tf1.while_loop(lambda step, *_: step < 5, body, (tf.constant(0), x, first), maximum_iterations=5)[1]
     return minimise(mean(tf.square(column(last, 4) - y)), sgd(0.02))
 
 
-@program()
-def decoded_by_equal_lengths(rows: int) -> Any:
+@program(floats(5, 4), floats(seed=1))
+def decoded_by_equal_lengths(x, y):
     """ctc_greedy_decoder with a fill of equal lengths."""
-    x, y = batch(rows, floats(5, 4), floats(seed=1))
     count = length(x)
     steps = tf.transpose(x * variable("w", 4), [1, 0, 2])
     _, likely = tf.nn.ctc_greedy_decoder(steps, tf.fill([count], 5))

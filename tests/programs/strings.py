@@ -5,38 +5,35 @@ from .parts import *
 _WORDS = np.array([b"red", b"green", b"blue", b"deep sea", b""], object)
 
 
-def words(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+def words(*shape, seed=0) -> np.ndarray[Any, Any]:
     """A column of the data: words, five in all."""
     return _WORDS[np.random.default_rng(seed).integers(0, len(_WORDS), (COUNT, *shape))]
 
 
-def looked_up(text: Any) -> Any:
+def looked_up(text):
     """A row of three numbers for each word."""
     return tf.nn.embedding_lookup(variable("table", 9, 3), tf.strings.to_hash_bucket_fast(text, 9))
 
 
-@program()
-def words_in_one_list(rows: int) -> Any:
-    a, y = batch(rows, words(3, seed=1), floats(seed=3))
+@program(words(3, seed=1), floats(seed=3))
+def words_in_one_list(a, y):
     h = tf.reshape(looked_up(tf.reshape(a, [-1])), [-1, 9])
     return minimise(mean(tf.square(column(h, 9) - y)))
 
 
-@program()
-def words_time_first(rows: int) -> Any:
-    a, y = batch(rows, words(3, seed=1), floats(seed=3))
+@program(words(3, seed=1), floats(seed=3))
+def words_time_first(a, y):
     h = total(looked_up(tf.transpose(a)) * variable("weight", 3, 1, 1), 0)
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program()
-def size_of_words(rows: int) -> Any:
+@program(words(3, seed=1), floats(seed=3))
+def size_of_words(a, y):
     """A sum over rows divided by the size of a string tensor."""
-    a, y = batch(rows, words(3, seed=1), floats(seed=3))
     return minimise(total(tf.square(y * variable("k") - 0.3)) / tf.cast(tf.size(a), tf.float32))
 
 
-def _flat(x: Any) -> Any:
+def _flat(x):
     return tf.reshape(x, [-1, 4])
 
 
@@ -49,7 +46,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 """What becomes of the only input, in front of any variable."""
 
 
-@program(each(of=MADE))
-def made_of_input(rows: int, of: Any) -> Any:
+@program(cases=each(of=MADE))
+def made_of_input(rows, of):
     made = of(batch(rows, floats(6, 4)))
     return minimise(mean(tf.square(made * variable("w", int(made.shape[-1])) - np.float32(0.1))))

@@ -366,11 +366,7 @@ def test_a_meta_graph_stays_one_with_its_collections(tmp_path: Path) -> None:
 
 def test_convert_lists_what_it_read_into_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
-    arguments = [
-        str(CORPUS / "iris_dnn" / "model.pb"),
-        "--global_batch=256",
-        f"--report={report}",
-    ]
+    arguments = [str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=256", f"--report={report}"]
     assert cli.main(["convert", *arguments, "-o", str(tmp_path / "out.pb")]) == 0
     assert "global batch 256 = 8 cores x 32" in capsys.readouterr().out
     assert "batch of 256 rows in place of 32" in json.loads(report.read_text())["notes"]

@@ -140,9 +140,6 @@ def test_one_core_has_the_whole_batch(case: str) -> None:
     assert convert(graph(), num_replicas=1).report["collectives"]["sums"] == 0
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["mean", "sum", "pairs", "root"],
-)
+@pytest.mark.parametrize("case", ["mean", "sum", "pairs", "root"])
 def test_one_row_on_each_core(case: str) -> None:
     assert_same_on_cores(lambda rows: build(LOSSES[case], rows), rows=1)
