@@ -52,8 +52,8 @@ def whole(program: Program) -> Traced:
 
 
 def by_xla(traced: Traced, program: Program) -> Training:
-    found, collectives = run_partitioned(traced, program.steps, CORES)
-    assert collectives, "XLA has not divided the step"
+    found, report = run_partitioned(traced, program.steps, f"data:{CORES}")
+    assert report["collectives"], "XLA has not divided the step"
     return found
 
 

@@ -66,6 +66,14 @@ def _rebind(flags: Flags) -> None:
     flags.repeated("rebind", "OLD=NEW", "replace a file name in the graph; may be given several times")
 
 
+def _mesh(flags: Flags) -> None:
+    flags.string("mesh", "data:4,model:2", "the axes of the devices among which XLA divides the step; all along data if not given")
+    flags.repeated("shard", "REGEX=AXIS,-",
+                   "of variables whose name matches: an axis or - for each dimension; may be given several times")
+    flags.string("shard_optimizer", "AXIS", "the axis along which the optimizer's variables are sharded", "")
+    flags.enum("partitioner", ("shardy", "gspmd"), "which of XLA's partitioners")
+
+
 def _workers(flags: Flags) -> None:
     flags.names("workers", "HOST:PORT,...", "the addresses of all workers; see `tpugraph worker`")
 
@@ -121,6 +129,7 @@ def run(flags: Flags) -> None:
     tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl
     tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords
     tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu
+    tpugraph run model.pb --steps=1000 --mesh=data:4,model:2 --shard='.*/word_embeddings=model,-'
     tpugraph run model_tpu.pb --steps=1000 --workers=10.0.0.2:8470,10.0.0.3:8470
     tpugraph run model_dir --mode=eval
     tpugraph run eval.meta --mode=eval --checkpoint=model_dir
@@ -136,13 +145,14 @@ def run(flags: Flags) -> None:
     flags.boolean("async_save", "write checkpoints beside training; a step waits for the copy alone")
     flags.string("master", "ADDRESS", "address of a TensorFlow server with TPU devices; emulated cores if empty", "")
     _workers(flags)
-    flags.enum("engine", ("emulator", "pjrt", "auto"), "what trains where no TPU master does; pjrt compiles the loop for devices of "
-               "jax, auto does where those are accelerators")
-    flags.string("coordinator", "HOST:PORT", "of --engine=pjrt on several hosts: address of process 0")
+    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "what trains where no TPU master does; pjrt compiles the loop for "
+               "devices of jax, auto does where those are accelerators; xla divides the plain step among them")
+    _mesh(flags)
+    flags.string("coordinator", "HOST:PORT", "of pjrt and xla on several hosts: address of process 0")
     flags.number("connect_timeout", "SECONDS", "how long --master, --workers and --coordinator are waited for", 15.0)
     flags.integer("processes", "N", "how many processes --coordinator joins", 1, lowest=1)
     flags.integer("process", "N", "the number of this process", 0)
-    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of --engine=pjrt; cpu makes virtual ones", None)
+    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
     _rebind(flags)
     flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')
     flags.string("trace", "FILE.json", "write a timeline of the training, for ui.perfetto.dev, and say what bound it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
+from tpugraph.runtime.engine_choice import device_count
 from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
@@ -23,6 +25,7 @@ from tpugraph.support import files
 from tpugraph.support.errors import UsageError
 from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.tpu.program import Program, cores_of
+from tpugraph.xla.mesh import DATA, Layout
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -30,15 +33,16 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
+    flags = _with_engine(flags)
     _check(flags)
-    names = rebinds(flags["rebind"])
+    layout, names = layout_of(flags), rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
     timeline = OFF if flags["trace"] is None else Timeline()
     program = programs.load(flags, console)
     for line in programs.files_lines(program, names):
         console.say(line)
-    _join(flags, program)
-    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
+    _join(flags, program, layout)
+    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"], "mesh": layout,
                "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"],
                "timeline": timeline}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
@@ -63,6 +67,30 @@ def run(flags: Parsed, console: Console) -> Outcome:
         code,
         training.abandoned,
     )  # fmt: skip
+
+
+def _with_engine(flags: Parsed) -> Parsed:
+    """A mesh is XLA's, where no engine is named."""
+    if flags["mesh"] is None or "engine" in flags.given:
+        return flags
+    return replace(flags, values={**flags.values, "engine": "xla"})
+
+
+def layout_of(flags: Parsed) -> Layout | None:
+    """How values lie on the mesh of ``--engine=xla``; None of another engine.
+
+    Raises:
+        UsageError: a flag that does not say how, or one for another engine.
+    """
+    if flags["engine"] != "xla":
+        given = sorted({"mesh", "shard", "shard_optimizer", "partitioner"} & flags.given)
+        if given:
+            raise UsageError(
+                f"--{given[0]} is for XLA's own partitioner, and the engine is {flags['engine']}", fix="--engine=xla"
+            )
+        return None
+    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
+    return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
 
 
 def _check(flags: Parsed) -> None:
@@ -118,15 +146,15 @@ def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:
     return max(int(flags["max_steps"]) - reached, 0)
 
 
-def _join(flags: Parsed, program: Program) -> None:
+def _join(flags: Parsed, program: Program, layout: Layout | None) -> None:
     if flags["coordinator"] is None:
         if flags["processes"] > 1:
             raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
         return
-    if flags["engine"] != "pjrt":
+    if flags["engine"] not in ("pjrt", "xla"):
         raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
                          fix="--engine=pjrt")  # fmt: skip
-    cores = cores_of(program.graph_def)
+    cores = cores_of(program.graph_def) if layout is None else layout.mesh.size
     assert cores is not None  # what runs here was converted
     interruptible(lambda: devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
                                        platform=flags["platform"] or "cpu",
@@ -137,7 +165,8 @@ def _engine_line(session: TPUSession) -> str:
     found = session.report
     if found["platform"] is None:
         return f"engine {found['engine']}: {found['reason']}"
-    return (f"engine {found['engine']} on {session.num_replicas} {found['platform']} devices: {found['reason']}; compiled in "
+    count = found.get("mesh", session.num_replicas)
+    return (f"engine {found['engine']} on {count} {found['platform']} devices: {found['reason']}; compiled in "
             f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.xla import jax_client
+from tpugraph.xla.mesh import DATA, Layout, Mesh
 
-ENGINES = ("emulator", "pjrt", "auto")
+ENGINES = ("emulator", "pjrt", "xla", "auto")
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 
@@ -18,16 +19,18 @@ class Choice:
     """What was chosen.
 
     Attributes:
-        engine: ``master`` (the TPU of a master runs the graph as it is), ``pjrt`` or ``emulator``.
+        engine: ``master`` (the TPU of a master runs the graph as it is), ``pjrt``, ``xla`` or ``emulator``.
         reason: why, in words.
-        platform: of the devices of ``pjrt``, None for the others.
+        platform: of the devices of ``pjrt`` and ``xla``, None for the others.
         asked_for: whether the engine was named, so that no other may run the steps.
+        layout: of ``xla``, how values lie on the mesh.
     """
 
     engine: str
     reason: str
     platform: str | None = None
     asked_for: bool = False
+    layout: Layout | None = None
 
     def instead(self, error: TpuGraphError) -> Choice:
         """The emulator, where the devices that were chosen cannot run the graph."""
@@ -39,7 +42,16 @@ class Choice:
         return {"engine": self.engine, "reason": self.reason, "platform": self.platform}
 
 
-def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool, hosts: int, trains: bool) -> Choice:
+def choose(
+    engine: str,
+    platform: str | None,
+    *,
+    num_replicas: int,
+    on_tpu: bool,
+    hosts: int,
+    trains: bool,
+    layout: Layout | None = None,
+) -> Choice:
     """Choose the engine.
 
     Args:
@@ -49,6 +61,7 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
         on_tpu: whether the master has TPU devices.
         hosts: TensorFlow workers that share the emulated cores.
         trains: whether the graph trains; PJRT runs no other.
+        layout: how values lie on the mesh of ``xla``; all devices along the rows when None.
 
     Raises:
         UsageError: no such engine or platform, or one that cannot run this graph here.
@@ -59,8 +72,15 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
         raise UsageError(f"there is no platform '{platform}'", fix=f"one of {', '.join(PLATFORMS)}")
     if platform is not None and engine == "emulator":
         raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="engine='pjrt'")
-    if engine == "pjrt":
-        return _asked_for(platform or "cpu", on_tpu=on_tpu, hosts=hosts, trains=trains)
+    if layout is not None and engine != "xla":
+        raise UsageError(f"a mesh is for XLA's own partitioner, and the engine is '{engine}'", fix="engine='xla'")
+    if engine in ("pjrt", "xla"):
+        _see_that_it_may_run(engine, on_tpu=on_tpu, hosts=hosts, trains=trains)
+        if engine == "xla" and num_replicas != 1:
+            raise UsageError(f"the graph was converted for {num_replicas} cores, and XLA divides the step of one",
+                             fix="run the plain graph, or convert it with --num_replicas=1")  # fmt: skip
+        made = layout or (Layout(Mesh({DATA: device_count(platform or "cpu")})) if engine == "xla" else None)
+        return Choice(engine, "asked for", platform or "cpu", asked_for=True, layout=made)
     if on_tpu:
         return Choice("master", "the master has TPU devices")
     if engine == "emulator":
@@ -72,13 +92,21 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
     return _by_devices(platform, num_replicas)
 
 
-def _asked_for(platform: str, *, on_tpu: bool, hosts: int, trains: bool) -> Choice:
+VIRTUAL_DEVICES = 8
+"""As many devices of the platform ``cpu`` as a mesh has that nobody asked for."""
+
+
+def device_count(platform: str) -> int:
+    """How many devices a mesh has that nobody asked for."""
+    return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
+
+
+def _see_that_it_may_run(engine: str, *, on_tpu: bool, hosts: int, trains: bool) -> None:
     if on_tpu or hosts > 1:
-        raise UsageError("engine 'pjrt' runs on devices of this machine, not on those of a master or cluster",
+        raise UsageError(f"engine '{engine}' runs on devices of this machine, not on those of a master or cluster",
                          fix="leave master and cluster out; processes are joined by jax.distributed.initialize")  # fmt: skip
     if not trains:
-        raise UsageError("engine 'pjrt' runs training graphs alone", fix="engine='emulator'")
-    return Choice("pjrt", "asked for", platform, asked_for=True)
+        raise UsageError(f"engine '{engine}' runs training graphs alone", fix="engine='emulator'")
 
 
 def _by_devices(platform: str | None, num_replicas: int) -> Choice:

@@ -34,7 +34,7 @@ def make(
     if chosen.engine == "master":
         return chosen, TPUMaster(graph, place.devices, timeline)
     run_as_written(graph)
-    if chosen.engine == "pjrt":
+    if chosen.engine in ("pjrt", "xla"):
         chosen, compiled = compile_loop(graph, chosen, seed=seed, timeline=timeline)
         if compiled is not None:
             return chosen, compiled

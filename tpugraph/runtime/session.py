@@ -30,6 +30,7 @@ from tpugraph.support.errors import CheckpointError, RunError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
+from tpugraph.xla.mesh import Layout
 
 LoopCallback = Callable[[int, list[float]], None]
 """Called after each loop with the global step and the losses of its steps."""
@@ -51,8 +52,11 @@ class TPUSession:
         rebind: file names in the graph to replace, old name to new.
         engine: what runs the steps where no TPU master does: ``emulator``; ``pjrt``, which compiles the loop for devices that
             jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough and they can run the graph.
-            ``report`` says why.
-        platform: the devices of ``pjrt``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
+            ``xla`` gives the plain step to XLA's own partitioner, on a graph that was converted for one core. ``report`` says
+            why.
+        platform: the devices of ``pjrt`` and ``xla``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
+        mesh: of ``xla``, the axes of the devices as ``data:4,model:2``, or a :class:`tpugraph.xla.mesh.Layout`, which says how
+            variables are sharded, too; all devices along the rows when None.
         seed: of the random streams of the cores, for ``pjrt``.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
         literal: run every loop op by op on each core, also one that would be quick as one XLA computation.
@@ -86,6 +90,7 @@ class TPUSession:
         rebind: Mapping[str, str] | None = None,
         engine: str = "emulator",
         platform: str | None = None,
+        mesh: Layout | str | None = None,
         seed: int = 0,
         queues: bool = False,
         literal: bool = False,
@@ -102,7 +107,8 @@ class TPUSession:
         place = masters.reach(master, cluster, reach_seconds)
         self.on_tpu, self.num_hosts, self.num_replicas = place.on_tpu, place.hosts, num_replicas(graph)
         chosen = choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
-                        trains=not self._beside_training.device)  # fmt: skip
+                        trains=not self._beside_training.device,
+                        layout=Layout.parse(mesh) if isinstance(mesh, str) else mesh)  # fmt: skip
         chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, literal=literal,
                                     timeline=timeline)  # fmt: skip
         self.report = {**chosen.as_dict(), **made.report()}

@@ -20,6 +20,7 @@ from tpugraph.runtime.engine_choice import Choice
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.host_part import COUNT, LIMIT, take_host_part
 from tpugraph.runtime.pjrt.devices import Devices, joined
+from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
 from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
@@ -53,7 +54,7 @@ def compile_loop(
             named, or processes were joined: the emulator would let each train for itself.
     """
     try:
-        devices = _compile(graph, chosen.platform or "cpu")
+        devices = _compile(graph, chosen)
     except TpuGraphError as error:
         if chosen.asked_for or joined():
             raise
@@ -61,11 +62,13 @@ def compile_loop(
     return chosen, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
 
 
-def _compile(graph: Graph, platform: str) -> Devices:
+def _compile(graph: Graph, chosen: Choice) -> Devices:
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    copy = graphdef.copy(graph)
-    return Devices(stablehlo.lower(copy), platform=platform)
+    module, platform = stablehlo.lower(graphdef.copy(graph)), chosen.platform or "cpu"
+    if chosen.layout is None:
+        return Devices(module, platform=platform)
+    return PartitionedDevices(module, chosen.layout, platform=platform)
 
 
 class CompiledLoop:
@@ -115,6 +118,7 @@ class CompiledLoop:
     def report(self) -> dict[str, Any]:
         """What runs the steps, for the session's report."""
         return {
+            **self.devices.about(),
             "devices": self.devices.kind,
             "processes": self.devices.processes,
             "lowering_seconds": round(sum(self.module.seconds.values()), 3),

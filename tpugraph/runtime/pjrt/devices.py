@@ -207,6 +207,10 @@ class Devices:
                            fix=f"convert with --num_replicas={len(found)}")  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
+    def about(self) -> dict[str, Any]:
+        """What there is to report of how values lie (JSON)."""
+        return {}
+
     @property
     def processes(self) -> int:
         """Number of processes that the devices belong to."""

@@ -1,0 +1,130 @@
+"""Meshes: how values lie on them, what a user may ask for, and that the plain step trains alike on any of them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from xla_judge import run_partitioned
+
+import tpugraph
+from programs import PROGRAMS
+from programs.harness import Program, compare, run_plain, trace
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import UsageError
+from tpugraph.xla.mesh import Layout, Mesh, ShardRule, optimizer_variables
+from tpugraph.xla.module import Module, Value
+
+IRIS = Path(__file__).parents[2] / "examples/iris"
+
+MESHES = ("data:8", "data:4,model:2", "data:2,model:4")
+"""The last one shards the optimizer along its rows, too."""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "spec", "hlo"),
+    [
+        ("data:8", ((), ()), "{replicated}"),
+        ("data:8", (("data",), ()), "{devices=[8,1]<=[8]}"),
+        ("data:4,model:2", ((), ("data",)), "{devices=[1,4,2]<=[8] last_tile_dim_replicate}"),
+        ("data:4,model:2", ((), ("model",)), "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"),
+        ("data:4,model:2", (("data", "model"),), "{devices=[8]<=[8]}"),
+        ("data:2,x:2,model:2", (("model",), ("data",)), "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dim_replicate}"),
+    ],
+)
+def test_a_spec_in_the_syntax_of_hlo(mesh: str, spec: tuple[tuple[str, ...], ...], hlo: str) -> None:
+    assert Mesh.parse(mesh).hlo_sharding(spec) == hlo
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shard", "says"),
+    [
+        ("data=4", [], "is not AXIS:DEVICES"),
+        ("data:2,data:4", [], "each axis once"),
+        ("model:2", [], "has no axis 'data'"),
+        ("data:8", [".*kernel=-,model"], "has no axis 'model'"),
+        ("data:8", ["kernel"], "REGEX=SPEC"),
+        ("data:8", ["(=data"], "is no regular expression"),
+        ("data:8", [".*=data,data"], "one axis cannot shard two dimensions"),
+    ],
+)
+def test_what_a_layout_refuses(mesh: str, shard: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)) as refusal:
+        Layout.parse(mesh, shard)
+    assert refusal.value.fix
+
+
+def module(rows: int = 8, **variables: tuple[int, ...]) -> Module:
+    held = tuple(Value("variable", name.replace("__", "/"), "float32", shape) for name, shape in variables.items())
+    return Module(b"", 1, 5, (Value("infeed", "0", "float32", (5, rows, 3)), *held), held)
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        (Layout.parse("data:4,model:2", ["dens/kernel=-,model"]), "matches no variable"),
+        (
+            Layout.parse("data:4,model:4", ["dense/kernel=-,model"]),
+            "4 devices along model do not divide the dimension 6",
+        ),
+        (Layout.parse("data:4,model:2", ["dense/bias=-,model"]), "names 2 dimensions"),
+        (Layout.parse("data:3"), "does not divide the batch of 8 rows"),
+    ],
+)
+def test_what_does_not_fit_the_step(layout: Layout, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        layout.specs(module(dense__kernel=(3, 6), dense__bias=(6,)))
+
+
+def test_slots_lie_as_their_variable_and_along_the_axis_of_the_optimizer() -> None:
+    made = module(dense__kernel=(4, 6), dense__kernel__Adam=(4, 6), training__dense__kernel__v=(4, 6), dense__count=())
+    assert optimizer_variables(made) == {"dense/kernel/Adam": "dense/kernel", "training/dense/kernel/v": "dense/kernel"}
+    layout = Layout.parse("data:4,model:2", [".*/kernel=-,model"], "data")
+    found = {value.name: spec for value, spec in layout.specs(made).items() if value.kind == "variable"}
+    assert found["dense/kernel"] == ((), ("model",))
+    assert found["dense/kernel/Adam"] == found["training/dense/kernel/v"] == (("data",), ("model",))
+    assert found["dense/count"] == ()
+
+
+def largest_by_columns(shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    """Rules that shard the two largest variables along ``model``."""
+    fits = [name for name, shape in shapes.items() if len(shape) > 1 and shape[-1] % 2 == 0]
+    chosen = sorted(fits, key=lambda name: -int(np.prod(shapes[name])))[:2]
+    return [f"{re.escape(name)}={'-,' * (len(shapes[name]) - 1)}model" for name in chosen]
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", ["images/convolution_2", "embeddings/two_lookups_adam_2"])
+def test_the_plain_step_trains_alike_on_any_mesh(name: str, mesh: str, partitioner: str) -> None:
+    program: Program = PROGRAMS[name]
+    traced = trace(program, 16, resource=program.resource)
+    shapes = {name: tuple(traced.graph.get_tensor_by_name(f"{name}:0").shape) for name in traced.trained}
+    sharded = largest_by_columns(shapes) if mesh == "data:4,model:2" and not program.resource else []
+    layout = Layout.parse(mesh, sharded, "data" if mesh == "data:2,model:4" else "", partitioner)
+    found, report = run_partitioned(traced, program.steps, layout)
+    assert report["collectives"], "XLA has not divided the step"
+    assert len(report["sharded"]) >= len(sharded)
+    verdict = compare(found, run_plain(traced, program.steps))
+    assert verdict.outcome == "equal", verdict
+
+
+def test_a_checkpoint_goes_from_one_mesh_to_another_and_to_the_emulator(tmp_path: Path) -> None:
+    """Bit for bit, the optimizer's variables too."""
+    program = tpugraph.convert(IRIS / "model.ckpt-0.meta", num_replicas=1, iterations_per_loop=6)
+    layout = Layout.parse("data:4,model:2", ["dense(_1)?/kernel=-,model"], "data")
+    with TPUSession(program, engine="xla", mesh=layout) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        session.train(6)
+        assert session.report["sharded"]["dense/kernel/Adagrad"] == [["data"], ["model"]]
+        session.save(tmp_path / "model.ckpt")
+        expected = session.values()
+    for engine in ({"engine": "xla", "mesh": "data:8"}, {"engine": "emulator"}):
+        with TPUSession(program, **engine) as session:
+            session.restore(tmp_path / "model.ckpt-6")
+            found = session.values()
+        assert all(np.array_equal(found[name], value) for name, value in expected.items())
+
+
+def test_rules_are_read_from_the_last_equals_sign() -> None:
+    assert ShardRule.parse("a=b=model+data,-").spec == (("model", "data"), ())

@@ -1,0 +1,156 @@
+"""A step that XLA's own partitioner divides among the devices of a mesh."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph.runtime.pjrt.devices import Array, Devices, Placed
+from tpugraph.xla import jax_client
+from tpugraph.xla.mesh import Layout
+from tpugraph.xla.module import HELD, Module, Value
+
+_COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(")
+
+
+class PartitionedDevices(Devices):
+    """A module for one core, compiled for all devices of a mesh.
+
+    Args:
+        module: the step at the global batch.
+        layout: the mesh, and how values lie on it.
+        platform: as of :class:`Devices`.
+
+    Attributes:
+        specs: how each argument and result lies.
+        collectives: how many of each kind XLA made.
+
+    Raises:
+        RunError: there are too few devices, or the compiler refuses the step.
+        UsageError: a variable cannot be sharded as the layout says.
+    """
+
+    def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
+        self.module, self.layout = module, layout
+        self.specs = layout.specs(module)
+        self._jax = jax_client.load("jax", "pjrt")
+        client = jax_client.load("jaxlib.xla_client", "pjrt")
+        self._devices = self._find(client, platform, layout.mesh.size)
+        here = self._devices[0].client.process_index()
+        self._local = [device for device in self._devices if device.process_index == here]
+        self.own, self.first, self.kind = [0], self._devices[0] in self._local, str(self._devices[0].device_kind)
+        grid = np.array(self._devices).reshape(list(layout.mesh.axes.values()))
+        self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
+        self._variables: dict[str, Any] = {}
+        started = time.perf_counter()
+        try:
+            self._run = self._devices[0].client.compile_and_load(
+                self._annotated(), client.DeviceList(tuple(self._devices)), self._options()
+            )
+        except self._jax.errors.JaxRuntimeError as error:
+            raise jax_client.refused(error, platform) from error
+        self.seconds = time.perf_counter() - started
+        self.collectives = Counter(_COLLECTIVE.findall(self._run.hlo_modules()[0].to_string()))
+
+    def _annotated(self) -> Any:
+        """The module with the sharding of each argument and result."""
+        ir = jax_client.load("jaxlib.mlir.ir", "pjrt")
+        parsed, mesh = jax_client.parse(self.module.code), self.layout.mesh
+        shardy = self.layout.partitioner == "shardy"
+        name = "sdy.sharding" if shardy else "mhlo.sharding"
+        with parsed.context, ir.Location.unknown():
+            if shardy:
+                axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
+                ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
+            main = next(f for f in parsed.body.operations if _symbol(f) == "main")
+            for kind, values in (("arg_attrs", self.module.arguments), ("res_attrs", self.module.results)):
+                held = main.attributes[kind] if kind in main.attributes else [{}] * len(values)
+                made = []
+                for old, value in zip(held, values, strict=True):
+                    spec = self.specs[value]
+                    sharding = (
+                        ir.Attribute.parse(mesh.sdy_sharding(spec))
+                        if shardy
+                        else ir.StringAttr.get(mesh.hlo_sharding(spec))
+                    )
+                    made.append(ir.DictAttr.get(dict(old.items()) | {name: sharding}))
+                main.attributes[kind] = ir.ArrayAttr.get(made)
+        return parsed
+
+    def _options(self) -> Any:
+        made = jax_client.options(1, self._devices[:1])
+        client = jax_client.load("jaxlib.xla_client", "pjrt")
+        made.num_partitions = len(self._devices)
+        made.device_assignment = client.DeviceAssignment.create(
+            np.array([device.id for device in self._devices]).reshape(1, -1)
+        )
+        made.executable_build_options.use_spmd_partitioning = True
+        made.executable_build_options.use_shardy_partitioner = self.layout.partitioner == "shardy"
+        return made
+
+    def _sharding(self, value: Value) -> Any:
+        axes = [of or None for of in self.specs[value]]
+        return self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec(*axes))
+
+    def _spread(self, array: Array, value: Value) -> Any:
+        with self._jax.enable_x64(True):
+            return self._jax.make_array_from_callback(array.shape, self._sharding(value), lambda index: array[index])
+
+    def about(self) -> dict[str, Any]:
+        """The mesh, XLA's collectives, and how the variables lie that are sharded."""
+        sharded = {
+            value.name: [list(axes) for axes in self.specs[value]]
+            for value in self._of(*HELD)
+            if any(self.specs[value])
+        }
+        return {"mesh": str(self.layout.mesh), "collectives": dict(self.collectives), "sharded": sharded}
+
+    def put(self, values: Mapping[str, Array]) -> None:
+        """Give variables values, whole, by name; those that are not named keep what they have."""
+        for value in self._of(*HELD):
+            if value.name in values:
+                self._variables[value.name] = self._spread(np.asarray(values[value.name], value.dtype), value)
+
+    def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """The whole values of variables."""
+        return {name: self._whole(self._variables[name]) for name in (self._variables if names is None else names)}
+
+    def _whole(self, array: Any) -> Array:
+        if array.is_fully_addressable or array.is_fully_replicated:
+            return np.asarray(array)
+        gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
+        with self._jax.enable_x64(True):
+            return np.asarray(gather(array, tiled=True))
+
+    def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
+        """Put whole batches on the devices, each of which gets its rows."""
+        values = zip(self._of("infeed"), infeed[0], strict=True)
+        return [self._spread(np.asarray(part, value.dtype), value) for value, part in values]
+
+    def _everywhere(self, array: Array) -> Any:
+        with self._jax.enable_x64(True):
+            return self._jax.device_put(
+                array, self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec())
+            )
+
+    def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
+        sent: list[Array] = []
+        outputs: dict[str, Array] = {}
+        for value, arrays in zip(self.module.results, found, strict=True):
+            if value.kind in HELD:
+                self._variables[value.name] = self._join(value.shape, self._sharding(value), arrays)
+            elif value.kind == "outfeed":
+                sent.append(np.asarray(arrays[0]))
+            elif value.kind == "output":
+                outputs[value.name] = np.asarray(arrays[0])
+        return [sent], outputs
+
+
+def _symbol(operation: Any) -> str:
+    name = operation.attributes
+    return str(name["sym_name"].value) if "sym_name" in name else ""

@@ -1,0 +1,265 @@
+"""A mesh of devices, and how each value of a step lies on it, for XLA's own partitioner.
+
+XLA divides one program, the plain step at the global batch, among all devices of a mesh once it is told how arguments and
+results are sharded (https://openxla.org/shardy, https://arxiv.org/abs/2105.04663). Rows of inputs are sharded along the axis
+``data``; variables are replicated where nothing else is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpugraph.support.errors import UsageError
+from tpugraph.support.suggestions import near_nodes
+from tpugraph.xla.module import HELD, Module, Value
+
+DATA = "data"
+"""The axis along which the rows of inputs are sharded."""
+
+PARTITIONERS = ("shardy", "gspmd")
+
+Spec = tuple[tuple[str, ...], ...]
+"""Of each dimension the axes of the mesh along which it is sharded."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The devices as a grid with named axes.
+
+    Attributes:
+        axes: the number of devices along each axis, the first one outermost.
+    """
+
+    axes: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, text: str) -> Mesh:
+        """A mesh from ``data:4,model:2``.
+
+        Raises:
+            UsageError: another form, an axis twice, or no axis ``data``.
+        """
+        axes: dict[str, int] = {}
+        for part in text.split(","):
+            found = re.fullmatch(r"\s*([A-Za-z_]\w*):([1-9]\d{0,5})\s*", part)
+            if found is None or found[1] in axes:
+                raise UsageError(f"the mesh '{text}' is not AXIS:DEVICES, each axis once", fix="--mesh=data:4,model:2")
+            axes[found[1]] = int(found[2])
+        if DATA not in axes:
+            raise UsageError(f"the mesh '{text}' has no axis '{DATA}', along which the rows of a batch are sharded",
+                             fix=f"--mesh={DATA}:1,{text}")  # fmt: skip
+        return cls(axes)
+
+    def __str__(self) -> str:
+        return ",".join(f"{axis}:{count}" for axis, count in self.axes.items())
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.axes.values())
+
+    def along(self, axes: Iterable[str]) -> int:
+        """Into how many pieces some axes cut a dimension."""
+        return math.prod(self.axes[axis] for axis in axes)
+
+    def pieces(self, spec: Spec) -> int:
+        """Into how many pieces a value is cut."""
+        return math.prod(self.along(axes) for axes in spec)
+
+    def hlo_sharding(self, spec: Spec) -> str:
+        """The sharding of a value in the syntax of HLO, as GSPMD reads it."""
+        used = [axis for axes in spec for axis in axes]
+        if not used:
+            return "{replicated}"
+        names = list(self.axes)
+        rest = self.size // self.along(used)
+        tiles = [*(self.along(axes) for axes in spec), *([rest] if rest > 1 else [])]
+        runs: list[list[int]] = []  # neighbours of the mesh that stay neighbours, which HLO writes as one dimension
+        for place in [names.index(axis) for axis in [*used, *(axis for axis in names if axis not in used)]]:
+            if runs and runs[-1][-1] + 1 == place:
+                runs[-1].append(place)
+            else:
+                runs.append([place])
+        grid = ",".join(str(self.along(names[place] for place in run)) for run in sorted(runs))
+        turned = f"T({','.join(str(sorted(runs).index(run)) for run in runs)})" if len(runs) > 1 else ""
+        tail = " last_tile_dim_replicate" if rest > 1 else ""
+        return f"{{devices=[{','.join(map(str, tiles))}]<=[{grid}]{turned}{tail}}}"
+
+    def sdy_sharding(self, spec: Spec) -> str:
+        """The sharding of a value as an attribute of Shardy's dialect, on the mesh ``@mesh``."""
+        dimensions = ", ".join("{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in spec)
+        return f"#sdy.sharding<@mesh, [{dimensions}]>"
+
+
+@dataclass(frozen=True)
+class ShardRule:
+    """How variables whose whole name a regular expression matches are sharded.
+
+    Attributes:
+        text: as it was written, ``REGEX=SPEC``.
+        pattern: the regular expression.
+        spec: of each dimension its axes; of those that are left out none.
+    """
+
+    text: str
+    pattern: re.Pattern[str]
+    spec: Spec
+
+    @classmethod
+    def parse(cls, text: str) -> ShardRule:
+        """A rule from ``.*/word_embeddings=model,-``: an axis for each dimension, several as ``data+model``, ``-`` for none.
+
+        Raises:
+            UsageError: another form, or no regular expression.
+        """
+        regex, equals, words = text.rpartition("=")
+        parts = [part.strip() for part in words.split(",")]
+        if not equals or not regex or not all(re.fullmatch(r"-|\w+(\+\w+)*", part) for part in parts):
+            raise UsageError(f"'{text}' does not say how variables are sharded: REGEX=SPEC",
+                             fix="an axis or - for each dimension, as in --shard='.*/word_embeddings=model,-'")  # fmt: skip
+        try:
+            pattern = re.compile(regex)
+        except re.error as error:
+            raise UsageError(
+                f"'{regex}' is no regular expression: {error}", fix="escape what is meant literally"
+            ) from error
+        return cls(text, pattern, tuple(() if part == "-" else tuple(part.split("+")) for part in parts))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a user asks for of a mesh; :func:`specs` says how each value lies.
+
+    Attributes:
+        mesh: the mesh.
+        rules: of variables; the last one that matches holds.
+        shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
+        inputs: of each input, by number, the axes of its dimensions; rows along ``data`` where nothing is said.
+        partitioner: one of ``PARTITIONERS``.
+    """
+
+    mesh: Mesh
+    rules: Sequence[ShardRule] = ()
+    shard_optimizer: str = ""
+    inputs: Mapping[int, Spec] = field(default_factory=dict)
+    partitioner: str = "shardy"
+
+    @classmethod
+    def parse(
+        cls, mesh: str, shard: Iterable[str] = (), shard_optimizer: str = "", partitioner: str = "shardy"
+    ) -> Layout:
+        """A layout from the texts of flags.
+
+        Raises:
+            UsageError: a text in another form, or an axis that the mesh does not have.
+        """
+        made = cls(Mesh.parse(mesh), [ShardRule.parse(text) for text in shard], shard_optimizer, {}, partitioner)
+        for what, axes in (
+            *((f"--shard='{rule.text}'", [axis for of in rule.spec for axis in of]) for rule in made.rules),
+            (f"--shard_optimizer={shard_optimizer}", [shard_optimizer] if shard_optimizer else []),
+        ):
+            for axis in axes:
+                if axis not in made.mesh.axes:
+                    raise UsageError(
+                        f"{what}: the mesh {made.mesh} has no axis '{axis}'", fix=f"one of {', '.join(made.mesh.axes)}"
+                    )
+            if len(set(axes)) < len(axes):
+                raise UsageError(f"{what}: one axis cannot shard two dimensions", fix="each axis once")
+        if partitioner not in PARTITIONERS:
+            raise UsageError(f"there is no partitioner '{partitioner}'", fix=f"one of {', '.join(PARTITIONERS)}")
+        return made
+
+    def specs(self, module: Module) -> dict[Value, Spec]:
+        """How each argument and result of a step lies, which was lowered for one core.
+
+        Raises:
+            UsageError: a rule that matches no variable, or a dimension that the devices of its axes do not divide.
+        """
+        found = {value: _padded((), value) for value in {*module.arguments, *module.results}}
+        inputs = [value for value in module.arguments if value.kind == "infeed"]
+        found |= {value: _padded(self._of_input(value), value) for value in inputs}
+        if inputs and self.mesh.size > 1 and not any(axes for value in inputs for axes in found[value]):
+            rows = max(value.shape[1] for value in inputs if len(value.shape) > 1)
+            fits = next(count for count in range(self.mesh.axes[DATA], 0, -1) if rows % count == 0)
+            raise UsageError(f"the mesh {self.mesh} does not divide the batch of {rows} rows",
+                             fix=f"{DATA}:{fits}, or --global_batch for another batch")  # fmt: skip
+        shapes = {value.name: value.shape for value in module.arguments if value.kind in HELD}
+        of_variable = self._of_variables(shapes, optimizer_variables(module))
+        found |= {value: _padded(of_variable[value.name], value) for value in found if value.kind in HELD}
+        return found
+
+    def _of_variables(self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]) -> dict[str, Spec]:
+        found: dict[str, Spec] = dict.fromkeys(shapes, ())
+        for rule in self.rules:
+            matched = [name for name in shapes if rule.pattern.fullmatch(name)]
+            if not matched:
+                raise UsageError(f"--shard='{rule.text}' matches no variable",
+                                 fix=f"the nearest names: {', '.join(near_nodes(rule.pattern.pattern, shapes))}")  # fmt: skip
+            for name in matched:
+                found[name] = self._fitting(name, shapes[name], rule)
+        for name, of in optimizer.items():
+            if name not in shapes or any(rule.pattern.fullmatch(name) for rule in self.rules):
+                continue
+            found[name] = found.get(of, ())
+            if self.shard_optimizer:
+                found[name] = self._also_along(self.shard_optimizer, found[name], shapes[name])
+        return found
+
+    def _fitting(self, name: str, shape: tuple[int, ...], rule: ShardRule) -> Spec:
+        if len(rule.spec) > len(shape):
+            raise UsageError(f"--shard='{rule.text}' names {len(rule.spec)} dimensions, and '{name}' has the shape {list(shape)}",
+                             fix="an axis or - for each dimension, and a pattern that matches no other variable")  # fmt: skip
+        for size, axes in zip(shape, rule.spec, strict=False):
+            if size % self.mesh.along(axes):
+                raise UsageError(
+                    f"--shard='{rule.text}': {self.mesh.along(axes)} devices along {'+'.join(axes)} do not divide the"
+                    f" dimension {size} of '{name}' {list(shape)}",
+                    fix=f"another dimension, or a mesh whose axis '{axes[-1]}' divides {size}",
+                )
+        return rule.spec
+
+    def _also_along(self, axis: str, spec: Spec, shape: tuple[int, ...]) -> Spec:
+        """The spec with the largest dimension sharded along an axis, too, that the devices divide; unchanged where none is."""
+        if any(axis in axes for axes in spec):
+            return spec
+        whole = [*spec, *[()] * (len(shape) - len(spec))]
+        fits = [d for d, size in enumerate(shape) if size % self.mesh.along((*whole[d], axis)) == 0]
+        if fits:
+            best = max(fits, key=lambda d: shape[d])
+            whole[best] = (*whole[best], axis)
+        return tuple(whole)
+
+    def _of_input(self, value: Value) -> Spec:
+        """An input is [steps, rows, ...]; one whose rows the devices do not divide is replicated."""
+        wanted = self.inputs.get(int(value.name), ((DATA,),))
+        dimensions = value.shape[1:]
+        fits = len(wanted) <= len(dimensions) and all(
+            size % self.mesh.along(axes) == 0 for size, axes in zip(dimensions, wanted, strict=False)
+        )
+        return ((), *wanted) if fits else ()
+
+
+def _padded(spec: Spec, value: Value) -> Spec:
+    return (*spec, *[()] * (len(value.shape) - len(spec)))
+
+
+def optimizer_variables(module: Module) -> dict[str, str]:
+    """Of each variable of the optimizer the variable that it belongs to, by name.
+
+    These have the shape of a variable that stands in their name, as TensorFlow's slot creator and Keras name them
+    (``tensorflow/python/training/slot_creator.py``), and the step writes them.
+    """
+    shapes = {value.name: value.shape for value in module.arguments if value.kind in HELD and value.shape}
+    found = {}
+    for value in module.results:
+        scopes = value.name.split("/")
+        held = (
+            "/".join(scopes[first:last]) for first in range(len(scopes)) for last in range(len(scopes) - 1, first, -1)
+        )
+        owner = next((name for name in held if shapes.get(name) == value.shape), None) if value.kind in HELD else None
+        if owner is not None:
+            found[value.name] = owner
+    return found
