@@ -456,4 +456,4 @@ def test_arguments_are_among_the_largest_tensors_and_copies_of_them_are_not() ->
 
 
 def test_bytes_that_are_reduced_in_each_step() -> None:
-    assert memory_layouts.all_reduce_bytes(HLO) == 120 + 12
+    assert memory_layouts.collectives(HLO) == {"all-reduce": 120 + 12}

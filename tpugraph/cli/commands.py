@@ -224,6 +224,7 @@ def compile(flags: Flags) -> None:
     flags.string("checkpoint", "PREFIX", "of --output: the variables' values; their initialisers if not given")
     _rebind(flags)
     flags.string("topology", "NAME", "which TPU to compile for", "v5e:2x4")
+    _mesh(flags)
     flags.boolean("largest_batch", "search the largest batch of a core that fits its memory")
     flags.boolean("topologies", "list the known topologies and stop")
     _conversion(flags)

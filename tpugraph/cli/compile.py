@@ -12,6 +12,7 @@ from typing import Any
 from tpugraph import __version__
 from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
+from tpugraph.cli import run as run_command
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
@@ -25,6 +26,7 @@ from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
 from tpugraph.xla import cache_folder, jax_client, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -40,6 +42,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError("the TPU compiler is asked of training graphs only",
                          fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
+    layout = run_command.layout_of(flags)
+    if layout is not None:
+        topologies.check(flags["topology"], layout.mesh.size)
     for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:
         jax_client.need("tpu", "libtpu", "jax")
@@ -54,7 +59,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     module = lower(batch_search.without_hints(graph), console)
     found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
     if for_tpu:
-        found |= _compile(graph, module, flags, console)
+        found |= _compile(graph, module, layout, flags, console)
     if flags["largest_batch"]:
         found["largest_batch"] = largest_batch(graph, flags, flags["topology"], console)
     return Outcome(found)
@@ -70,15 +75,15 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
     return {"output": flags["output"], "bytes": size, "inputs": list(made.inputs), "trained": made.trained}
 
 
-def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
+def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     try:
-        compiled, known = ask(module, flags["topology"], console, loud=flags["traceback"])
+        compiled, known = ask(module, flags["topology"], console, layout=layout, loud=flags["traceback"])
     except TooLarge as error:
         if flags["largest_batch"]:
             console.say(f"note: {error.fault}")
             return {}
-        error.fix = _what_fits(graph, flags, console, error)
+        error.fix = _what_fits(graph, flags, console, error) if layout is None else "--fit looks for a way that fits"
         raise
     for line in _lines(compiled, module):
         console.say(line)
@@ -119,7 +124,7 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
         f"{compiled.step_seconds * 1e6:,.1f} us ({100 * compiled.share_of_peak:.2g} % of the peak), bound by "
         f"{compiled.bound_by}",
         f"traffic     per step and core: infeed {size_text(compiled.infeed_bytes)}, "
-        f"all-reduce {size_text(compiled.all_reduce_bytes)}",
+        + (", ".join(f"{kind} {size_text(size)}" for kind, size in compiled.collectives.items()) or "no collective"),
         f"staged      {counted(module.iterations, 'step')} per call",
     ]
     lines.extend(f"tensor      {size_text(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
@@ -128,7 +133,8 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
 
 
 def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:
-    return {**asdict(compiled), "peak": compiled.peak, "hbm": compiled.chip.hbm, "step_seconds": compiled.step_seconds,
+    return {**asdict(compiled), "all_reduce_bytes": compiled.all_reduce_bytes,
+            "peak": compiled.peak, "hbm": compiled.chip.hbm, "step_seconds": compiled.step_seconds,
             "share_of_peak": compiled.share_of_peak,
             "bound_by": compiled.bound_by, "lowering": {**module.facts, "seconds": module.seconds,
                                                         "bytes": len(module.code)}}  # fmt: skip
@@ -147,7 +153,13 @@ def lower(graph: Graph, console: Console) -> Module:
 
 
 def ask(
-    module: Module, topology: str, console: Console, *, what: str = "", loud: bool = False
+    module: Module,
+    topology: str,
+    console: Console,
+    *,
+    layout: Layout | None = None,
+    what: str = "",
+    loud: bool = False,
 ) -> tuple[Compiled, bool]:
     """What the compiler says, and whether it was known; without libtpu's own log, unless ``loud``.
 
@@ -157,10 +169,11 @@ def ask(
         RunError: the compiler refuses the step.
     """
     notes: list[str] = []
-    console.say(f"compiling{what} for {module.num_replicas} replicas on {topology} ...")
+    on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
+    console.say(f"compiling{what} for {on} on {topology} ...")
     quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
     with stderr_held_back() if quiet else contextlib.nullcontext():
-        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append))
+        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
     for note in notes:
         console.say(f"note: {note}")
     return found

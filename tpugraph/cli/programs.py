@@ -109,7 +109,7 @@ def load(flags: Parsed, console: Console) -> Program:
     if plain is not None:
         asked = options(flags)
         model = flags.model if cores is None else graphdef.from_loaded(plain, source=flags.model)
-        program = convert(model, replace(asked, num_replicas=1 if _by_xla(flags) else asked.num_replicas or cores))
+        program = convert(model, replace(asked, num_replicas=1 if by_xla(flags) else asked.num_replicas or cores))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
         for line in program.report["step_order"]["said"]:
@@ -128,14 +128,14 @@ def plain_graph(flags: Parsed) -> Loaded | None:
     loaded = graphdef.sniff(Path(flags.model))
     if not _is_converted(loaded):
         return loaded
-    if (flags["mode"] == "train" and not _by_xla(flags)) or not loaded.plain:
+    if (flags["mode"] == "train" and not by_xla(flags)) or not loaded.plain:
         return None
     return parse(loaded.plain, Path(f"the plain graph in {flags.model}"))
 
 
-def _by_xla(flags: Parsed) -> bool:
+def by_xla(flags: Parsed) -> bool:
     """Whether XLA divides the plain step, which is then converted for one core."""
-    return flags.values.get("engine") == "xla"
+    return bool(flags.values.get("mesh")) if "engine" not in flags.values else flags["engine"] == "xla"
 
 
 def is_converted(model: str) -> bool:

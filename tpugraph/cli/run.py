@@ -82,12 +82,10 @@ def layout_of(flags: Parsed) -> Layout | None:
     Raises:
         UsageError: a flag that does not say how, or one for another engine.
     """
-    if flags["engine"] != "xla":
-        given = sorted({"mesh", "shard", "shard_optimizer", "partitioner"} & flags.given)
+    if not programs.by_xla(flags):
+        given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
         if given:
-            raise UsageError(
-                f"--{given[0]} is for XLA's own partitioner, and the engine is {flags['engine']}", fix="--engine=xla"
-            )
+            raise UsageError(f"--{given[0]} is for XLA's own partitioner, which no flag asks for", fix="--mesh=data:8")
         return None
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
     return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])

@@ -19,7 +19,7 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _NO_MEMORY = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "constant"})
 _MOVES = frozenset({"copy-start", "copy-done"})
 _NUMBER = re.compile(r" parameter\((\d+)\)")
-_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
+_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,18 @@ def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield arguments[int(number.group(1))], shapes
 
 
-def all_reduce_bytes(text: str) -> int:
-    """Bytes that one core sends for all-reduces in one iteration of the loop."""
+def collectives(text: str) -> dict[str, int]:
+    """Of each kind of collective the bytes of what it makes on one core in one iteration of the loop."""
     entry = text.find("\nENTRY ")
-    inside = text[:entry] if entry >= 0 else text
-    total = 0
-    for _, shapes, op in _instructions(inside):
-        if op in _REDUCES:
-            total += sum(p.elements for m in _SHAPE.finditer(shapes) if (p := _placed("", m)) is not None)
-    return total
+    found: dict[str, int] = {}
+    for _, shapes, op in _instructions(text[:entry] if entry >= 0 else text):
+        kind = op.removesuffix("-start")
+        if kind in _COLLECTIVES:
+            made = [p.elements for m in _SHAPE.finditer(shapes) if (p := _placed("", m)) is not None]
+            if kind != op and kind != "all-reduce":  # operands and results stand side by side
+                made = made[len(made) // 2 :]
+            found[kind] = found.get(kind, 0) + sum(made)
+    return found
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str, str]]:

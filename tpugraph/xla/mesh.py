@@ -11,9 +11,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import near_nodes
+from tpugraph.xla import jax_client
 from tpugraph.xla.module import HELD, Module, Value
 
 DATA = "data"
@@ -263,3 +267,41 @@ def optimizer_variables(module: Module) -> dict[str, str]:
         if owner is not None:
             found[value.name] = owner
     return found
+
+
+# --------------------------------------------------------------------------- what the compiler is told
+
+
+def annotated(module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> Any:
+    """The module, parsed, with the sharding of each argument and result of ``main``."""
+    ir = jax_client.load("jaxlib.mlir.ir", "pjrt")
+    parsed, mesh = jax_client.parse(module.code), layout.mesh
+    shardy = layout.partitioner == "shardy"
+    with parsed.context, ir.Location.unknown():
+        main = next(f for f in parsed.body.operations if f.attributes["sym_name"].value == "main")
+        for kind, values in (("arg_attrs", module.arguments), ("res_attrs", module.results)):
+            held = main.attributes[kind] if kind in main.attributes else [{}] * len(values)
+            made = []
+            for old, value in zip(held, values, strict=True):
+                said = (
+                    {"sdy.sharding": ir.Attribute.parse(mesh.sdy_sharding(specs[value]))}
+                    if shardy
+                    else {"mhlo.sharding": ir.StringAttr.get(mesh.hlo_sharding(specs[value]))}
+                )
+                made.append(ir.DictAttr.get(dict(old.items()) | said))
+            main.attributes[kind] = ir.ArrayAttr.get(made)
+        if shardy:
+            axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
+            ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
+    return parsed
+
+
+def options(layout: Layout, devices: Sequence[Any]) -> Any:
+    """Compile options for one program that is divided among the devices."""
+    client = jax_client.load("jaxlib.xla_client", "pjrt")
+    made = client.CompileOptions()
+    made.num_replicas, made.num_partitions = 1, len(devices)
+    made.device_assignment = client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    made.executable_build_options.use_spmd_partitioning = True
+    made.executable_build_options.use_shardy_partitioner = layout.partitioner == "shardy"
+    return made

@@ -14,9 +14,10 @@ from typing import Any
 
 from tpugraph.support.errors import LoadError, RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.xla import cache_folder, jax_client, memory_layouts
+from tpugraph.xla import cache_folder, jax_client, memory_layouts, mesh
 from tpugraph.xla.memory_layouts import Placed
-from tpugraph.xla.module import Module
+from tpugraph.xla.mesh import Layout, Spec
+from tpugraph.xla.module import Module, Value
 
 GIB = 2**30
 LIBRARY = "TPU_LIBRARY_PATH"
@@ -71,7 +72,7 @@ class Compiled:
             ``temporaries``, ``code``.
         flops: of one step (the loop's body counted once).
         bytes_accessed: bytes read and written in one step.
-        all_reduce_bytes: bytes that each core gives to sums over the cores in one step.
+        collectives: by kind, the bytes of what collectives make on each core in one step.
         infeed_bytes: bytes of one step's batch on one core.
         tensors: the largest tensors, as the core lays them out.
         most_live: the most bytes that are live at once, on the chip and in HBM.
@@ -84,7 +85,7 @@ class Compiled:
     memory: dict[str, int]
     flops: float
     bytes_accessed: float
-    all_reduce_bytes: int
+    collectives: dict[str, int]
     infeed_bytes: int
     tensors: tuple[memory_layouts.Placed, ...]
     most_live: int = 0
@@ -92,6 +93,10 @@ class Compiled:
     @property
     def chip(self) -> Chip:
         return CHIPS[self.topology.partition(":")[0]]
+
+    @property
+    def all_reduce_bytes(self) -> int:
+        return self.collectives.get("all-reduce", 0)
 
     @property
     def peak(self) -> int:
@@ -134,23 +139,32 @@ def check(topology: str, num_replicas: int) -> None:
                          fix=f"{larger}convert with --num_replicas={cores}")  # fmt: skip
 
 
-def compile_for(module: Module, topology: str) -> Compiled:
+def compile_for(module: Module, topology: str, layout: Layout | None = None) -> Compiled:
     """Compile a module with the real compiler for a TPU that need not be there.
+
+    Args:
+        module: the step of one core.
+        topology: one of ``TOPOLOGIES``.
+        layout: how XLA divides a step that was lowered for one core.
 
     Raises:
         RunError: jax or libtpu is not installed, or the compiler refuses the module; the node is named.
         UsageError: the topology is unknown or too small.
     """
-    check(topology, module.num_replicas)
+    cores = module.num_replicas if layout is None else layout.mesh.size
+    check(topology, cores)
     devices = _devices(topology)
-    used = devices[: module.num_replicas]
+    used = devices[:cores]
     client = jax_client.load("jaxlib.xla_client", "tpu")
-    parsed = jax_client.parse(module.code)
+    specs: dict[Value, Spec] = {}
+    if layout is None:
+        parsed, options = jax_client.parse(module.code), jax_client.options(cores, used)
+    else:
+        specs = layout.specs(module)
+        parsed, options = mesh.annotated(module, layout, specs), mesh.options(layout, used)
     started = time.perf_counter()
     try:
-        executable = used[0].client.compile(
-            parsed, client.DeviceList(tuple(used)), jax_client.options(module.num_replicas, used)
-        )
+        executable = used[0].client.compile(parsed, client.DeviceList(tuple(used)), options)
     except jax_client.load("jax", "tpu").errors.JaxRuntimeError as error:
         raise jax_client.refused(error, topology) from error
     seconds = time.perf_counter() - started
@@ -164,10 +178,11 @@ def compile_for(module: Module, topology: str) -> Compiled:
         "code": stats.generated_code_size_in_bytes,
     }
     names = tuple(v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments)
-    infeed = sum(v.bytes for v in module.arguments if v.kind == "infeed") // module.iterations
+    of_core = {v: v.bytes if layout is None else v.bytes // layout.mesh.pieces(specs[v]) for v in module.arguments}
+    infeed = sum(of_core[v] for v in module.arguments if v.kind == "infeed") // module.iterations
     return Compiled(
-        topology, len(devices), module.num_replicas, seconds, memory, float(costs.get("flops", 0)),
-        float(costs.get("bytes accessed", 0)), memory_layouts.all_reduce_bytes(text), infeed,
+        topology, len(devices), cores, seconds, memory, float(costs.get("flops", 0)),
+        float(costs.get("bytes accessed", 0)), memory_layouts.collectives(text), infeed,
         memory_layouts.largest(text, names), stats.peak_memory_in_bytes,
     )  # fmt: skip
 
@@ -191,33 +206,35 @@ def _devices(topology: str) -> list[Any]:
 # --------------------------------------------------------------------------- the cache of answers
 
 
-_FORM = 5
+_FORM = 6
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
 
 
-def compile_once(module: Module, topology: str, note: Callable[[str], None]) -> tuple[Compiled, bool]:
+def compile_once(
+    module: Module, topology: str, note: Callable[[str], None], layout: Layout | None = None
+) -> tuple[Compiled, bool]:
     """Compile a module as ``compile_for``, or read the answer from the cache folder; returns it and whether it was cached.
 
     The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu and jax, and their
     flags from the environment. ``note`` is called with what is wrong with the cache.
     """
-    check(topology, module.num_replicas)
-    place = _place(module, topology)
+    check(topology, module.num_replicas if layout is None else layout.mesh.size)
+    place = _place(module, topology, layout)
     known = None if place is None else _read(place, note)
     if known is not None:
         return known, True
-    compiled = compile_for(module, topology)
+    compiled = compile_for(module, topology, layout)
     if place is not None:
         _write(place, compiled, note)
     return compiled, False
 
 
-def _place(module: Module, topology: str) -> Path | None:
+def _place(module: Module, topology: str, layout: Layout | None) -> Path | None:
     parent, libtpu = cache_folder.folder(), _version("libtpu")
     if parent is None or not libtpu:
         return None
     facts = [_FORM, topology, module.num_replicas, module.iterations, [asdict(v) for v in module.arguments], libtpu,
-             _version("jax"), *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
+             _version("jax"), "" if layout is None else repr(layout), *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
     digest = hashlib.sha256(module.code + json.dumps(facts).encode()).hexdigest()
     return parent / f"{digest[:32]}.json"
 

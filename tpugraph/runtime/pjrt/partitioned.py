@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tpugraph.runtime.pjrt.devices import Array, Devices, Placed
-from tpugraph.xla import jax_client
+from tpugraph.xla import jax_client, mesh
+from tpugraph.xla.memory_layouts import collectives
 from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import HELD, Module, Value
-
-_COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(")
 
 
 class PartitionedDevices(Devices):
@@ -28,7 +25,7 @@ class PartitionedDevices(Devices):
 
     Attributes:
         specs: how each argument and result lies.
-        collectives: how many of each kind XLA made.
+        collectives: of each kind that XLA made, the bytes that a device has of them, a loop's body counted once.
 
     Raises:
         RunError: there are too few devices, or the compiler refuses the step.
@@ -50,48 +47,14 @@ class PartitionedDevices(Devices):
         started = time.perf_counter()
         try:
             self._run = self._devices[0].client.compile_and_load(
-                self._annotated(), client.DeviceList(tuple(self._devices)), self._options()
+                mesh.annotated(module, layout, self.specs),
+                client.DeviceList(tuple(self._devices)),
+                mesh.options(layout, self._devices),
             )
         except self._jax.errors.JaxRuntimeError as error:
             raise jax_client.refused(error, platform) from error
         self.seconds = time.perf_counter() - started
-        self.collectives = Counter(_COLLECTIVE.findall(self._run.hlo_modules()[0].to_string()))
-
-    def _annotated(self) -> Any:
-        """The module with the sharding of each argument and result."""
-        ir = jax_client.load("jaxlib.mlir.ir", "pjrt")
-        parsed, mesh = jax_client.parse(self.module.code), self.layout.mesh
-        shardy = self.layout.partitioner == "shardy"
-        name = "sdy.sharding" if shardy else "mhlo.sharding"
-        with parsed.context, ir.Location.unknown():
-            if shardy:
-                axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
-                ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
-            main = next(f for f in parsed.body.operations if _symbol(f) == "main")
-            for kind, values in (("arg_attrs", self.module.arguments), ("res_attrs", self.module.results)):
-                held = main.attributes[kind] if kind in main.attributes else [{}] * len(values)
-                made = []
-                for old, value in zip(held, values, strict=True):
-                    spec = self.specs[value]
-                    sharding = (
-                        ir.Attribute.parse(mesh.sdy_sharding(spec))
-                        if shardy
-                        else ir.StringAttr.get(mesh.hlo_sharding(spec))
-                    )
-                    made.append(ir.DictAttr.get(dict(old.items()) | {name: sharding}))
-                main.attributes[kind] = ir.ArrayAttr.get(made)
-        return parsed
-
-    def _options(self) -> Any:
-        made = jax_client.options(1, self._devices[:1])
-        client = jax_client.load("jaxlib.xla_client", "pjrt")
-        made.num_partitions = len(self._devices)
-        made.device_assignment = client.DeviceAssignment.create(
-            np.array([device.id for device in self._devices]).reshape(1, -1)
-        )
-        made.executable_build_options.use_spmd_partitioning = True
-        made.executable_build_options.use_shardy_partitioner = self.layout.partitioner == "shardy"
-        return made
+        self.collectives = collectives(self._run.hlo_modules()[0].to_string())
 
     def _sharding(self, value: Value) -> Any:
         axes = [of or None for of in self.specs[value]]
@@ -108,7 +71,7 @@ class PartitionedDevices(Devices):
             for value in self._of(*HELD)
             if any(self.specs[value])
         }
-        return {"mesh": str(self.layout.mesh), "collectives": dict(self.collectives), "sharded": sharded}
+        return {"mesh": str(self.layout.mesh), "collectives": self.collectives, "sharded": sharded}
 
     def put(self, values: Mapping[str, Array]) -> None:
         """Give variables values, whole, by name; those that are not named keep what they have."""
@@ -149,8 +112,3 @@ class PartitionedDevices(Devices):
             elif value.kind == "output":
                 outputs[value.name] = np.asarray(arrays[0])
         return [sent], outputs
-
-
-def _symbol(operation: Any) -> str:
-    name = operation.attributes
-    return str(name["sym_name"].value) if "sym_name" in name else ""
