@@ -54,9 +54,11 @@ def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
         reached = graph.ancestors(initializers)
         cone |= reached
         pending = [node.name for node in reached if node.name in roles.variables and node.name not in done]
-    for initializer in (*tables, *iterators):
-        if any(t.node in cone and t.node.op in ops.TABLES | ops.ITERATORS for t in initializer.inputs):
-            needed[initializer] = None
+    waiting, kinds = [*tables, *iterators], ops.TABLES | ops.ITERATORS
+    while found := [n for n in waiting if any(t.node in cone and t.node.op in kinds for t in n.inputs)]:
+        needed |= dict.fromkeys(found)
+        cone |= graph.ancestors(found)  # a dataset may read tables and iterators of its own
+        waiting = [n for n in waiting if n not in needed]
     return list(needed)
 
 

@@ -12,8 +12,10 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
+from closeness import assert_close
 from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, lines, losses_in
 from models import CORPUS
+from tpugraph.compiler import ConvertOptions
 from tpugraph.estimator import plain_estimator
 from tpugraph.estimator.canned.estimators import (
     BaselineClassifier,
@@ -31,6 +33,7 @@ from tpugraph.estimator.canned.heads import (
     RegressionHead,
 )
 from tpugraph.support.errors import ArgumentError
+from tpugraph.testing.verification import verify
 
 tf1 = tf.compat.v1
 column = tf1.feature_column
@@ -153,7 +156,8 @@ class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
 
     def input_fn(self) -> Any:
         x, y = tf1.placeholder(tf.float32, self.features.shape), tf1.placeholder(tf.float32, self.targets.shape)
-        made = tf1.data.make_initializable_iterator(tf1.data.Dataset.from_tensors(({"x": x}, y)).repeat(4))
+        data = tf1.data.Dataset.from_tensor_slices(({"x": x}, y)).repeat(4).batch(len(self.features))
+        made = tf1.data.make_initializable_iterator(data)
         self._start = lambda session: session.run(made.initializer, {x: self.features, y: self.targets})
         return made.get_next()
 
@@ -161,15 +165,37 @@ class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
         self._start(session)
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
-def test_a_hook_feeds_the_input(tmp_path: Path, use_tpu: bool) -> None:
-    """Each evaluation has a graph of its own, since the hook feeds tensors of the graph that was traced last."""
-    estimator = tpugraph.Estimator(linear_fn, tmp_path, use_tpu=use_tpu)
+def test_a_hook_feeds_the_input(tmp_path: Path) -> None:
+    """Each call has a graph of its own, since the hook feeds tensors of the graph that was traced last; cores hold what was fed."""
+    weights, losses = [], []
+    for folder, use_tpu in (("plain", False), ("cores", True)):
+        estimator = tpugraph.Estimator(linear_fn, tmp_path / folder, use_tpu=use_tpu)
+        with lines() as said:
+            for fed in (Fed(16), Fed(8), Fed(8)):
+                estimator.train(fed.input_fn, hooks=[fed], steps=2)
+                losses.append(estimator.evaluate(fed.input_fn, hooks=[fed])["loss"])
+        assert sum(" = 8 cores x " in line for line in said) == (3 if use_tpu else 0)
+        weights.append(estimator.get_variable_value("w"))
+        estimator.close()
+    assert_close(weights[1], weights[0], 1e-5)
+    assert_close(np.asarray(losses[3:]), np.asarray(losses[:3]), 1e-5)
+    assert verify(str(tmp_path / "cores" / "model.ckpt-6.meta"), 2, ConvertOptions(num_replicas=4)).ok
+
+
+def test_an_input_that_a_hook_feeds_in_each_step_trains_on_this_machine(tmp_path: Path) -> None:
+    class Feeds(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def input_fn(self) -> Any:
+            self.x, self.y = tf1.placeholder(tf.float32, [8, 3]), tf1.placeholder(tf.float32, [8])
+            return {"x": self.x}, self.y
+
+        def before_run(self, context: Any) -> Any:
+            return tf1.train.SessionRunArgs(None, {self.x: FEATURES[:8], self.y: TARGETS[:8]})
+
+    feeds, estimator = Feeds(), tpugraph.Estimator(linear_fn, tmp_path, use_tpu=True)
     with lines() as said:
-        for fed in (Fed(16), Fed(8), Fed(8)):
-            estimator.train(fed.input_fn, hooks=[fed], steps=1)
-            assert np.isfinite(estimator.evaluate(fed.input_fn, hooks=[fed])["loss"])
-    assert any("a hook feeds the input" in line for line in said) == use_tpu
+        estimator.train(feeds.input_fn, hooks=[feeds], steps=2)
+    assert any("the training runs on this machine, without cores: " in line for line in said)
+    assert np.any(estimator.get_variable_value("w"))
 
 
 def test_the_data_ends_training(tmp_path: Path) -> None:

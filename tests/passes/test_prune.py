@@ -140,15 +140,15 @@ def test_an_iterator_that_the_step_reads_is_started_and_no_other() -> None:
         'IteratorV2() {container: "", output_shapes: ([2]), output_types: (float32), shared_name: ""} : resource[]'
     )
     text = "\n".join(
-        f"{name} = {iterator}\n{name}/data = Test()\n{name}/make = MakeIterator({name}/data, {name})"
-        for name in ("one", "two")
+        f"{name} = {iterator}\n{name}/data = Test({read})\n{name}/make = MakeIterator({name}/data, {name})"
+        for name, read in (("one", ""), ("behind", ""), ("two", "behind"))
     )
     batch = "batch = IteratorGetNext(two) {output_shapes: ([2]), output_types: (float32)} : float32[2]\nmetric = Test(batch)"
     graph = pruned(
-        f"{text}\n{batch}", iterator_initializers=("one/make", "two/make"), values={"m": "metric:0"},
+        f"{text}\n{batch}", iterator_initializers=("one/make", "behind/make", "two/make"), values={"m": "metric:0"},
         inputs=[Finding("batch", ""), Finding("one", "")],
     )  # fmt: skip
-    assert graph.roles.iterator_initializers == ("two/make",)
+    assert graph.roles.iterator_initializers == ("behind/make", "two/make")
     assert [finding.name for finding in graph.roles.inputs] == ["batch"]
     assert "one" not in graph
 

@@ -223,7 +223,8 @@ class PlainSaver:
 def meta_of(traced: Traced) -> bytes:
     """The model's MetaGraph, serialised."""
     with traced.graph.as_default():
-        return graphdef.serialize(tf1.train.export_meta_graph(saver_def=traced.scaffold.saver.saver_def))
+        saver = traced.scaffold.saver.saver_def
+        return graphdef.serialize(tf1.train.export_meta_graph(graph_def=traced.graph_def(), saver_def=saver))
 
 
 def write_meta(prefix: str, meta: bytes) -> None:

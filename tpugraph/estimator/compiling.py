@@ -77,7 +77,6 @@ def prediction_name(key: Any) -> str:
 
 
 def _line_of(error: TpuGraphError, traced: Traced) -> str | None:
-    """The line of the user's program that made the node of an error."""
     op = _operation(error, traced.graph)
     frames = [] if op is None else [f for f in op.traceback if not _is_library(f.filename)]
     if not frames:

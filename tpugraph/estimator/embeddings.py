@@ -358,7 +358,6 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
 
 
 def _clipped(table: Table, gradient: Any, update: Any) -> Any:
-    """Clips the rows that an update wrote."""
     least, most = table.parameters.limits
     if least is None and most is None:
         return update

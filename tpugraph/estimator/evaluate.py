@@ -157,7 +157,6 @@ def _batches(count: int) -> str:
 
 
 def _report(folder: str, traced: Traced, found: dict[str, Any], done: str, checkpoint: str | None) -> dict[str, Any]:
-    """Logs the metrics, and writes them to an event file as Estimator does."""
     events, step = Events(folder, traced.graph), int(found["global_step"])
     events.results(step, {key: value for key, value in found.items() if key != "global_step"}, checkpoint)
     events.close()

@@ -37,6 +37,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def __init__(self, graph: Any, config: Any = None) -> None:
         super().__init__(graph=graph, config=guarded(config, parts=True))
+        self.fed: dict[str, Any] = {}  # without cores, by the name of the op
         self._cores: TPUSession | None = None
         self._cones: dict[tuple[str, ...], _Cone] = {}
         self._by_name = {v.op.name: v for v in graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)}
@@ -52,6 +53,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
             RunError: a fetch depends on the input, which the cores take inside the loop.
         """
         if self._cores is None:
+            self.fed |= {key.op.name: v for key, v in (feed_dict or {}).items() if isinstance(key, tf.Tensor)}
             return super().run(fetches, feed_dict, options, run_metadata)
         cone = self._cone(fetches, feed_dict)
         if cone.takes is not None:

@@ -146,7 +146,6 @@ def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -
 
 
 def _is_transposed(specs: list[Any], rows: int | None) -> bool:
-    """Whether shapes are static and some tensor has its batch in another than the first dimension."""
     closed = all(isinstance(s, tf.TensorSpec) and s.shape.is_fully_defined() for s in specs)
     shapes = [spec.shape.as_list() for spec in specs] if closed else []
     return any(shape[:1] != [rows] for shape in shapes) and all(rows in shape for shape in shapes)
@@ -159,8 +158,6 @@ def _is_full(element: Any, rows: int | None) -> Any:
 
 
 def _with_batch_size(dataset: Any, rows: int | None) -> Any:
-    """Sets the batch size in the shapes."""
-
     def close(*element: Any) -> Any:
         for tensor in tf.nest.flatten(element):
             if isinstance(tensor, tf.Tensor) and tensor.shape.rank:
@@ -251,12 +248,10 @@ def to_dataset(tensors: Any) -> Any:
 
 
 def _ops_per_element(ends: list[Any]) -> list[Any]:
-    """The ops that run for each element: all before the ends, up to iterators, tables and variables."""
     return list(reached(ends, lambda op: [*(t.op for t in op.inputs if not _is_handle(t)), *op.control_inputs]))
 
 
 def _handles(made: list[Any]) -> list[Any]:
-    """The handles of iterators, tables and variables that ops read."""
     return list({tensor.name: tensor for op in made for tensor in op.inputs if _is_handle(tensor)}.values())
 
 

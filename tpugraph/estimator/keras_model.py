@@ -163,7 +163,6 @@ def _same_classes() -> Iterator[None]:
 
 
 def _train_op(copy: Any) -> Any:
-    """Trains a copy, and updates its state, such as moving averages."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Keras warns of its own use of state_updates
         copy._make_train_function()
@@ -171,7 +170,6 @@ def _train_op(copy: Any) -> Any:
 
 
 def _in_order(given: Any, names: list[str], what: str) -> list[Any]:
-    """Tensors in the order of the model's names: of a dict by name, else as they are."""
     found = given if isinstance(given, Mapping) else dict(zip(names, tf.nest.flatten(given), strict=False))
     missing = [name for name in names if name not in found]
     if missing:

@@ -98,7 +98,6 @@ def _of_arrays(x: Any, y: Any, rows: int, steps: int | None, *, shuffle: bool, e
 
 
 def _of_generator(source: Any, steps: int | None) -> Batches:
-    """Takes the first batch at once, for its shapes."""
     if hasattr(source, "on_epoch_end"):
         steps = steps or len(source)
         source = (source[index] for index in itertools.cycle(range(len(source))))
@@ -120,7 +119,6 @@ def _batch(given: Any) -> Any:
 
 
 def _arrays(given: Any) -> Any:
-    """Converts lists to arrays, and float64 to float32."""
     if isinstance(given, dict):
         return {name: _arrays(part) for name, part in given.items()}
     if isinstance(given, (list, tuple)) and any(isinstance(part, np.ndarray) for part in given):
@@ -330,8 +328,6 @@ class _Home:
 
 
 class _Rate(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Sets the initial learning rate, whatever a checkpoint says."""
-
     def __init__(self, home: _Home, estimator: KerasEstimator) -> None:
         self._home = home
         self._estimator = estimator

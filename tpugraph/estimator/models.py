@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import ops
 from tpugraph.estimator.checkpoints import check_keys
 from tpugraph.estimator.compiling import compile_inference
 from tpugraph.estimator.hooks import HostSession
@@ -44,7 +43,6 @@ def may_hold_batch_size(operation: Any, rows: int) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    """The numbers in an attribute, dimensions of shapes among them."""
     kind = value.WhichOneof("value")
     if kind == "i":
         return np.asarray([value.i])
@@ -60,7 +58,6 @@ def _numbers(value: Any) -> Any:
 
 
 def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
-    """``near`` also takes multiples plus or minus one."""
     found = np.abs(np.asarray(numbers, np.float64))
     found = found[np.isfinite(found) & (found > 0)]
     whole = found == np.round(found)
@@ -194,8 +191,6 @@ class CoresModel:
 
 @dataclass(frozen=True)
 class _Cached:
-    """A model on cores, or why there is none."""
-
     key: tuple[bytes, Any]
     model: CoresModel | None
     why: str = ""
@@ -281,7 +276,7 @@ def _of_input(request: Request, fed: TracedInput) -> str:
     """Why the cores cannot take the input; "" where they can."""
     if not fed.is_dataset:
         return "input_fn returns tensors, whose end cannot be told; return the Dataset"
-    if any(op.type in ops.PLACEHOLDERS for op in fed.graph.get_operations()):
+    if fed.placeholders:
         return "a hook feeds the input's placeholders, in the session that it is called with"
     if any(tf.nest.flatten(request.batch_axis)):
         return f"batch_axis is {request.batch_axis}; the rows must be the first dimension"

@@ -80,7 +80,6 @@ def _replay(model: PlainModel, checkpoint: str, skipped: int, steps: int) -> tup
 
 
 def _gradients(graph: Any) -> list[tuple[str, Any]]:
-    """Name and gradient of each variable that an optimizer updates."""
     found = []
     for op in graph.get_operations():
         fact = ops.WRITES.get(op.type)

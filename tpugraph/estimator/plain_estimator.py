@@ -119,15 +119,21 @@ class PlainRequests(Requests):
         """The batch size of the first batch; None where there is none, or it is no tensor."""
         with tf.Graph().as_default(), tensorflow_1_ops():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
-            if any(op.type in ops.PLACEHOLDERS for op in tf1.get_default_graph().get_operations()):
-                say("note: no cores: a hook feeds the input's placeholders, in a session of this machine")
-                return None
             first = inputs.next_element(returned.take(1)) if inputs.is_dataset(returned) else returned
             if (known := inputs.batch_size_of(first)) is not None:
                 return known
+            made = tf1.get_default_graph().get_operations()
+            fed = any(op.type in ops.PLACEHOLDERS for op in made)
+            sizes = {
+                str(tf.get_static_value(op.inputs[ops.BATCHING[op.type].size]))
+                for op in made
+                if op.type in ops.BATCHING
+            }
+            if fed and len(sizes) == 1 and sizes != {"None"}:
+                return int(sizes.pop())
             tensors = [t for t in tf.nest.flatten(first) if isinstance(t, tf.Tensor)]
-            if not tensors or tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
-                why = "queues fill it" if tensors else "it gives no dense tensor"
+            if fed or not tensors or tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+                why = "a hook feeds it" if fed else "queues fill it" if tensors else "it gives no dense tensor"
                 say(f"note: no cores: the rows of the input's batches are in no shape, and {why}")
                 return None
             rows = tf.shape(tensors[0])[0]

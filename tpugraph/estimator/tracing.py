@@ -164,7 +164,6 @@ def _known_as(name: str, functions: dict[str, Any], order: dict[str, str]) -> st
 
 
 def _called(value: Any) -> Iterator[Any]:
-    """The functions in an attribute, and in their own attributes."""
     kind = value.WhichOneof("value")
     found = [value.func] if kind == "func" else value.list.func if kind == "list" else ()
     for function in found:
@@ -238,6 +237,7 @@ class Traced:
         every_step: names of the summaries that export these tensors in training.
         collected: tags and names of the tensors that export them in an evaluation.
         has_tables: whether the model has an EmbeddingConfigSpec in use.
+        feeds: the placeholders of the input by name, each with what a hook fed it, or None.
     """
 
     graph: Any
@@ -252,6 +252,7 @@ class Traced:
     every_step: tuple[str, ...] = ()
     collected: dict[str, str] = field(default_factory=dict)
     has_tables: bool = False
+    feeds: dict[str, Any] = field(default_factory=dict)
 
     @property
     def loss(self) -> str:
@@ -272,8 +273,18 @@ class Traced:
         """Whether the model combines its replicas itself, or asks for its replica id."""
         return any(op.type in OF_REPLICAS for op in self.graph.get_operations())
 
+    def graph_def(self) -> Any:
+        """The graph, in which what was fed to the input is constant."""
+        found = self.graph.as_graph_def(add_shapes=True)
+        for node in found.node:
+            if (value := self.feeds.get(node.name)) is not None:
+                node.op = "Const"
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, node.attr["dtype"].type))
+                node.attr.pop("shape")
+        return found
+
     def to_graph(self) -> Graph:
-        graph = graphdef.from_graph_def(self.graph.as_graph_def(add_shapes=True), source=self.source)
+        graph = graphdef.from_graph_def(self.graph_def(), source=self.source)
         keys = tf1.GraphKeys
         for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
@@ -291,6 +302,7 @@ class TracedInput:
         fingerprint: see :func:`fingerprint`.
         is_dataset: whether the input function returned a Dataset, or tensors that became one.
         ops: names of the ops of the input.
+        placeholders: names of those that a hook has to feed.
     """
 
     graph: Any
@@ -300,6 +312,7 @@ class TracedInput:
     fingerprint: bytes
     is_dataset: bool = False
     ops: frozenset[str] = frozenset()
+    placeholders: tuple[str, ...] = ()
 
 
 def trace_serving(request: Request) -> tuple[TracedInput, Any]:
@@ -347,7 +360,7 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
     asked = takes(request.model_fn, "params") and getattr(params, "reads_batch_size", True)
     return Traced(fed.graph, spec, scaffold, plan, request.replicas, source, reads_batch_size=asked,
                   host_call=host_call, every_step=tuple(every_step), collected=collected,
-                  has_tables=embeddings is not None)  # fmt: skip
+                  has_tables=embeddings is not None, feeds=dict.fromkeys(fed.placeholders))  # fmt: skip
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
@@ -481,9 +494,10 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
             labels = None
     names = frozenset(op.name for op in graph.get_operations())
     digest = fingerprint(graph.as_graph_def())
-    if any(op.type in ops.PLACEHOLDERS for op in graph.get_operations()):
+    placeholders = tuple(op.name for op in graph.get_operations() if op.type in ops.PLACEHOLDERS)
+    if placeholders:
         digest += os.urandom(8)  # a hook feeds the tensors of this graph, so that no other one is the same
-    return TracedInput(graph, features, labels, at_global, digest, is_dataset, names)
+    return TracedInput(graph, features, labels, at_global, digest, is_dataset, names, placeholders)
 
 
 def _measures(request: Request, dataset: Any, noted: Any) -> bool:
@@ -555,7 +569,6 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
 
 
 def _warn_of_queues() -> None:
-    """The warning of ``tf.contrib.tpu`` about queue runners."""
     if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
         tf_logging.warn("Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
                         "Please consider converting your input pipeline to use `tf.data` instead.")  # fmt: skip

@@ -137,6 +137,7 @@ def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
 
 
 _REACH_SECONDS = 120.0
+_MOST_FED = 2**30  # bytes; a GraphDef has no more than twice as many
 
 
 class TrainingModel:
@@ -164,6 +165,13 @@ class TrainingModel:
         assert self._host is not None
         return self._host
 
+    def finish(self) -> HostSession:
+        """Finalizes the model and opens the session of hooks, once."""
+        if self._host is None:
+            self.traced.scaffold.finalize()
+            self._host = HostSession(self.traced.graph, self._config.session_config)
+        return self._host
+
     @property
     def opened(self) -> bool:
         """Whether the model was converted."""
@@ -174,7 +182,7 @@ class TrainingModel:
         if self._session is not None:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
-        self.traced.scaffold.finalize()
+        self.finish()
         tables = self.traced.has_tables and not self._config.workers
         choices = self._config.tpu_config.choices(tables=tables)
         if not choices["max_ids"]:
@@ -185,8 +193,6 @@ class TrainingModel:
         program = compile_training(self.traced, steps, **choices)
         for note in program.report["notes"]:
             say(f"note: {note}")
-        if self._host is None:
-            self._host = HostSession(self.traced.graph, self._config.session_config)
         self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers,
                                    config=self._config.session_config,
                                    reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
@@ -257,6 +263,8 @@ class Training:
         for listener in self._listeners:
             listener.begin()
         self._hooks.begin()
+        if self._cores.traced.feeds and not self._cores.opened:
+            self._feed_input()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
         self._began = start = self._start()
@@ -283,6 +291,15 @@ class Training:
             if self._call is not None:
                 self._call.close()
 
+    def _feed_input(self) -> None:
+        """Lets the hooks feed the input of a session of this machine; the cores read the same."""
+        traced, host = self._cores.traced, self._cores.finish()
+        first_checkpoint(traced, host, self._model_dir, self._warm)
+        self._hooks.after_create_session()
+        traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
+        if sum(np.asarray(value).nbytes for value in traced.feeds.values()) > _MOST_FED:
+            raise ArgumentError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
+
     def _start(self) -> int:
         """Restores the variables and opens the input; returns the global step."""
         session, host = self._cores.session, self._cores.host
@@ -296,7 +313,6 @@ class Training:
         return start
 
     def _loops(self, start: int, last: int | None, checkpoints: Checkpoints, meter: Meter, events: Events) -> int:
-        """Returns the global step reached."""
         step = start
         with ThreadPoolExecutor(1, thread_name_prefix="tpugraph-train") as worker:
             while (last is None or step < last) and not self._stopped(checkpoints):
@@ -454,8 +470,6 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _NanWatch, go
 
 
 class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Raises at a NaN loss, before anything is saved."""
-
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
         self._step = tf1.train.get_global_step(traced.graph)
@@ -477,8 +491,6 @@ class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 class _Finalized:
-    """A scaffold that is finalized already."""
-
     def __init__(self, scaffold: Any) -> None:
         self._scaffold = scaffold
 
@@ -490,8 +502,6 @@ class _Finalized:
 
 
 class _Begun(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """A hook whose ``begin`` was called already."""
-
     def __init__(self, hook: Any) -> None:
         self._hook = hook
         for name in ("after_create_session", "before_run", "after_run", "end"):

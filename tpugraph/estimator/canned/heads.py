@@ -143,7 +143,6 @@ def _matching(labels: Any, logits: Any, logits_dimension: int, label_dimension: 
 
 
 def _in_range(labels: Any, classes: int, message: str | None = None) -> Any:
-    """Labels of ``classes`` classes, checked as they are read."""
     with tf1.name_scope("assert_range"):
         most, above = tf.cast(classes - 1, labels.dtype), f"Labels must <= n_classes - 1 = {classes - 1}"
         checks = [tf1.assert_less_equal(labels, most, message=message or above),
