@@ -97,6 +97,43 @@ def test_hooks_of_the_chief_are_refused_on_cores(tmp_path: Path) -> None:
 
 
 @BOTH
+def test_a_hook_reads_and_resets_variables_that_no_checkpoint_holds(tmp_path: Path, *, use_tpu: bool) -> None:
+    """Those of metrics, which the cores update: in training a mean over some steps, in evaluation one over all batches."""
+    counts, means = [], []
+
+    class Means(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            counts.append(float(run_context.session.run(self.count)))
+            if self.resets:
+                run_context.session.run(self.count.initializer)
+
+        def end(self, session: Any) -> None:
+            means.append(float(session.run(self.mean)))
+
+    hook = Means()
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        hook.mean, update = tf1.metrics.mean(labels, name="targets")
+        (hook.count,) = [v for v in tf1.local_variables() if v.op.name == "targets/count"]
+        if mode == "train":
+            return EstimatorSpec(mode, loss=spec.loss, train_op=tf.group(spec.train_op, update))
+        return EstimatorSpec(mode, loss=spec.loss, eval_metric_ops={"targets": (hook.mean, update)})
+
+    def batches() -> Any:
+        return input_fn({"batch_size": ROWS})
+
+    made = tpugraph.Estimator(models, tmp_path, config=tpugraph.RunConfig(log_step_count_steps=2), use_tpu=use_tpu)
+    hook.resets = True
+    made.train(batches, hooks=[hook], steps=4)
+    assert counts == ([2 * ROWS] * 2 if use_tpu else [ROWS] * 4)
+    hook.resets = False
+    found = made.evaluate(batches, steps=2, hooks=[hook])
+    assert_close(np.asarray(means[-1]), np.asarray(found["targets"]), 1e-6)
+    assert counts[-1] == 2 * ROWS
+
+
+@BOTH
 def test_a_scaffold_is_finalized_once(tmp_path: Path, *, use_tpu: bool) -> None:
     finalized: list[str] = []
 

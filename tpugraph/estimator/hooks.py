@@ -22,8 +22,6 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class _Cone:
-    """What a run touches: the variables it reads, those it writes, and an op that takes input, or None."""
-
     variables: tuple[str, ...]
     written: tuple[str, ...]
     takes: Any
@@ -40,7 +38,8 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         self.fed: dict[str, Any] = {}  # without cores, by the name of the op
         self._cores: TPUSession | None = None
         self._cones: dict[tuple[str, ...], _Cone] = {}
-        self._by_name = {v.op.name: v for v in graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)}
+        keys = (tf1.GraphKeys.GLOBAL_VARIABLES, tf1.GraphKeys.LOCAL_VARIABLES)
+        self._by_name = {v.op.name: v for key in keys for v in graph.get_collection(key)}
 
     def follow(self, cores: TPUSession | None) -> None:
         """Copies variables from and to the cores from now on; keeps its own when None."""
@@ -62,7 +61,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
                 node=f"{cone.takes.name} ({cone.takes.type})",
                 fix="fetch the loss, variables or what is made of them; log others with tf.summary; or use_tpu=False",
             )
-        held = set(self._cores.variable_names())
+        held = self._by_name.keys() & self._cores.variable_names(local=True)
         self.set_values(self._cores.values([name for name in cone.variables if name in held]))
         results = super().run(fetches, feed_dict, options, run_metadata)
         written = [name for name in cone.written if name in held]

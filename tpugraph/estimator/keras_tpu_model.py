@@ -337,8 +337,6 @@ class _Rate(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
-    """Ends epochs, at the checkpoint of their last step."""
-
     def __init__(self, home: _Home, estimator: KerasEstimator, watch: Any, losses: StepLosses, epochs: tuple[int, int],
                  validate: Callable[[], dict[str, float]], *, talks: bool) -> None:  # fmt: skip
         self._home = home

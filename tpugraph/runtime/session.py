@@ -405,7 +405,7 @@ class TPUSession:
         return self._variables.values(names)
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Give variables that a checkpoint holds new values, by their name in the plain graph.
+        """Give variables new values, by their name in the plain graph.
 
         Raises:
             RunError: there is no such variable, or a value of another shape.
@@ -413,9 +413,9 @@ class TPUSession:
         self._variables.assign(values)
         self.engine.variables_changed()
 
-    def variable_names(self) -> list[str]:
-        """The variables that a checkpoint holds, by their name in the graph."""
-        return list(self._checkpoints.keys)
+    def variable_names(self, *, local: bool = False) -> list[str]:
+        """The variables that a checkpoint holds, by their name in the graph; with ``local`` also the others."""
+        return [*self._checkpoints.keys, *(self._variables.local if local else ())]
 
     def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         self._host.require_open()

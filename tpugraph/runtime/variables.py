@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,14 +48,12 @@ class Variables:
                 for name, parts in zip(wanted, found, strict=True)}  # fmt: skip
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Give variables that a checkpoint holds new values.
+        """Give variables new values.
 
         Raises:
             RunError: there is no such variable, or a value of another shape.
         """
         for name in values:
-            if name not in self._held:
-                raise RunError(f"there is no saved variable '{name}'")
             if name not in self._setters:
                 self._setters[name] = self._setter_of(name)
         if (
@@ -65,23 +64,32 @@ class Variables:
                 [setter for _, setter in chosen.values()], {held: values[name] for name, (held, _) in chosen.items()}
             )
 
-    def _read_of(self, name: str) -> str:
-        """A read of a variable that no checkpoint holds."""
-        operation = next((op for op in self._graph.get_operations() if op.name == name), None)
-        if operation is None or operation.type not in ops.RESOURCE_VARIABLES:
+    @cached_property
+    def local(self) -> dict[str, Any]:
+        """The handles of the variables that no checkpoint holds, by name."""
+        found = [op for op in self._graph.get_operations() if op.type in ops.RESOURCE_VARIABLES]
+        return {op.name: op.outputs[0] for op in found if op.name not in self._held}
+
+    def _handle(self, name: str) -> Any:
+        if name not in self.local:
             known = ", ".join(list(self._reads)[:5])
             raise RunError(f"there is no variable '{name}'", fix=f"one of {known}, ...")
+        return self.local[name]
+
+    def _read_of(self, name: str) -> str:
+        handle = self._handle(name)
         with self._graph.as_default():
-            kind = tf.as_dtype(operation.get_attr("dtype"))
-            return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
+            kind = tf.as_dtype(handle.op.get_attr("dtype"))
+            return str(tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind).name)
 
     def _setter_of(self, name: str) -> tuple[Any, list[Any]]:
         """What is fed with a new value, and the ops that write it."""
-        pieces = self._held[name]
+        pieces = self._held.get(name, ())
+        named = [self._graph.get_operation_by_name(held.variable).outputs[0] for held in pieces]
+        handles = named or [self._handle(name)]
         with self._graph.as_default():
-            given = tf.compat.v1.placeholder(self._graph.get_tensor_by_name(self._reads[name][0]).dtype)
-            parts = [given] if pieces[0].rows is None else _shards(given, pieces)
-            handles = [self._graph.get_operation_by_name(held.variable).outputs[0] for held in pieces]
+            given = tf.compat.v1.placeholder(handles[0].op.get_attr("dtype"))
+            parts = [given] if not pieces or pieces[0].rows is None else _shards(given, pieces)
             writes = [
                 tf.raw_ops.AssignVariableOp(resource=handle, value=part)
                 for handle, part in zip(handles, parts, strict=True)
