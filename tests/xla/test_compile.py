@@ -22,6 +22,7 @@ from tpugraph.ir import graphdef
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.xla import bridge, cache_folder, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -201,11 +202,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topologies that the compiler is asked for, while it answers at once."""
     found: list[str] = []
 
-    def answer(module: Module, topology: str) -> Compiled:
+    def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
         found.append(topology)
         memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
         placed = memory_layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, (placed,))
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, {"all-reduce": 4}, 5, (placed,))
 
     monkeypatch.setattr(topologies, "compile_for", answer)
     return found
@@ -354,10 +355,10 @@ def test_who_gives_libtpu_flags_sees_its_log(
     """libtpu ends the process over a flag that it does not know; what it says of it must not be held back then."""
     answer = topologies.compile_for
 
-    def talking(module: Module, topology: str) -> Compiled:
+    def talking(module: Module, topology: str, layout: Layout | None) -> Compiled:
         assert threading.current_thread() is not threading.main_thread()
         os.write(2, b"the log of libtpu\n")
-        return answer(module, topology)
+        return answer(module, topology, layout)
 
     monkeypatch.setattr(topologies, "compile_for", talking)
     for flags, seen in ((None, False), ("--xla_something=1", True)):
@@ -371,7 +372,7 @@ def test_who_gives_libtpu_flags_sees_its_log(
 def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
     error: Exception, seen: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(module: Module, topology: str) -> Compiled:
+    def failing(module: Module, topology: str, layout: Layout | None) -> Compiled:
         os.write(2, b"the log of libtpu\n")
         raise error
 
@@ -390,13 +391,13 @@ def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
 def small_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that answers at once, and a core that holds 100 of its rows."""
 
-    def answer(module: Module, topology: str) -> Compiled:
+    def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
         rows = next(v.shape[1] for v in module.arguments if v.kind == "infeed")
         limit = CHIPS["v3"].hbm
         if rows > 100:
             raise TooLarge(topology, "the program", rows * limit // 100, limit, "dense/MatMul")
         memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, ())
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, {"all-reduce": 4}, 5, ())
 
     monkeypatch.setattr(topologies, "compile_for", answer)
 
