@@ -108,7 +108,7 @@ def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> in
 
 
 def _unforeseen(error: Exception) -> TpuGraphError:
-    """A failure that nobody foresaw, as a block: its words and the line of tpugraph that it came from."""
+    """An unexpected exception as a block: its message and the line of tpugraph that raised it."""
     words = next(iter(str(error).splitlines()), "")
     if isinstance(error, ModuleNotFoundError):
         found = TpuGraphError(f"{error.name} is not installed", fix="python -m pip install tpugraph; a bundle alone needs "

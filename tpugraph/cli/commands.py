@@ -13,7 +13,7 @@ __all__ = ["COMMANDS"]
 
 def _mode(flags: Flags) -> None:
     flags.enum("mode", ("train", "eval", "predict"),
-               "what the graph is for: eval and predict take the graphs that Estimator.evaluate and Estimator.predict build")
+               "eval and predict convert the graphs that Estimator.evaluate and Estimator.predict build")
     flags.repeated("metrics", "NAME=VALUE,UPDATE",
                    "of --mode=eval: value tensor and update op of a metric, for each metric; found by structure if not given")
     flags.repeated("predictions", "NAME=TENSOR",
@@ -24,7 +24,7 @@ def _mode(flags: Flags) -> None:
 
 def _another_batch(flags: Flags) -> None:
     flags.integer("global_batch", "G",
-                  "rows that a step reads, where that is another number than the plain graph's; see `tpugraph rebatch`", 0)
+                  "another batch size than the plain graph's, in rows; see `tpugraph rebatch`", 0)
     flags.names("batch_constants", "NODE,...", "of --global_batch: constants that grow with the batch")
     flags.names("literals", "NODE,...", "of --global_batch: constants that do not")
     flags.string("train_op", "NODE", "the train op, or several with commas between; found by structure if not given")
@@ -38,18 +38,18 @@ def _training(flags: Flags, *, loop: bool = True) -> None:
         flags.integer("iterations_per_loop", "N", "steps per Session.run", 100, lowest=1)
     _another_batch(flags)
     flags.enum("varying_updates", ("mean", "replica0", "error"),
-               "what is written where the cores differ, as batch statistics do with --batch_norm=per_core")
+               "how a variable is updated where the cores differ, as with --batch_norm=per_core")
     flags.enum("batch_norm", ("global", "per_core"),
                "global: statistics of the whole batch, as the plain graph has them; per_core: each core its own, without collectives")
     flags.enum("step_order", ("reads_first", "writes_first"),
-               "what comes first where the graph puts a read and a write of a variable, such as the step counter, in no order")
+               "whether reads or writes of a variable, such as the step counter, run first where the graph does not order them")
     flags.enum("random", ("per_core", "plain"),
-               "per_core: each core draws its own rows, as a TPU does; plain: each core has its rows of what the plain graph draws")
+               "per_core: each core draws its own rows, as a TPU does; plain: each core uses its rows of the plain graph's draws")
     flags.integer("shard_tables", "BYTES",
-                  "share rows of tables of at least so many bytes among the cores, where the step reads and writes them by rows", 0)
+                  "shard the rows of tables of at least so many bytes over the cores, where the step gathers and updates rows", 0)
     flags.repeated("set_shape", "NODE:32,4", "the shape of a tensor that the graph leaves open; may be given several times")
     flags.integer("max_ids", "N",
-                  "the most ids that a row of a sparse column has, where no shape tells: rows are padded to so many", 0)
+                  "pad each row of a sparse column to so many ids, where no shape bounds it", 0)
     flags.string("passes", "LIST",
                  "the pipeline, such as 'prune,my.module:MyPass,...'; `tpugraph passes` lists the default, '...' is its rest")
 
@@ -81,7 +81,7 @@ def _workers(flags: Flags) -> None:
 def _steps_compared(flags: Flags, steps: int, what: str) -> None:
     flags.integer("steps", "K", what, steps, lowest=1)
     flags.string("checkpoint", "PREFIX", "start from this checkpoint: a prefix, or a folder's newest")
-    flags.number("tolerance", "X", "largest difference that is none, relative to the largest element of a tensor", 0.0001)
+    flags.number("tolerance", "X", "largest difference that counts as equal, relative to the largest element of a tensor", 0.0001)
     _rebind(flags)
 
 
@@ -107,9 +107,9 @@ def convert(flags: Flags) -> None:
 def rebatch(flags: Flags) -> None:
     """write the plain graph with another batch
 
-    The input reads G rows a step, and what follows the batch in the graph is scaled: sizes of what has rows, and numbers that are
-    read as the rows, each of which is listed with the reason. The output is a plain GraphDef, for TensorFlow as much as for
-    `tpugraph convert`, whose --global_batch=G does the same first.
+    The input reads G rows a step. Shapes and constants that depend on the batch are scaled; each constant is listed with the
+    reason. The output is a plain GraphDef, which TensorFlow and `tpugraph convert` read; `tpugraph convert --global_batch=G` does
+    both in one.
 
     tpugraph rebatch model_dir/model.ckpt-0.meta --global_batch=256 -o model_256.pb
     """
@@ -136,7 +136,7 @@ def run(flags: Flags) -> None:
     tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl
     tpugraph run saved_model --mode=predict --rebind=examples.tfrecord=mine.tfrecord
     """
-    flags.integer("steps", "N", "number of steps, from where the checkpoint is", lowest=1)
+    flags.integer("steps", "N", "number of steps after the checkpoint", lowest=1)
     flags.integer("max_steps", "N", "train to this global step, so that a command can be repeated", lowest=1)
     flags.string("output", "FILE.jsonl", "of mode predict: where a line of JSON per example goes; stdout if not given", short="o")
     flags.string("checkpoint", "PREFIX", "start from this checkpoint: a prefix, or a folder's newest")
@@ -145,8 +145,8 @@ def run(flags: Flags) -> None:
     flags.boolean("async_save", "write checkpoints beside training; a step waits for the copy alone")
     flags.string("master", "ADDRESS", "address of a TensorFlow server with TPU devices; emulated cores if empty", "")
     _workers(flags)
-    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "what trains where no TPU master does; pjrt compiles the loop for "
-               "devices of jax, auto does where those are accelerators; xla divides the plain step among them")
+    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; pjrt, which compiles the loop for "
+               "jax's devices; xla, which divides the plain step among them; auto, which takes pjrt if they are accelerators")
     _mesh(flags)
     flags.string("coordinator", "HOST:PORT", "of pjrt and xla on several hosts: address of process 0")
     flags.number("connect_timeout", "SECONDS", "how long --master, --workers and --coordinator are waited for", 15.0)
@@ -155,7 +155,7 @@ def run(flags: Flags) -> None:
     flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
     _rebind(flags)
     flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')
-    flags.string("trace", "FILE.json", "write a timeline of the training, for ui.perfetto.dev, and say what bound it")
+    flags.string("trace", "FILE.json", "write a timeline of the training for ui.perfetto.dev, and print the bottleneck")
     _conversion(flags)
 
 
@@ -185,8 +185,8 @@ def inspect(flags: Flags) -> None:
     tpugraph inspect model_dir
     tpugraph inspect model.pb --why=dense/kernel
     """
-    flags.string("why", "NODE", "tell all that is known about one node, and why its value lives where it does")
-    flags.boolean("why_all", "with --why: follow every operand that decided, and leave no line out")
+    flags.string("why", "NODE", "explain one node: its role, what the passes did to it, and why its value is replicated or sharded")
+    flags.boolean("why_all", "with --why: follow every deciding operand, and print every line")
     _mode(flags)
     _training(flags)
 
@@ -197,7 +197,7 @@ def check(flags: Flags) -> None:
 
     MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph convert`. Looks at
     each node that would run on the device: XLA's kernels, operands that must be constants, loops, open shapes; then TensorFlow
-    lowers the step for XLA, whose word counts. Needs neither a TPU nor libtpu. The exit code is 0 where the graph can run, else 1.
+    lowers the step for XLA, which decides. Needs neither a TPU nor libtpu. The exit code is 0 where the graph can run, else 1.
 
     tpugraph check model.pb
     tpugraph check model_dir --num_replicas=8 --fail_under=99.5 --json
@@ -260,7 +260,7 @@ def report(flags: Flags) -> None:
     """
     flags.string("output", "FILE.html", "where to write; MODEL's name with .report.html if not given", short="o")
     flags.names("topology", "NAME,...",
-               "which TPUs to ask; a generation alone is its smallest size with a core for each replica",
+               "which TPUs to compile for; a generation alone is its smallest size with a core for each replica",
                ("v3:2x2", "v4", "v5e:2x4", "v5p", "v6e:2x4"))
     flags.boolean("largest_batch", "search the largest batch of a core on each, which compiles it several times")
     _conversion(flags)
@@ -282,7 +282,7 @@ def verify(flags: Flags) -> None:
     """
     _steps_compared(flags, 4, "number of steps to compare")
     flags.string("grid", "text|FILE.html",
-                 "how far each variable is apart after each step: text prints it, a name ending in .html is a page to write")
+                 "the difference of each variable after each step: text prints it, FILE.html is written as a page")
     flags.boolean("dry_run", "convert, say what would be run and on which files, and run nothing")
     _training(flags, loop=False)
 
@@ -359,7 +359,7 @@ def passes(flags: Flags) -> None:
 
 @command("PROGRAM")
 def program(flags: Flags) -> None:
-    """list what a program for TensorFlow 1.15 uses, and what of it is there
+    """list the TensorFlow 1.15 names that a program uses, and which of them work
 
     PROGRAM is a Python file, or a folder of them. It is read and not run. Each name of TensorFlow 1.15 that it uses is said to
     work, to work with a difference, or not to be there, with what to use instead. The exit code is 1 where one is not there.

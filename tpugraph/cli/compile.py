@@ -93,7 +93,7 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
 
 
 def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
-    """What to do about a step that does not fit."""
+    """The fix for a step that does not fit."""
     try:
         rows = largest_batch(graph, flags, flags["topology"], console)
     except (ShapeError, UsageError) as uncertain:
@@ -161,7 +161,7 @@ def ask(
     what: str = "",
     loud: bool = False,
 ) -> tuple[Compiled, bool]:
-    """What the compiler says, and whether it was known; without libtpu's own log, unless ``loud``.
+    """The compiler's answer, and whether it came from the cache; without libtpu's own log, unless ``loud``.
 
     With LIBTPU_INIT_ARGS the log is seen: a flag that libtpu does not know ends the process with no other word.
 

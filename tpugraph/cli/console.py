@@ -47,7 +47,7 @@ class Console:
 
 
 def plain(value: Any) -> Any:
-    """The value with nothing in it that JSON has no form for: arrays as lists, bytes as text, what is no number as null."""
+    """A value that JSON can hold: arrays as lists, bytes as text, NaN and infinities as null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""``tpugraph program``: the names of TensorFlow 1.15 that a program uses, and what of them is there."""
+"""``tpugraph program``: the names of TensorFlow 1.15 that a program uses, and which of them work."""
 
 from __future__ import annotations
 

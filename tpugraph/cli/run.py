@@ -169,7 +169,7 @@ def _engine_line(session: TPUSession) -> str:
 
 
 def _writer(flags: Parsed) -> contextlib.AbstractContextManager[Any]:
-    """The right to write into the model_dir, for the process that does."""
+    """The lock of the model_dir, for the process that writes it."""
     writes = flags["model_dir"] is not None and flags["process"] == 0
     return FolderLock(flags["model_dir"]) if writes else contextlib.nullcontext()
 

@@ -190,7 +190,7 @@ class Training:
         return time.monotonic() - self._saved_when >= _SAVE_SECONDS
 
     def _unsaved(self) -> bool:
-        """Whether the model_dir does not hold what was trained."""
+        """Whether the model_dir lacks the trained state."""
         if self.model_dir is None:
             return False
         resumed = self.session.restored_from
@@ -212,7 +212,7 @@ class Training:
         self._say_notes()
 
     def _wait_for_save(self) -> None:
-        """Know that the checkpoint under way is whole."""
+        """Wait until the checkpoint under way is written whole."""
         self.session.wait_for_save()
         self.checkpoint = self._under_way or self.checkpoint
 

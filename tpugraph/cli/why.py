@@ -1,4 +1,4 @@
-"""All that is known about one node: its roles, where its value lives and why, what the passes said of it and made of it."""
+"""Explains one node: its roles, where its value lives and why, and what the passes did to it."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def _held(graph: Graph, name: str) -> str:
 
 
 def _lives(graph: Graph, name: str, partition: Partition, everything: bool) -> list[dict[str, Any]]:
-    """Of each value that a node on the device makes, its placement, and the reasons.
+    """The placement of each value that a node on the device computes, and the reasons.
 
-    Of a node that makes none, such as an update, it is the values that it reads; of one that a pass took apart, those that
-    the cores combine.
+    A node without outputs, such as an update, has those of the values that it reads; a node that a pass took apart, those of
+    the values that the cores combine.
     """
     stands = [graph[name]] if name in graph else [node for node in graph if node.origin == name]
     if partition.num_replicas == 1 or not any(map(in_cluster, stands)):

@@ -58,7 +58,7 @@ def _itemset(self: Any, *words: Any) -> None:
 
 
 def _methods(module: ModuleType) -> dict[type, dict[str, Any]]:
-    """Of a module the classes that had methods which are no more."""
+    """The classes of a module that have lost methods."""
     if module.__name__ == "array":
         return {module.array: {"tostring": module.array.tobytes, "fromstring": module.array.frombytes}}
     of_arrays = {

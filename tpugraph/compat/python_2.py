@@ -59,6 +59,6 @@ def python_2(error: BaseException) -> UsageError | None:
 def _raised(error: BaseException, message: str, file: str) -> bool:
     if isinstance(error, ModuleNotFoundError) and error.name:
         beside = Path(file).with_name(f"{error.name}.py")
-        if beside.is_file():  # an import of what lies in the same folder, without a dot
+        if beside.is_file():  # an implicit relative import
             return True
     return any(type(error) is kind and re.search(words, message) for kind, words in _RUNNING.items())

@@ -160,7 +160,7 @@ def _tensorflow_1(order: Order):  # type: ignore[no-untyped-def]
     from tpugraph.estimator import plain_estimator
     from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
 
-    if os.environ.get(LOG_LEVEL) in ("2", "3"):  # no warnings, of what TensorFlow 2 finds old in the program neither
+    if os.environ.get(LOG_LEVEL) in ("2", "3"):  # nor TensorFlow 2's deprecation warnings
         deprecation._PRINT_DEPRECATION_WARNINGS = False
         warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
     tf.compat.v1.disable_v2_behavior()

@@ -54,7 +54,7 @@ class Namespace(types.ModuleType):
 
 
 class Inside(Namespace):
-    """The files that a module of the original was made of: whichever of them is asked for, it has the module's names.
+    """Stands for each of the original's source files below a module: all have the module's names.
 
     Args:
         path: the module's name below ``tf``.

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of the way of what makes many long-lived objects."""
+"""Python's garbage collector, switched off while many long-lived objects are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody may have meant: the known names that come close to one that is not known."""
+"""Suggestions: the known names that are nearest to an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow and other C++ code write to stderr, kept from who did not ask for it."""
+"""TensorFlow's and other C++ code's log on stderr, held back unless it is asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Keep what C++ code writes to file descriptor 2; replay it when the body fails in a way that nobody foresaw."""
+    """Hold back what C++ code writes to file descriptor 2; replay it when the body fails unexpectedly."""
     sys.stderr.flush()
     try:
         original = os.dup(2)

@@ -21,7 +21,7 @@ _NAMES_AND_NUMBERS = re.compile(r"'[^']*'|\S*/\S*|\d[\d,.]*")
 
 
 def folded(lines: Iterable[str], most: int = 3) -> list[str]:
-    """Lines, of which more than ``most`` in a row that differ in names and numbers alone are one with a count."""
+    """Lines, with runs of more than ``most`` that differ only in names and numbers folded into one with a count."""
     made = []
     for _, group in groupby(lines, lambda line: _NAMES_AND_NUMBERS.sub("#", line)):
         alike = list(group)

@@ -1,1 +1,1 @@
-"""What a conversion looks like: the data behind its pictures, and the forms in which it is written (a page, DOT, JSON)."""
+"""Views of a conversion: their data, and how they are written (a page, DOT, JSON)."""

@@ -19,7 +19,7 @@ _FRAME_HEIGHT = 640  # pixels
 
 
 class View:
-    """What a conversion looks like: the graph by scopes at every stage, what each pass did, where values live, verdicts.
+    """A view of a conversion: the graph by scopes at every stage, what each pass did, placements, verdicts.
 
     In a notebook it shows itself.
 

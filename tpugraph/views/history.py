@@ -70,7 +70,7 @@ class History:
     # ------------------------------------------------------------------ one node
 
     def _look(self, node: Node, at: int) -> bool:
-        """Whether a node differs from what it was; what differs becomes a version."""
+        """Whether a node has changed; the change becomes a version."""
         state: _State = (node.op, node.device, node.inputs, node.controls, node.raw_attrs)
         held = self._state.get(node)
         if held is not None and held[4] is state[4] and held[:4] == state[:4]:
@@ -117,7 +117,7 @@ class History:
             self.view.nodes[self._number[node]].side = "device" if node in device else "host"
 
     def _transfers(self, graph: Graph, kind: str, sends: str, receives: str) -> None:
-        """What one end of a channel sends the other; the shapes stand at the receiving end of an outfeed, at both of an infeed."""
+        """The transfers of a channel; an outfeed has its shapes at the receiving end, an infeed at both."""
         targets = graph.of_type(receives)
         for source in graph.of_type(sends):
             for target in targets:

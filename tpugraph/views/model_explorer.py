@@ -17,7 +17,7 @@ def graphs(view: ViewData) -> dict[str, Any]:
 
 
 def node_data(view: ViewData) -> dict[str, dict[str, Any]]:
-    """What nodes can be coloured by: for ``side`` and ``placement`` a file of Model Explorer's node data, by graph."""
+    """Model Explorer's node data for colouring nodes by ``side`` and by ``placement``, for each graph."""
     found: dict[str, dict[str, Any]] = {"side": {}, "placement": {}}
     for at in sorted({0, len(view.stages) - 1}):
         alive = view.alive(at).values()

@@ -1,4 +1,4 @@
-"""The data of the report that helps to decide about a TPU: verdict, what must change, and what each TPU would make of it."""
+"""The data of `tpugraph report`: the verdict, what must change, and each TPU's figures."""
 
 from __future__ import annotations
 

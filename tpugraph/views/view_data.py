@@ -71,7 +71,7 @@ class Stage:
 
 @dataclass
 class Transfer:
-    """What goes over the infeed or the outfeed from a node on one side to a node on the other."""
+    """Values that go over the infeed or the outfeed from one node to another."""
 
     source: int
     target: int
@@ -143,7 +143,7 @@ class ViewData:
 
 
 def _said(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that hold something; an empty list of inputs is something, since the version before may have had some."""
+    """The fields that are set; an empty list of inputs is kept, since the version before may have had some."""
     return {
         key: value for key, value in fields.items() if value not in (None, "", {}) and (value != [] or key in _KEPT)
     }

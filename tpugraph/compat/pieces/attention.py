@@ -122,7 +122,7 @@ def _luong_score(query: Any, keys: Any, scale: Any) -> Any:
 
 
 def _bahdanau_score(processed_query: Any, keys: Any, normalize: Any) -> Any:
-    """What a layer of one unit makes of query and keys, with normalised weights where that is asked for."""
+    """The score by a layer of one unit over query and keys, with normalised weights where asked for."""
     units, dtype = keys.shape.as_list()[2], processed_query.dtype
     weights = tf1.get_variable("attention_v", [units], dtype)
     total = keys + processed_query[:, None]

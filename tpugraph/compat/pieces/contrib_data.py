@@ -51,7 +51,7 @@ def _zipped(parts: tuple[Any, ...]) -> Any:
 
 
 def assert_element_shape(expected_shapes: Any) -> Transformation:
-    """The same elements, of the shapes that are expected; an element of another shape is an error when it is read."""
+    """Checks the shapes of a Dataset's elements when they are read."""
 
     def check(*element: Any) -> Any:
         whole = element if len(element) > 1 else element[0]

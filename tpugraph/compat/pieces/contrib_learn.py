@@ -1,4 +1,4 @@
-"""What programs of TensorFlow 1.13 still take from ``tf.contrib.learn``: experiments, their configuration, data and words."""
+"""The parts of ``tf.contrib.learn`` that programs use: experiments, their configuration, data and vocabularies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModeKeys:
 
 
 class RunConfig(PlainRunConfig):
-    """That of ``tf.estimator``; what places a program on devices or a cluster is of no meaning."""
+    """The RunConfig of ``tf.estimator``; arguments that place a program on devices or a cluster are ignored."""
 
     def __init__(self, master: Any = None, num_cores: int = 0, log_device_placement: bool = False,
                  gpu_memory_fraction: float = 1, evaluation_master: str = "", **named: Any) -> None:  # fmt: skip

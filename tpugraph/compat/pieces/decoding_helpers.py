@@ -182,7 +182,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class InferenceHelper(Helper):
-    """Reads what a function makes of what another one chose of the outputs of the step before."""
+    """Samples with one function from the last step's outputs, and reads the next inputs that another computes from the sample."""
 
     def __init__(self, sample_fn: Callable[[Any], Any], sample_shape: Any, sample_dtype: Any, start_inputs: Any,
                  end_fn: Callable[[Any], Any], next_inputs_fn: Callable[[Any], Any] | None = None) -> None:  # fmt: skip

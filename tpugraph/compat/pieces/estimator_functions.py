@@ -83,7 +83,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Any]) -> Estimator:
 
 
 def call_logit_fn(logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any) -> Any:
-    """What a logit function returns, called with those of the arguments that it takes."""
+    """Calls a logit function with those of the arguments that it takes."""
     given = {"mode": mode, "params": params, "config": config}
     return logit_fn(
         features=features, **{k: v for k, v in given.items() if k in inspect.signature(logit_fn).parameters}
@@ -113,7 +113,7 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
 
 
 def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
-    """Features, labels and hooks of what an input function returned; the iterator of a Dataset starts with the tables."""
+    """The features, labels and hooks that an input function returned; the iterator of a Dataset starts with the tables."""
     if isinstance(result, tf.data.Dataset):
         iterator = tf.compat.v1.data.make_initializable_iterator(result)
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)

@@ -12,7 +12,7 @@ from tpugraph.estimator.canned.heads import Reduction
 
 
 class _MeanLoss:
-    """In front of a canned estimator: the reduction, where none is said."""
+    """Sets a canned estimator's default loss reduction."""
 
     def __init__(self, *words: Any, **named: Any) -> None:
         named.setdefault("loss_reduction", Reduction.SUM_OVER_BATCH_SIZE)

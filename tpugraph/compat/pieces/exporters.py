@@ -18,7 +18,7 @@ class Exporter:
 
     def export(self, estimator: Any, export_path: str, checkpoint_path: str, eval_result: Any,
                is_the_final_export: bool) -> str | None:  # fmt: skip
-        """Export, or do not; returns the folder of what was exported."""
+        """Export if it is time to; returns the export's folder, or None."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""``InMemoryEvaluatorHook``: evaluates while a model trains, with the variables as they are, between the checkpoints."""
+"""``InMemoryEvaluatorHook``: evaluates with the current variables while a model trains, without a checkpoint."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class KMeans(Estimator):
             ``[num_clusters, dimension]``, or a function of a batch of points and the number that gives such.
         distance_metric: ``squared_euclidean`` or ``cosine``.
         seed: of the first choice.
-        use_mini_batch: whether a center is the mean of all points that it was ever nearest to; else of those of one batch.
+        use_mini_batch: whether a center is the running mean of its points over all batches; else it is the mean of one batch.
         mini_batch_steps_per_iteration: how many steps the nearest center is told by the same centers.
         kmeans_plus_plus_num_retries: how many points ``kmeans_plus_plus`` tries for each center.
         relative_tolerance: training stops where the loss changes by less, relative to itself; None goes on.
-        feature_columns: what of the features is taken; all of them, by their sorted names, when None.
+        feature_columns: which features are used; all of them, by their sorted names, when None.
 
     Raises:
         ArgumentError: an unknown distance or choice, or a number below 1 (a ``ValueError``).
@@ -156,7 +156,7 @@ class _Clustering:
         return tf.maximum(squares - 2.0 * products, 0.0)
 
     def _choosing(self, points: Any, centers: Any) -> tuple[Any, Any]:
-        """What chooses centers of a batch and says how many there are then, and what says whether there are all."""
+        """The op that chooses centers from a batch and counts them, and the tensor that says whether all are chosen."""
         taken = tf1.get_variable("chosen", [], tf.int32, trainable=False, use_resource=True,
                                  initializer=tf1.zeros_initializer())  # fmt: skip
         rows, count = self.start.chosen(points, centers.read_value(), taken.read_value())
@@ -164,7 +164,7 @@ class _Clustering:
         return tf.group(centers.assign(rows), taken.assign(count)), taken >= self.start.count
 
     def _moved(self, points: Any, index: Any, centers: Any) -> Any:
-        """The op of a step: the means, and now and then the centers, take the points of the batch in."""
+        """The op of a step: updates the means, and now and then the centers, with the points of the batch."""
         count = self.start.count
         sums, sizes = tf.math.unsorted_segment_sum(points, index, count), tf.math.bincount(index, minlength=count)
         sizes = tf.cast(sizes, tf.float32)[:, None]

@@ -462,7 +462,7 @@ def stack_bidirectional_dynamic_rnn(
     initial_states_bw: Sequence[Any] | None = None, dtype: Any = None, sequence_length: Any = None,
     parallel_iterations: int | None = None, time_major: bool = False, scope: Any = None, swap_memory: bool = False,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
-    """Layers of both directions, each of which reads both directions of the one below; outputs and the states of both."""
+    """Stacked bidirectional layers: each reads both directions of the layer below. Returns the outputs and both states."""
     del parallel_iterations, swap_memory
     options = {"dtype": dtype, "sequence_length": sequence_length, "time_major": time_major}
 
