@@ -47,7 +47,7 @@ def test_the_testing_module_is_documented(name: str) -> None:
     if isinstance(value, str):
         return
     assert inspect.getdoc(value)
-    assert value.__module__.startswith("tpugraph.testing.")
+    assert value.__module__.startswith("tpugraph.")
     if inspect.isfunction(value):
         assert "Example:" in (inspect.getdoc(value) or "")
 

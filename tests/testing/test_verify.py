@@ -118,7 +118,7 @@ def test_a_replica_program_is_refused(tmp_path: Path) -> None:
 def test_a_difference_that_rounding_makes_is_none_and_is_named() -> None:
     """As many examples of each class: the first gradient of a bias that starts at 0 is 0, but for what sums round."""
     found = check(CORPUS / "linear_classifier" / "model.pb", steps=2, num_replicas=8)
-    assert found.comparisons[0].difference > found.tolerance
+    assert found.comparisons[0].as_dict()["difference"] > found.tolerance
     assert found.ok
     assert any("rounding alone makes as much of" in note and "bias_weights" in note for note in found.notes)
 

@@ -28,7 +28,12 @@ _LARGEST_DIGEST = 2**28  # bytes; a larger one of one number is not written out 
 
 
 def format_graph(graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True) -> str:
-    """The graph as text, in graph order; ``nodes`` limits it to some of its nodes."""
+    """The graph as text, a line per node in graph order; ``nodes`` limits it to some, ``outputs`` adds known dtypes and shapes.
+
+    Example:
+        >>> print(format_graph(parse_graph("x = Test()")), end="")
+        x = Test()
+    """
     lines = [format_node(node, outputs=outputs) for node in (graph if nodes is None else nodes)]
     return "\n".join(lines) + ("\n" if lines else "")
 
@@ -94,6 +99,10 @@ _OUTPUT = re.compile(r"(\w+)\[([^\]]*)\]")
 
 def parse_graph(text: str) -> Graph:
     """A graph from its text; the inverse of :func:`format_graph`. Blank lines and ``#`` lines are skipped.
+
+    Example:
+        >>> len(parse_graph("x = Test()\\ny = Test(x) ^x {T: float32}"))
+        2
 
     Raises:
         LoadError: a line that is not a node, with its number.

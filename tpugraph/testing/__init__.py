@@ -9,14 +9,14 @@ def test_my_model():
     testing.assert_same_training(cores, plain, relative=1e-4, absolute=1e-6)
 """
 
+from tpugraph.ir.text import format_graph as graph_text
+from tpugraph.ir.text import parse_graph as parse
 from tpugraph.testing.helpers import (
     UPDATE_VARIABLE,
     assert_raises_block,
     check_golden,
     check_pass,
     graph_before,
-    graph_text,
-    parse,
     run_pass,
 )
 from tpugraph.testing.reduce import symptom

@@ -1,4 +1,4 @@
-"""Training graphs of a part of a step, with values recorded from the plain graph where the rest was: what ``reduce`` tries."""
+"""Training graphs of a part of a step, which ``reduce`` tries: recorded values stand in for the rest of the plain graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCOPE, _FLOAT = "recorded", attrs.dtype("float32")
 
 
 def is_handle(tensor: Tensor) -> bool:
-    """Whether a tensor stands for something that lives elsewhere: no value of it can be recorded."""
+    """Whether a tensor is a reference, a resource or a variant, which cannot be recorded."""
     return tensor.dtype.ref or tensor.dtype.name in ("resource", "variant")
 
 
@@ -149,7 +149,7 @@ class Subject:
     def cut(self, units: Sequence[int], bypasses: Bypasses) -> tuple[Graph, dict[str, Any]]:
         """A training graph of some units, and the options of its conversion that name nodes.
 
-        What else the nodes read is recorded, and what they make leads to the loss.
+        Other values that the nodes read are recorded; the loss depends on all that they compute.
         """
         cut = _Cut(self, [node for number in units for node in self.units[number]], bypasses)
         lists = {key: tuple(n for n in getattr(self.options, key) if n.partition("=")[0] in cut.graph)
@@ -280,7 +280,7 @@ class _Cut:
         return made, waits
 
     def _trained_loss(self, variable: Node) -> str:
-        """A loss of what is fed and of a variable that is trained anyway."""
+        """A loss made of the fed value and of a kept variable that an optimizer trains."""
         value, fed, shape = self.new[variable].out(), self.next.out(), variable.attr("shape")
         if variable.op in ops.RESOURCE_VARIABLES:
             value = self.build.add("ReadVariableOp", [value], shape, name="read", dtype=_FLOAT)
@@ -294,7 +294,7 @@ class _Cut:
         return self.build.add("L2Loss", [tensor], (), name="half_square", T=_FLOAT)
 
     def _weighed_loss(self, made: Sequence[Tensor], waits: Iterable[Node]) -> tuple[str, str]:
-        """A loss that is the size of some tensors times a weight, and the update of the weight by its gradient, that size."""
+        """A loss, the half square of some tensors times a weight, and the weight's update by gradient descent."""
         parts = [self._half_square(tensor) for tensor in made or [self.next.out()]]
         size = parts[0] if len(parts) == 1 else self.build.add("AddN", parts, (), name="sum")
         weight = self.build.node(

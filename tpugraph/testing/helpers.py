@@ -10,7 +10,8 @@ from typing import Any
 
 from tpugraph.compiler import ConvertOptions
 from tpugraph.compiler.conversion import prepare
-from tpugraph.ir import Edits, Graph, graphdef, text
+from tpugraph.ir import Edits, Graph, graphdef
+from tpugraph.ir.text import format_graph, implied_attrs, parse_graph, with_attrs
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import did_you_mean
@@ -18,36 +19,6 @@ from tpugraph.tpu.pipeline import Pass, Pipeline
 
 UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
 """Where this environment variable is 1, :func:`check_golden` writes what it finds instead of comparing."""
-
-
-# --------------------------------------------------------------------------- text
-
-
-def graph_text(graph: Graph, *, outputs: bool = True) -> str:
-    """A graph as text, one line per node in graph order.
-
-    Args:
-        graph: the graph.
-        outputs: whether to show dtype and shape of outputs where they are known.
-
-    Example:
-        >>> print(graph_text(parse("x = Test()")), end="")
-        x = Test()
-    """
-    return text.format_graph(graph, outputs=outputs)
-
-
-def parse(source: str) -> Graph:
-    """A graph from its text; blank lines and lines that start with ``#`` are skipped, indentation is ignored.
-
-    Example:
-        >>> len(parse("x = Test()\\ny = Test(x) ^x {T: float32}"))
-        2
-
-    Raises:
-        LoadError: a line that is no node.
-    """
-    return text.parse_graph(source)
 
 
 # --------------------------------------------------------------------------- passes
@@ -140,9 +111,9 @@ def check_pass(
     Raises:
         AssertionError: the text differs (a diff is shown), or the edits do.
     """
-    graph = parse(before) if isinstance(before, str) else before
+    graph = parse_graph(before) if isinstance(before, str) else before
     counted = run_pass(step, graph, roles=roles)
-    _compare(step.name, _filled_in(after, graph), graph_text(graph, outputs=outputs).splitlines())
+    _compare(step.name, _filled_in(after, graph), format_graph(graph, outputs=outputs).splitlines())
     if edits is not None and str(counted) != edits:
         raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
     return graph
@@ -151,13 +122,11 @@ def check_pass(
 def _filled_in(golden: str, graph: Graph) -> list[str]:
     """The lines of a golden text, with the attributes that they leave out where op or operands say those of the graph's nodes."""
     lines = [line for line in map(str.strip, golden.splitlines()) if line and not line.startswith("#")]
-    implied = {node.name: (node, attrs) for node, attrs in text.implied_attrs(graph).items()}
+    implied = {node.name: (node, attrs) for node, attrs in implied_attrs(graph).items()}
     for number, line in enumerate(lines):
         node, attrs = implied.get(line.partition(" = ")[0], (None, {}))
         if node is not None:
-            lines[number] = text.with_attrs(
-                line, {k: v for k, v in attrs.items() if node.has_attr(k) and node.attr(k) == v}
-            )
+            lines[number] = with_attrs(line, {k: v for k, v in attrs.items() if node.has_attr(k) and node.attr(k) == v})
     return lines
 
 
@@ -195,14 +164,14 @@ def check_golden(
     """
     place = Path(path)
     source, kind, expected = _sections(place)
-    graph = parse(source)
+    graph = parse_graph(source)
     if roles is not None:
         graph.roles = roles(graph) if callable(roles) else roles
     if after:
         Pipeline(after, given=_everything_required(after)).run(graph)
-    before = graph_text(graph, outputs=kind == "diff").splitlines()
+    before = format_graph(graph, outputs=kind == "diff").splitlines()
     section = [f"{kind} {run_pass(step, graph)}"]
-    found = graph_text(graph, outputs=kind == "diff").splitlines()
+    found = format_graph(graph, outputs=kind == "diff").splitlines()
     section += _changes(before, found) if kind == "diff" else found
     if os.environ.get(UPDATE_VARIABLE) == "1":
         place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
@@ -249,7 +218,7 @@ def assert_raises_block(
         **options: keyword arguments of the function.
 
     Example:
-        >>> _ = assert_raises_block(parse, "no node", words=["line 1 is not a node"], max_length=200)
+        >>> _ = assert_raises_block(parse_graph, "no node", words=["line 1 is not a node"], max_length=200)
 
     Raises:
         AssertionError: no error, another error, a missing text, or a longer block.

@@ -59,7 +59,7 @@ def _seed_dataset(graph: Graph, node: Node) -> bool:
 
 
 def closed_batches(program: Program) -> list[str]:
-    """The dataset ops that the conversion said something about: those whose partial batches it drops."""
+    """The dataset ops whose partial last batches the conversion drops."""
     return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
 
 
@@ -79,7 +79,7 @@ Values = dict[str, np.ndarray[Any, Any]]
 
 
 def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
-    """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
+    """The values in a checkpoint of a graph's variables, by name; each piece of a partitioned variable gets its slice."""
     return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
 
 
@@ -238,7 +238,7 @@ class PlainRun:
             threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
 
     def _config(self) -> Any:
-        """TensorFlow's own configuration, but that each read of a ref variable stays where it is."""
+        """TensorFlow's default configuration, without the merging of reads of ref variables."""
         config = tf.compat.v1.ConfigProto()
         if self.graph.of_type(*ops.REF_VARIABLES):  # two reads are merged there, though a write stands between them
             config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
@@ -257,7 +257,7 @@ class PlainRun:
         return self._assigns[name]
 
     def _initializers(self) -> list[list[str]]:
-        """Those of variables that read no other variable come first, together (an average starts as its weight, say)."""
+        """Initialisers that read no other variable run first, together; then those that do, such as that of an average."""
         names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
         position = {node: i for i, node in enumerate(self.graph.topological_order())}
 

@@ -1,4 +1,4 @@
-"""One stream of batches for several runs: those of an input that would give others each time, recorded once and read again."""
+"""Batches of an input that is not repeatable, recorded once so that several runs read the same."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.nondeterminism import why_not_repeatable
 from tpugraph.ir.walks import source_of
 from tpugraph.testing.plain_run import PlainRun, Values
 
-_VARIANT, _STRING = attrs.dtype("variant"), attrs.dtype("string")
 _UNREADABLE = ("variant", "resource")
 
 
@@ -107,26 +107,19 @@ def _write(folder: Path, name: str, values: Sequence[np.ndarray[Any, Any]]) -> l
 def _dataset(graph: Graph, maker: Node, iterator: Node, batches: Sequence[Sequence[Path]]) -> Tensor:
     """A dataset of batches in files, made of one for each by halves, so that it is never nested deeply."""
     types, shapes = iterator.attr("output_types"), iterator.attr("output_shapes")
-    element = {"output_types": types, "output_shapes": shapes}
-
-    def made(op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any], outputs: Sequence[Any]) -> Tensor:
-        return graph.add(op, f"{iterator.name}/recorded", inputs, attrs=attributes, device=maker.device, outputs=outputs,
-                         source=iterator).out()  # fmt: skip
+    build = Builder(graph, scope=f"{iterator.name}/recorded", device=maker.device, source=iterator)
 
     def one(paths: Sequence[Path]) -> Tensor:
-        tensors = []
-        for path, kind, shape in zip(paths, types, shapes, strict=True):
-            value = np.asarray(str(path).encode(), object)
-            name = made("Const", (), {"dtype": _STRING, "value": value}, [(_STRING, ())])
-            content = made("ReadFile", [name], {}, [(_STRING, ())])
-            tensors.append(made("ParseTensor", [content], {"out_type": kind}, [(kind, shape)]))
-        attributes = {"Toutput_types": types, "output_shapes": shapes}
-        return made("TensorDataset", tensors, attributes, [(_VARIANT, ())])
+        names = [build.constant(str(path).encode(), attrs.dtype("string")) for path in paths]
+        contents = [build.add("ReadFile", [name], ()) for name in names]
+        parsed = [build.add("ParseTensor", [content], shape, out_type=kind)
+                  for content, kind, shape in zip(contents, types, shapes, strict=True)]  # fmt: skip
+        return build.add("TensorDataset", parsed, (), output_shapes=shapes)
 
     def joined(part: Sequence[Sequence[Path]]) -> Tensor:
         if len(part) == 1:
             return one(part[0])
-        half = len(part) // 2
-        return made("ConcatenateDataset", [joined(part[:half]), joined(part[half:])], element, [(_VARIANT, ())])
+        halves = [joined(part[: len(part) // 2]), joined(part[len(part) // 2 :])]
+        return build.add("ConcatenateDataset", halves, (), output_types=types, output_shapes=shapes)
 
     return joined(batches)

@@ -77,7 +77,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether a graph shows a fault, in words, what tells it from others, the nodes that it points to; of differs cores and size."""
+    """Whether a graph shows a fault, in words, its signature and its nodes; for ``differs`` also the cores and the difference."""
 
     shows: bool
     words: str = ""
@@ -206,7 +206,7 @@ class Tries:
         self._folder.cleanup()
 
     def ask(self, model: Graph | str | os.PathLike[str], question: Question) -> Answer:
-        """What comes of a graph, or of its file.
+        """The answer for a graph, or for its file.
 
         Raises:
             RunError: the server itself cannot run.
@@ -284,7 +284,7 @@ class Search:
         self._of = {node: number for number, unit in enumerate(units) for node in unit}
 
     def smallest(self, hints: Iterable[str]) -> list[int]:
-        """A selection that shows the fault, while no part of it that one more step would try does.
+        """A selection that shows the fault, from which the search can remove nothing.
 
         Args:
             hints: names of nodes that the fault points to.
@@ -308,9 +308,9 @@ class Search:
         return high
 
     def _around(self, hints: Iterable[str]) -> list[int] | None:
-        """The nearest units to those that are hinted at, as few as show it; None where no neighbourhood does.
+        """The smallest neighbourhood of a hinted unit that shows the fault; None where none does.
 
-        What is far away goes before delta debugging, which would keep the far one of two ways at random.
+        Far units are dropped before delta debugging, which would keep either of two paths at random.
         """
         named = {node.name: number for node, number in self._of.items()}
         for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
@@ -339,7 +339,7 @@ class Search:
         return kept
 
     def _bypassed(self, kept: list[int]) -> list[int]:
-        """Without nodes whose readers can read an operand of theirs instead: all such nodes, or half of them, or each by itself."""
+        """Bypasses nodes whose readers can read one of their operands instead: all such nodes, then halves of them."""
         inside = {node for number in kept for node in self._units[number]}
         ways = {number: found for number in kept if (found := _bypass(self._units[number], inside)) is not None}
         groups = [list(ways)] if ways else []
@@ -355,7 +355,7 @@ class Search:
         return kept
 
     def _ddmin(self, kept: list[int]) -> list[int]:
-        """Zeller's delta debugging: parts, then what is left without a part, in ever smaller parts."""
+        """Zeller's delta debugging: tries each part and each complement, in ever smaller parts."""
         parts = 2
         while len(kept) > 1:
             size = -(-len(kept) // parts)
@@ -521,7 +521,7 @@ class _OutOfTime(Exception):
 
 
 def symptom(model: str | os.PathLike[str], when: str, *, seconds: float = 120.0, **fields: Any) -> str | None:
-    """What shows of a fault in a graph, in a sentence; None where it does not show. Looked for in a child process.
+    """Describe the fault that a graph shows in a sentence; None where it shows none. A child process looks for it.
 
     Args:
         model: the file of a plain training graph.

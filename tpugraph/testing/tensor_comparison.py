@@ -46,7 +46,7 @@ class TensorDifference:
         core: on which core; None where the value of all together differs.
         engine: which engine has it otherwise than the first one.
         difference: by how much, relative to the largest element.
-        lives: where over the cores it lives, and ``because`` of what.
+        lives: its placement; ``because`` is the rule that gave it.
         how: how the values of the cores were put together.
         reader: the node that reads it so; "" where it is compared as it is made.
         reads: what it is made of that was compared too and is the same.
@@ -127,7 +127,7 @@ class OnCores:
         return "each core's is compared"
 
     def whole(self, parts: Sequence[Array]) -> Array:
-        """The plain graph's value that the values of all cores make up."""
+        """Combine the values of all cores into the plain graph's value."""
         if isinstance(self.placement, Partial):
             combined = _COMBINED[self.placement.reduce_op][1]
             return np.asarray(combined(np.stack([np.asarray(part, _wide(part)) for part in parts]), axis=0))
@@ -140,7 +140,7 @@ class OnCores:
         return parts[0]
 
     def difference(self, whole: Array, parts: Sequence[Array]) -> list[float]:
-        """How far the cores are from the plain graph's value: each core where it has a part of its own, else all together."""
+        """The difference from the plain graph's value: per core where each has its own part, else of the combined value."""
         if isinstance(self.placement, Shard):
             shares = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
             return [relative(share.reshape(part.shape), part, whole) for share, part in zip(shares, parts, strict=True)]
@@ -157,7 +157,7 @@ _COMBINED: dict[str, tuple[str, Any]] = {
 
 
 def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, list[OnCores]]]:
-    """A converted graph, and by the name of a tensor of the plain one how the cores read it."""
+    """A converted graph, and how the cores read each tensor of the plain graph, by its name."""
     reads: list[tuple[Tensor, str, int, OnCores]] = []
 
     def before(name: str, number: int, count: int) -> None:
@@ -181,7 +181,7 @@ def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str,
 
 
 def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
-    """Each tensor of the step with a node and an operand that reads it; with -1 where it is read nowhere in the step."""
+    """Each tensor of the step with its reader and operand number; -1 where no node of the step reads it."""
     verdicts = placing.verdicts
     for node, verdict in verdicts.items():
         record = ops.record(node.op)
@@ -325,8 +325,7 @@ def compare(
     """Find the first tensor of a training step that differs between engines.
 
     The cores share each batch of the plain graph: rows of the cores are put together, parts of a sum are added up. Behind the
-    tensors of a step come its loss and its variables. What is inside of loops and branches is not seen, but what comes out of
-    them.
+    tensors of a step come its loss and its variables. Tensors inside loops and branches are not compared; their outputs are.
 
     Args:
         model: a plain training graph, or its file.
@@ -334,7 +333,7 @@ def compare(
         engines: ``plain``, ``emulator``, ``pjrt``; the first is what the others are compared with.
         tensors: ``all``, or a regular expression that their names match.
         steps: how many steps are compared.
-        tolerance: the largest difference that is none, relative to the largest element of a tensor.
+        tolerance: the largest difference that counts as equal, relative to the largest element of a tensor.
         checkpoint: where training starts; the graph's own first values when None.
         rebind: file names in the graph to replace.
         progress: called with what runs next.
@@ -415,7 +414,7 @@ class _Comparing:
                     yield name, one
 
     def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
-        """The values of what is compared, step by step."""
+        """The compared values, step by step."""
         if engine == "plain":
             steps = self._on_plain(self.both.plain, self.both.start, [name for name, _ in self.seen])
             return ([[by[name]] for name, _ in self.seen] for by in steps)
@@ -460,7 +459,7 @@ class _Comparing:
                 ))  # fmt: skip
 
     def _leave_out_rounding(self, step: int) -> None:
-        """Leave out what is as far apart in the plain graph itself, from weights a rounding apart."""
+        """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""
         names = list(dict.fromkeys(found.tensor for found in self.found.differences))
         with self.both.rounded() as (other, start), contextlib.closing(self.both.plain.again()) as plain:
             one, two = (
@@ -483,7 +482,7 @@ class _Comparing:
 
 
 def _apart(held: OnCores, expected: _Parts, actual: _Parts) -> list[float]:
-    """How far a value is apart on each core, or of all together; nothing where the cores hold more or less than it, as padding."""
+    """The difference of a value on each core, or of the combined value; nothing where the shapes differ, as with padding."""
     if len(expected) == len(actual):
         return [relative(one, other) for one, other in zip(expected, actual, strict=True)]
     return held.difference(expected[0], actual) if held.whole(actual).shape == expected[0].shape else []

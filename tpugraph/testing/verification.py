@@ -69,22 +69,9 @@ class Comparison:
         return len(self.losses)
 
     @property
-    def loss(self) -> float:
-        return max(self.losses, default=0.0)
-
-    @property
     def ordered(self) -> list[str]:
         """The variables, the one that differs most first."""
         return sorted(self.variables, key=lambda name: (-largest(self.variables[name]), name))
-
-    @property
-    def variable(self) -> str:
-        """The variable that differs most; "" where none was compared."""
-        return self.ordered[0] if self.variables else ""
-
-    @property
-    def difference(self) -> float:
-        return max(map(largest, self.variables.values()), default=0.0)
 
     @property
     def cells(self) -> list[tuple[int, str, float]]:
@@ -116,18 +103,18 @@ class Comparison:
         return min((step for step, _, _ in self.beyond(tolerance)), default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        rows = {name: [plain_cell(cell) for cell in self.variables[name]] for name in self.ordered}
-        losses, most = [plain_cell(cell) for cell in self.losses], (plain_cell(self.loss), plain_cell(self.difference))
-        return {"what": self.what, "steps": self.steps, "loss": most[0], "variable": self.variable, "difference": most[1],
-                "losses": losses, "variables": rows}  # fmt: skip
+        rows = {name: [_plain(cell) for cell in self.variables[name]] for name in self.ordered}
+        worst = next(iter(self.ordered), "")
+        return {"what": self.what, "steps": self.steps, "loss": _plain(max(self.losses, default=0.0)), "variable": worst,
+                "difference": _plain(largest(self.variables.get(worst, ()))), "losses": list(map(_plain, self.losses)),
+                "variables": rows}  # fmt: skip
 
 
 def largest(row: Sequence[Cell]) -> float:
     return max((cell for cell in row if cell is not None), default=0.0)
 
 
-def plain_cell(cell: Cell) -> float | str | None:
-    """A cell as JSON takes it: what is not finite in words."""
+def _plain(cell: Cell) -> float | str | None:
     return "not finite" if cell is not None and math.isinf(cell) else cell
 
 
@@ -161,7 +148,7 @@ CHANCE = "two runs of the plain graph differ by {:.1e} in the first loss: a diff
 
 
 def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
-    """The options of the conversion that has every loss and every variable of the plain graph, what it draws included."""
+    """The options under which the cores compute the plain graph's losses and variables, its random numbers included."""
     return replace(options, random="plain", **changes)
 
 
@@ -377,7 +364,7 @@ def _compared(both: Pair, steps: int, cores: str, say: Callable[[str], None]) ->
 
 
 def _rounding(both: Pair, steps: int) -> Comparison:
-    """How far the plain graph is apart from itself where its weights start a rounding apart."""
+    """Compare the plain graph with itself, from weights a rounding apart."""
     found, names = Comparison("the plain graph, from weights a rounding apart"), list(both.plain.roles.variables)
     with both.rounded() as (other, start):
         for loss, rounded in zip(both.plain.each_step(steps, both.start), other.each_step(steps, start), strict=False):
@@ -386,7 +373,7 @@ def _rounding(both: Pair, steps: int) -> Comparison:
 
 
 def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
-    """A note of what differs by more than the tolerance, though no more than rounding makes of it."""
+    """A note that names the values whose difference rounding explains."""
     names = dict.fromkeys(name or "the loss" for found in comparisons for _, name, _ in found.rounded_away(tolerance))
     few = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return [f"rounding alone makes as much of {few}, from weights a rounding apart"] if names else []
