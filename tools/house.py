@@ -73,13 +73,6 @@ class House:
             found[self.room(name)] |= {self.room(to) for to, _ in self.imports(name) if to in self.paths}
         return {room: others - {room} for room, others in found.items()}
 
-    def heights(self) -> dict[str, int]:
-        """How many rooms stand below each room, one on the other: the floor on which it is by its imports, from 1."""
-        arrows, heights = self.arrows(), dict[str, int]()
-        for room in graphlib.TopologicalSorter(arrows).static_order():
-            heights[room] = 1 + max((heights[below] for below in arrows[room]), default=0)
-        return heights
-
     def faults(self) -> list[str]:
         """Everything that breaks the order of the house, one sentence each."""
         rooms = {name: self.room(name) for name in self.paths}
@@ -110,12 +103,6 @@ class House:
         elif room == "passes" and target == "tpugraph.ir.graphdef":
             yield f"{where}, but a pass knows no protobuf"
 
-    def summary(self) -> str:
-        """How large the house is, in one sentence."""
-        arrows, floors = self.arrows(), max(self.heights().values())
-        count = sum(map(len, arrows.values()))
-        return f"{len(self.paths)} modules in {len(arrows)} rooms on {floors} floors, with {count} arrows between rooms"
-
 
 def _module(package: str, path: Path) -> str:
     parts = [package, *path.with_suffix("").parts]
@@ -130,4 +117,4 @@ if __name__ == "__main__":
         for room in rooms:
             below = " ".join(sorted(house.arrows()[room])) or "-"
             print(f"{floor:<12} {room:<14} {len(house.modules(room)):>3} modules, imports {below}")
-    print(house.summary())
+    print(f"{len(house.paths)} modules in {len(house.arrows())} rooms")

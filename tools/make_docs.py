@@ -139,7 +139,7 @@ def modules_page() -> str:
 
     house, arrows = House(ROOT), House(ROOT).arrows()
     homes = ((name, getattr(tpugraph, name)) for name in tpugraph.__all__ if name[0] != "_")
-    lines = ["# Modules and public names", "", f"{house.summary()}.", "", "## `import tpugraph`", ""]
+    lines = ["# Modules and public names", "", "## `import tpugraph`", ""]
     lines += table("name | is | lives in", (
         f"`tpugraph.{name}` | {code((found.__doc__ or '').split(chr(10) * 2)[0])} | `{getattr(found, '__module__', name)}`"
         for name, found in homes))  # fmt: skip
