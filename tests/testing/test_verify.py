@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpugraph
 from models import CORPUS, batches, finish, rows_of, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
@@ -150,6 +151,39 @@ def test_data_that_end_too_early_are_no_yes(monkeypatch: pytest.MonkeyPatch, tmp
     graphdef.save(trace(build), tmp_path / "model.pb")
     with pytest.raises(RunError, match="the data end before the first step"):
         check(tmp_path / "model.pb")
+
+
+def test_tensors_are_compared_for_as_long_as_there_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(8, 2)).batch(4, drop_remainder=True)
+        features, _ = tf1.data.make_initializable_iterator(data).get_next()
+        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
+
+    graphdef.save(trace(build), tmp_path / "model.pb")
+    found = tpugraph.compare(tmp_path / "model.pb", num_replicas=2, steps=3)
+    assert (found.notes, found.differences) == (["the data of plain and emulator end after 2 steps"], [])
+    train, calls = TPUSession.train, list[int]()
+    monkeypatch.setattr(
+        TPUSession, "train", lambda self, steps: calls.append(steps) or train(self, steps)[len(calls) // 2 :]
+    )
+    found = tpugraph.compare(tmp_path / "model.pb", num_replicas=2, steps=3)
+    assert found.notes == ["the data of emulator end after 1 step"]
+    assert found.first is not None
+    assert (found.first.step, found.first.engine, found.first.difference) == (2, "emulator", float("inf"))
+
+
+def test_a_loss_that_is_no_number_is_said(tmp_path: Path) -> None:
+    def build() -> None:
+        features, _ = batches(rows_of(16, 2), 4)
+        finish(
+            tf.reduce_mean(tf.math.log(features @ variable("w", (2, 1)) - 100)), tf1.train.GradientDescentOptimizer(0.1)
+        )
+
+    graphdef.save(trace(build), tmp_path / "model.pb")
+    assert (
+        "the loss of the plain graph is nan from step 1 on, the cores' should be too"
+        in check(tmp_path / "model.pb").notes
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -385,10 +386,14 @@ class _Comparing:
         if not self.seen:
             raise UsageError(f"no tensor of the step matches '{tensors}'", origin=found.source,
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
-        found.compared += dict.fromkeys(name for name, _ in self.seen)
 
     def run(self, steps: int, progress: Callable[[str], None]) -> None:
-        """Compare step by step, until something differs or the data end."""
+        """Compare step by step, until something differs or the data end.
+
+        Raises:
+            UsageError: nothing could be compared.
+        """
+        compared: set[str] = set()
         with ExitStack() as stack:
             runs = [self._engine(engine, stack) for engine in self.found.engines]
             for step in range(1, steps + 1):
@@ -396,14 +401,34 @@ class _Comparing:
                 taken = [next(run, None) for run in runs]
                 if None in taken and step == 1:
                     raise nothing_to_compare(self.found.source)
-                if None in taken:
-                    return
+                ended = [engine for engine, values in zip(self.found.engines, taken, strict=True) if values is None]
+                if ended:
+                    self._ended(step, ended)
+                    break
                 for engine, other in zip(self.found.engines[1:], taken[1:], strict=True):
-                    self._look(step, engine, taken[0] or [], other or [])
+                    compared |= self._look(step, engine, taken[0] or [], other or [])
                 if self.found.differences:
                     self._leave_out_rounding(step)
                 if self.found.differences:
-                    return
+                    break
+        every = dict.fromkeys(name for name, _ in self.seen)
+        self.found.compared += [name for name in every if name in compared]
+        if len(compared) < len(every):
+            left = next(name for name in every if name not in compared)
+            self.found.notes.append(f"{counted(len(every) - len(compared), 'tensor')} not compared, of which the cores hold more "
+                                    f"or less than the plain graph: '{left}', ...")  # fmt: skip
+        if not compared:
+            raise UsageError("nothing was compared: of these tensors the cores hold more or less than the plain graph",
+                             origin=self.found.source, fix="--tensors=all, which has the loss and the variables")  # fmt: skip
+
+    def _ended(self, step: int, ended: Sequence[str]) -> None:
+        """The data have ended: of all engines, or of some, which is a difference."""
+        self.found.notes.append(f"the data of {' and '.join(ended)} end after {counted(step - 1, 'step')}")
+        if len(ended) < len(self.found.engines):
+            uneven = next(e for e in self.found.engines if (e in ended) != (self.found.engines[0] in ended))
+            op, lives = self.both.plain.graph.tensor(self.loss).node.op, OnCores(_LOSS)
+            self.found.differences.append(TensorDifference(self.loss, op, step, None, uneven, math.inf, str(lives.placement),
+                                                           lives.how, ""))  # fmt: skip
 
     def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
         """The tensors of the plain step, in topological order, as far as the cores can send them to the host."""
@@ -442,8 +467,8 @@ class _Comparing:
             by = {**tensors, _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
             yield [by[held.tensor] for _, held in self.seen]
 
-    def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> None:
-        """Keep what differs in a step."""
+    def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> set[str]:
+        """Keep what differs in a step; returns the names of what was compared."""
         values = zip(self.seen, reference, other, strict=True)
         apart = [(name, held, _apart(held, expected, actual)) for (name, held), expected, actual in values]
         wrong = {name for name, _, by in apart if max(by, default=0.0) > self.found.tolerance}
@@ -457,6 +482,7 @@ class _Comparing:
                     name, node.op, step, beyond[0] if len(by) > 1 else None, engine, max(by), str(held.placement), held.how,
                     held.because, held.reader, tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
                 ))  # fmt: skip
+        return wrong | same
 
     def _leave_out_rounding(self, step: int) -> None:
         """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""

@@ -348,6 +348,11 @@ def _compared(both: Pair, steps: int, cores: str, say: Callable[[str], None]) ->
                 break
         if not losses:
             raise nothing_to_compare(plain.graph.source)
+        broken = next((step for step, loss in enumerate(losses, 1) if not np.isfinite(loss)), 0)
+        if broken:
+            both.notes.append(
+                f"the loss of the plain graph is {losses[broken - 1]} from step {broken} on, the cores' should be too"
+            )
         if len(losses) < steps:
             both.notes.append(f"the data of the plain graph end after {counted(len(losses), 'step')}")
             if one_by_one.losses and session.train(1):
