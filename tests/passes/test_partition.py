@@ -60,18 +60,18 @@ def test_clip_by_global_norm_sees_the_global_gradient(rows: int, resource: bool)
     optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
 
 
-@trains_on_cores()
-def test_each_gradient_clipped_and_decayed(rows: int) -> None:
-    optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
-    pairs = optimizer.compute_gradients(mean_loss(rows))
-    pairs = [(tf.clip_by_norm(g, 0.3) + 0.01 * v, v) for g, v in pairs]
-    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
+PROCESSED: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "clipped and decayed": (tf1.train.MomentumOptimizer(0.1, 0.9), lambda g, v: tf.clip_by_norm(g, 0.3) + 0.01 * v),
+    "clipped by value": (SGD(0.1), lambda g, v: tf.clip_by_value(g, -0.2, 0.2)),
+    "a noise that is one for all cores": (SGD(0.1), lambda g, v: g + tf.random.normal([3, 1], stddev=0.1, seed=11)),
+}
 
 
+@pytest.mark.parametrize("how", PROCESSED)
 @trains_on_cores()
-def test_clip_by_value_of_the_global_gradient(rows: int) -> None:
-    optimizer = SGD(0.1)
-    pairs = [(tf.clip_by_value(g, -0.2, 0.2), v) for g, v in optimizer.compute_gradients(mean_loss(rows))]
+def test_the_global_gradient_is_processed(rows: int, how: str) -> None:
+    optimizer, process = PROCESSED[how]
+    pairs = [(process(g, v), v) for g, v in optimizer.compute_gradients(mean_loss(rows))]
     optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
@@ -143,52 +143,32 @@ def test_scalar_variables_under_norms_of_other_kinds(rows: int, kind: Callable[.
 # ------------------------------------------------------------------ mean, sum, weights
 
 
+def with_l2(features: Any, targets: Any, weights: Any) -> Any:
+    return tf.reduce_sum(squared_error(features, targets, weights)) + 3.0 * tf.nn.l2_loss(weights)
+
+
+L2: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "of a sum": lambda *model: 0.02 * with_l2(*model),
+    # it joins the gradient before TanhGrad; the loss is named behind a scale and an Identity
+    "of a function of the variable": lambda x, y, w: tf.identity(0.5 * 0.02 * with_l2(x, y, tf.tanh(w))),
+    "of a mean": lambda *model: tf.reduce_mean(squared_error(*model)) + 0.3 * tf.nn.l2_loss(model[2]),
+}
+
+
+@pytest.mark.parametrize("of", L2)
 @trains_on_cores()
-def test_a_sum_with_l2_counts_the_l2_once(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    loss = tf.reduce_sum(squared_error(features, targets, weights)) + 3.0 * tf.nn.l2_loss(weights)
-    finish(loss, SGD(0.002))
+def test_an_l2_is_counted_once(rows: int, of: str) -> None:
+    finish(L2[of](*linear(rows)), SGD(0.1))
 
 
-@trains_on_cores()
-def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once(rows: int) -> None:
-    """The l2 joins the gradient before TanhGrad; the loss is named behind a scale and an Identity."""
-    features, targets, weights = linear(rows)
-    bounded = tf.tanh(weights)
-    loss = 0.5 * (tf.reduce_sum(squared_error(features, targets, bounded)) + 3.0 * tf.nn.l2_loss(bounded))
-    finish(tf.identity(loss), SGD(0.002))
-
-
-@trains_on_cores()
-def test_a_mean_with_l2(rows: int) -> None:
-    loss = mean_loss(rows)
-    finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
-
-
-@trains_on_cores()
-def test_a_sum_divided_by_the_rows_is_a_mean(rows: int) -> None:
-    finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
-
-
-def test_weights_with_zeros_average_over_what_counts() -> None:
+@trains_on_cores(rows=2)
+def test_weights_with_zeros_average_over_what_counts(rows: int) -> None:
     """Some cores see no example that counts at all."""
     random = np.random.default_rng(5)
     weight = np.where(random.random(96) < 0.75, 0.0, random.random(96) * 2).astype(np.float32)
-
-    def build(rows: int) -> None:
-        features, targets, counts = batches((*rows_of(96, 3), weight), rows)
-        error = tf.squeeze(features @ variable("w", (3, 1)), 1)
-        loss = tf1.losses.mean_squared_error(targets, error, weights=counts)
-        finish(loss, SGD(0.1))
-
-    assert_same_on_cores(build, rows=2)
-
-
-@trains_on_cores()
-def test_a_loss_of_both_kinds(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    error = squared_error(features, targets, weights)
-    finish(tf.reduce_mean(error) + tf.reduce_sum(tf.abs(features @ weights)), SGD(0.01))
+    features, targets, counts = batches((*rows_of(96, 3), weight), rows)
+    error = tf.squeeze(features @ variable("w", (3, 1)), 1)
+    finish(tf1.losses.mean_squared_error(targets, error, weights=counts), SGD(0.1))
 
 
 # ------------------------------------------------------------------ rows of embeddings
@@ -250,14 +230,6 @@ def test_an_update_that_is_no_gradient(rows: int) -> None:
         train = tf1.assign(weights, row)
     with tf.control_dependencies([train]):
         tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-
-
-@trains_on_cores()
-def test_a_random_noise_of_the_gradient_is_one_for_all_cores(rows: int) -> None:
-    optimizer = SGD(0.1)
-    pairs = optimizer.compute_gradients(mean_loss(rows))
-    pairs = [(g + tf.random.normal([3, 1], stddev=0.1, seed=11), v) for g, v in pairs]
-    optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), tf1.train.AdagradOptimizer(0.1)], ids=["scatter", "unique"])

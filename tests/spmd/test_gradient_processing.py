@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from models import assert_same_on_cores, batches, rows_of, tf1, trace, variable
 from tpugraph import testing
-from tpugraph.compiler import convert
 
 SGD = tf1.train.GradientDescentOptimizer
 Losses = list[Any]
@@ -75,9 +74,7 @@ def projected(gradients: list[Any], losses: Losses) -> Any:
      (clipped_each, 1, 2), (projected, 1, 2)],
 )  # fmt: skip
 def test_it_sees_the_gradient_of_the_whole_batch(process: Processing, width: int, reduced: int) -> None:
-    assert_same_on_cores(lambda rows: build(rows, process, width=width), resource=True)
-    program = convert(trace(lambda: build(4, process, width=width)), num_replicas=2)
-    assert len(program.report["collectives"]["combined"]) == reduced
+    assert_same_on_cores(lambda rows: build(rows, process, width=width), resource=True, combined=reduced)
 
 
 @pytest.mark.parametrize("process", [lambda g, losses: g[0] * losses[0], lambda g, losses: g[0] / (1.0 + losses[0])])
@@ -109,13 +106,8 @@ def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
         features, targets = rows_of(96, 3)
         features[40] = 1e19  # its gradient is beyond float32 once it is scaled; its loss is not
         features, targets = batches((features, targets), rows)
-        weights, scale, good = (
-            variable("w", (3, 1)),
-            *(
-                tf1.get_variable(name, initializer=value, trainable=False)
-                for name, value in (("scale", 1024.0), ("good", 0))
-            ),
-        )
+        weights = variable("w", (3, 1))
+        scale, good = (tf1.get_variable(n, initializer=v, trainable=False) for n, v in (("scale", 1024.0), ("good", 0)))
         loss = tf.reduce_mean(tf.square(tf.squeeze(features @ weights, 1) - targets))
         tf1.summary.scalar("loss", loss)
         gradient = tf.gradients(loss * scale, [weights])[0] / scale
@@ -125,24 +117,19 @@ def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
             step = tf1.train.get_or_create_global_step()
             return tf.group(tf1.train.AdamOptimizer(0.1).apply_gradients([(gradient, weights)], global_step=step))
 
-        def double() -> Any:
-            with tf.control_dependencies([tf1.assign(scale, scale * 2)]):
-                return tf.identity(tf1.assign(good, 0))
-
-        def halve() -> Any:
-            with tf.control_dependencies([tf1.assign(scale, tf.maximum(1.0, scale / 2))]):
+        def scaled_to(value: Any) -> Any:
+            with tf.control_dependencies([tf1.assign(scale, value)]):
                 return tf.identity(tf1.assign(good, 0))
 
         def count() -> Any:
-            return tf1.cond(good + 1 >= 3, double, lambda: tf.identity(tf1.assign_add(good, 1)))
+            return tf1.cond(good + 1 >= 3, lambda: scaled_to(scale * 2), lambda: tf.identity(tf1.assign_add(good, 1)))
 
         tf1.train.get_or_create_global_step()
-        tf.group(tf1.cond(finite, update, tf.no_op), tf1.cond(finite, count, halve), name="train")
+        moved = tf1.cond(finite, count, lambda: scaled_to(tf.maximum(1.0, scale / 2)))
+        tf.group(tf1.cond(finite, update, tf.no_op), moved, name="train")
 
     assert_same_on_cores(scaled, steps=6, resource=resource)
     found = testing.run_on_cores(trace(lambda: scaled(16), resource=resource), steps=6, num_replicas=4)
-    assert (found.variables["scale"], found.variables["good"]) == (
-        1024,
-        0,
-    )  # halved by the third step, doubled by the sixth
+    # halved by the third step, doubled by the sixth
+    assert (found.variables["scale"], found.variables["good"]) == (1024, 0)
     assert found.variables["global_step"] == 5
