@@ -41,7 +41,6 @@ def build(part: Part, *, optimizer: Any = None) -> Graph:
 
 
 def graph(name: str) -> Graph:
-    """The graph of that name."""
     return build({**BREAKING, **GOOD}[name], optimizer=OPTIMIZERS.get(name))
 
 

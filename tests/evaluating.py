@@ -37,7 +37,6 @@ def area(labels: np.ndarray, chance: np.ndarray) -> float:
 
 
 def take(arrays: tuple[np.ndarray, ...], rows: int, *, drop_remainder: bool = False) -> Any:
-    """The next batch, without repeating."""
     dataset = tf1.data.Dataset.from_tensor_slices(arrays).batch(rows, drop_remainder=drop_remainder)
     return tf1.data.make_initializable_iterator(dataset).get_next()
 
@@ -89,7 +88,6 @@ def run_plain(graph: Graph, roles: Roles, fetches: list[str]) -> list[Any]:
 
 
 def plain_metrics(graph: Graph) -> dict[str, float]:
-    """The metrics of a plain evaluation graph, by TensorFlow alone."""
     roles = evaluation_roles.find_evaluation(graph)
     return dict(zip(roles.values, map(float, run_plain(graph, roles, list(roles.values.values()))), strict=True))
 

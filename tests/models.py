@@ -222,7 +222,6 @@ def trains_on_cores(**options: Any) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def linear(rows: int, *, width: int = 3) -> tuple[Any, Any, Any]:
-    """Features, targets and the variable of a linear model."""
     features, targets = batches(rows_of(96, width), rows)
     return features, targets, variable("w", (width, 1))
 

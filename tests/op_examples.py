@@ -334,7 +334,6 @@ class Case:
     # ----------------------------------------------------------------------- operands
 
     def shape(self, index: int) -> str:
-        """The shape of an operand as it is written."""
         return re.sub(r"[<+%^#@~].*|_|=.*", "", self.operands[index])
 
     def dtype(self, index: int) -> Any:
@@ -402,7 +401,6 @@ class Case:
     # ----------------------------------------------------------------------- running
 
     def run(self, operands: list[Any]) -> list[Any]:
-        """The outputs of TensorFlow's own op."""
         return [np.asarray(t) for t in tf.nest.flatten(self.apply(operands))]
 
     @property
@@ -411,7 +409,6 @@ class Case:
         return self.attrs.get("data_format") == "NCHW"
 
     def apply(self, operands: list[Any]) -> Any:
-        """The op on tensors or arrays."""
         if self.compiled and not tf.inside_function():
             return tf.function(lambda: self.apply(operands), jit_compile=True)()
         function = getattr(tf.raw_ops, self.record.name)

@@ -52,7 +52,6 @@ def tower(
 
 
 def loop(value: Any) -> Any:
-    """A while loop over rows of the batch."""
     inner = variable("inner", (value.shape[1], value.shape[1]), scale=0.3)
     found = tf1.while_loop(
         lambda i, x: i < 3, lambda i, x: (i + 1, tf.sigmoid(x @ inner)), (0, value), maximum_iterations=3
@@ -67,7 +66,6 @@ def branch(value: Any) -> Any:
 
 
 def without_kernel(value: Any) -> Any:
-    """An op that no TPU has."""
     return value + tf.stop_gradient(tf1.random_gamma([], tf.abs(value) + 1, seed=3))
 
 

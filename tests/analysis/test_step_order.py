@@ -132,7 +132,6 @@ def test_of_two_that_wait_for_each_other_one_write_comes_first_and_a_note_says_s
 
 
 def in_a_loop() -> None:
-    """The counter is read in each round of a loop."""
     features, targets, weights = linear(4)
     step = tf1.train.get_or_create_global_step()
     body = lambda i, total: (i + 1, total + tf.cast(step, tf.float32))  # noqa: E731

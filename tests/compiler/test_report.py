@@ -41,7 +41,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(folder: Path, *flags: str, model: Path = IRIS, code: int = 0) -> dict[str, Any]:
-    """The JSON beside a report."""
     assert cli.main(["report", str(model), "-o", str(folder / "page.html"), *flags]) == code
     found: dict[str, Any] = json.loads((folder / "page.json").read_text())
     return found

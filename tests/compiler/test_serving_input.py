@@ -46,7 +46,6 @@ def export(folder: Path, *, parsed: bool, rows: int | None = None) -> Path:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The features as a file of tf.train.Example protos."""
     path = tmp_path_factory.mktemp("data") / "mine.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as file:
         for row, count in zip(FEATURES, COUNTS, strict=True):
@@ -57,7 +56,6 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected() -> tuple[np.ndarray, np.ndarray]:
-    """What the model makes of the features."""
     w, out = (0.5 * np.cos(1.7 * np.arange(1, n + 1) + length) for n, length in ((6, 1), (2, 3)))
     hidden = np.tanh(FEATURES @ w.reshape(3, 2) + COUNTS[:, None])
     return 1 / (1 + np.exp(-hidden @ out)), hidden

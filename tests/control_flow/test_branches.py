@@ -69,7 +69,6 @@ def write_on_both_sides(rows: int) -> Any:
 
 
 def read_after_loop(rows: int) -> Any:
-    """A variable is written in a loop and read behind it."""
     loss, seen = error(rows), state("seen")
     train = minimise(loss)[1]
 
@@ -84,7 +83,6 @@ def read_after_loop(rows: int) -> Any:
 
 
 def read_in_loop_after_branch(rows: int) -> Any:
-    """What is written in a branch is read in a loop behind it."""
     loss, seen = error(rows), state("seen")
     train = minimise(loss)[1]
     with tf.control_dependencies([train]):
@@ -169,7 +167,6 @@ def assert_in_branch(rows: int) -> Any:
 
 
 def gradients_in_branch(rows: int) -> Any:
-    """Gradients are made, clipped and applied in a branch."""
     loss, optimizer = error(rows), sgd()
     tf1.summary.scalar("loss", loss)
     gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
@@ -228,7 +225,6 @@ def mean_kept_in_branch(rows: int) -> Any:
 
 
 def two_networks_by_mean(rows: int) -> Any:
-    """A mean over the cores decides which network is trained."""
     p, y, h = regression(rows)
     other = dense(h, 3, 1, "other")[:, 0]
     loss = tf1.cond(mean(p - y) > 0.0, lambda: mean(tf.square(p - y)), lambda: mean(tf.square(other - y)))

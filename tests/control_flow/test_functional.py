@@ -46,7 +46,6 @@ def run(graph: Graph, times: int = 1) -> list[list[Any]]:
 def assert_raised_is_the_same(
     build: Callable[[], list[Any]], *, times: int = 1, resource: bool = False, relative: float
 ) -> Graph:
-    """The graph as it is and raised, run by TensorFlow."""
     expected = run(built(build, resource=resource), times)
     graph = built(build, resource=resource)
     bound_stacks(graph)

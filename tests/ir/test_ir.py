@@ -30,7 +30,6 @@ LOOP = """
 
 
 def uses_agree(graph: Graph) -> None:
-    """The use-lists say what the inputs say."""
     seen = {(t.node.name, t.port, n.name, i) for n in graph for i, t in enumerate(n.inputs)}
     listed = {(n.name, p, u.node.name, u.index) for n in graph for p in n.used_ports() for u in n.uses(p)}
     assert seen == listed

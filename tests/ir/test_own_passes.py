@@ -76,7 +76,6 @@ def test_verify_takes_passes_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def ran(capsys: pytest.CaptureFixture[str], passes: str) -> list[str]:
-    """The passes that a conversion ran."""
     assert cli.main(["convert", str(IRIS), "-o", "out.pb", "--json", f"--passes={passes}"]) == 0
     return [trace["name"] for trace in json.loads(capsys.readouterr().out)["report"]["passes"]]
 

@@ -136,8 +136,6 @@ def test_cores_train_columns_as_the_plain_graph_does_and_a_tpu_takes_them(name: 
 
 
 def looked_up(strategy: str, optimizer: Any) -> Callable[[int], None]:
-    """A dense lookup in a table of eleven rows in three pieces."""
-
     def build(rows: int) -> None:
         features, targets = dense(rows)
         start = tf.constant(np.sin(np.arange(22)).astype(np.float32).reshape(11, 2))

@@ -33,7 +33,6 @@ _JOINED: dict[str | None, Callable[[Any, Any], Any]] = {
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two outputs are equal but for rounding."""
     if found.shape != expected.shape:
         return False
     if found.dtype.kind in "OSb":
@@ -43,7 +42,6 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def part(value: Any, axis: int, half: int, first: int) -> Any:
-    """The first so many elements along an axis, or the others."""
     return np.take(value, range(first) if half == 0 else range(first, value.shape[axis]), axis)
 
 
@@ -189,7 +187,6 @@ def linear(case: Case, operands: frozenset[int]) -> bool:
 
 
 def numeric(case: Case) -> list[int]:
-    """The operands that are random real numbers."""
     signature = case.signature()
     silent = {i for i, dims in enumerate(signature.operands) if dims == "-"} if signature else set()
     random = {i for i, text in enumerate(case.operands) if text[0] not in "=["} - silent
@@ -197,7 +194,6 @@ def numeric(case: Case) -> list[int]:
 
 
 def matters(case: Case, index: int) -> bool:
-    """Whether the op looks at the elements of an operand."""
     values = case.values()
     before = case.run(values)
     values[index] = case.random(index, 1)

@@ -210,7 +210,6 @@ def test_half_precision_has_statistics_in_float32() -> None:
 
 
 def inside(where: str, rows: int) -> None:
-    """A fused batch norm in a branch, or twice in a loop."""
     x, y = batches(
         (np.random.default_rng(3).normal(0.3, 1.0, (96, 2, 2, 3)).astype(np.float32), np.ones(96, np.float32)), rows
     )
@@ -263,7 +262,6 @@ def test_another_policy_is_refused() -> None:
 
 
 def normalised_fn(features: Any, labels: Any, mode: str) -> Any:
-    """A model function with a fused batch norm."""
     h = tf.reshape(features["x"], [-1, 1, 1, 3]) * variable("w", (3,))
     h, *_ = tf1.nn.fused_batch_norm(h, variable("gamma", (3,)), variable("beta", (3,)), epsilon=1e-2)
     loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.tanh(h), [1, 2, 3]) - labels))

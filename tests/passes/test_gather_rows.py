@@ -43,7 +43,6 @@ ROWS = {"score": Shard(0)}
 def gathered(
     text: str = STEP, *, cores: int = 2, leaving: Mapping[str, Placement] = ROWS, beside: Sequence[str] = ()
 ) -> Graph:
-    """A graph behind the pass."""
     graph = testing.parse(text)
     graph.keep(DeviceEnds(("count", "score"), tuple(beside)))
     graph.keep(Partitioned(cores, leaving=leaving))

@@ -61,7 +61,6 @@ FUNCTIONS = {  # the body, and what it returns; the arguments are called in0, in
 
 
 def define(graph: Graph) -> Graph:
-    """Put the functions into the graph's library."""
     for name, (arguments, body, results) in FUNCTIONS.items():
         pairs = [argument.split() for argument in arguments.split(", ")]
         given = [f"{label} = Placeholder() {{dtype: {kind}}}" for label, kind in pairs]

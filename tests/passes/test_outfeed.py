@@ -27,7 +27,6 @@ SGD = tf1.train.GradientDescentOptimizer
 
 
 def summaries(build: Callable[[], Any], **options: Any) -> dict[str, Any]:
-    """The values that the summaries of the first step hold."""
     program = convert(trace(build), num_replicas=CORES, **options)
     seen: list[bytes] = []
     with TPUSession(program) as session:
@@ -143,7 +142,6 @@ def outfeed(
     rows: int | None = 2,
     replica: bool = False,
 ) -> Graph:
-    """A graph behind the pass."""
     graph = testing.parse(STEP + text)
     graph.keep(Cut(tail=tail))
     graph.keep(Partitioned(cores=cores, rows=rows, loss_share="share", leaving=leaving or {}))

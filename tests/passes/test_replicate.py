@@ -49,7 +49,6 @@ STEP = f"""
 
 
 def replicated(cores: int, *, mode: str = "train") -> tuple[Graph, str]:
-    """The step behind the pass, and the edits that it made."""
     graph = testing.parse(STEP)
     graph.keep(Results({"train": "share", "enqueue": "kept"}))
     return graph, str(testing.run_pass(Replicate(num_replicas=cores), graph, roles=replace(by_hand(graph), mode=mode)))

@@ -163,7 +163,6 @@ INPUT = """
 
 
 def closed(text: str) -> Graph:
-    """The input and more behind the pass."""
     graph = testing.parse(INPUT + text)
     testing.run_pass(StaticShapes(), graph)
     return graph

@@ -5,7 +5,6 @@ from .statistics import fused
 
 
 def losses_of(one, other) -> tuple[Any, Any, list[Any], list[Any]]:
-    """The losses of critic and generator by what the critic says of real and of made ones, and their variables."""
     entropy = tf.nn.sigmoid_cross_entropy_with_logits
     against = mean(entropy(labels=tf.ones_like(one), logits=one))
     against += mean(entropy(labels=tf.zeros_like(other), logits=other))
@@ -15,7 +14,6 @@ def losses_of(one, other) -> tuple[Any, Any, list[Any], list[Any]]:
 
 
 def networks(rows) -> tuple[Any, Any, list[Any], list[Any]]:
-    """The losses of the critic and of the generator, whose noise is a feature, and their variables."""
     real, noise = batch(rows, floats(4), floats(3, seed=1))
     with tf1.variable_scope("generator"):
         made = dense(dense(noise, 3, 5, "one", tf.tanh), 5, 4, "two")

@@ -172,7 +172,6 @@ def xlnet(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positio
 
 @program(floats(4), floats(seed=1))
 def attention_over_batch(x, y):
-    """Rows attend to the other rows of the batch."""
     q, k, v = (dense(x, 4, 3, name) for name in ("query", "key", "value"))
     weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True))
     return minimise(mean(tf.square(column(tf.tanh(weights @ v), 3) - y)))

@@ -49,12 +49,10 @@ class Value:
         return len(self.shape)
 
     def axis(self, among: Callable[[int | str], bool] = lambda _: True) -> int | None:
-        """The axis that is chosen among some."""
         axes = [axis for axis, size in enumerate(self.shape) if among(size)]
         return axes[self.choice % len(axes)] if axes else None
 
     def of_model(self, least=1) -> int | None:
-        """The axis that is chosen among those that are no rows."""
         return self.axis(lambda size: size != ROWS and size >= least)
 
     def sized(self, axis, *sizes: int | str) -> Shape:
@@ -317,7 +315,6 @@ def _loss(rows, sizes: tuple[int, int], words: list[str]):
 
 
 def made(source) -> Program:
-    """The program of a line."""
     _, rows, is_open, sizes, *words = source.split()
     number, open_batch = int(rows.partition("=")[2]), is_open == "open=1"
     first, second = map(int, sizes.partition("=")[2])
@@ -325,7 +322,6 @@ def made(source) -> Program:
 
 
 def draw(source: random.Random):
-    """A program at random."""
     words = [f"{source.choice(list(OPS))}.{source.randrange(96)}" for _ in range(source.choice([4, 6, 8]))]
     words = [word if source.random() < 0.8 else f"{word}-{source.randrange(1, 3)}" for word in words]
     rows, sizes = source.choice([2, 3, 4, 4]), f"{source.randrange(2, 6)}{source.randrange(2, 6)}"

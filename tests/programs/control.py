@@ -5,7 +5,6 @@ from .parts import *
 
 @program()
 def branch_by_batch(rows):
-    """A mean over the batch decides which network is used."""
     p, y, h = regression(rows)
     loss = tf1.cond(
         mean(y) > 0.0, lambda: mean(tf.square(p - y)), lambda: mean(tf.square(p + column(h, 3, "other") - y))
@@ -60,7 +59,6 @@ def unrolled_inner_step(x, y):
 
 
 def step_of(rows) -> tuple[Any, Any, Any, Any]:
-    """Loss and train op of a regression, with its predictions and targets."""
     p, y, _ = regression(rows)
     loss, train = minimise(mean(tf.square(p - y)))
     return loss, train, p, y
@@ -76,7 +74,6 @@ def count_rows(rows):
 
 @program()
 def extremes(rows):
-    """The largest and the smallest target so far."""
     high, low = state("high"), state("low")
     loss, train, _, y = step_of(rows)
     new = tf.maximum(high, tf.reduce_max(y)), tf.minimum(low, tf.reduce_min(y))

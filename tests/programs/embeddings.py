@@ -81,7 +81,6 @@ def sampled_softmax(c, d, rows, drawn=False):
 
 @program(floats(4), whole(3, seed=2), floats(seed=1))
 def segments(x, c, y):
-    """Rows are added up by a key of theirs, over the whole batch."""
     h = dense(x, 4, 3, "layer", tf.tanh)
     sums = tf1.unsorted_segment_sum(h, c, 3)
     return minimise(mean(tf.square(column(tf.gather(sums, c), 3) - y)), sgd(0.05))

@@ -6,7 +6,6 @@ PLACES = 160
 
 
 def _error(rows) -> tuple[Any, Any, Any]:
-    """A batch, the loss of its rows, and a train op."""
     x, y = batch(rows, floats(3), floats(seed=1))
     return x, *minimise(mean(tf.square(column(x, 3) - y)))
 
@@ -57,7 +56,6 @@ def places_beside_rows(x, y, taken):
 
 
 def _layer(rows) -> tuple[Any, Any]:
-    """A layer on the rows, and a target for each."""
     x, y = batch(rows, floats(5), floats(seed=1))
     return dense(x, 5, 4, "h", tf.tanh), y
 
@@ -84,7 +82,6 @@ def every_second_row(rows):
 
 @program(floats(3), floats(3, seed=1))
 def sorted_columns(x, y):
-    """Each column is sorted by itself: the places of the rows are numbers of the whole batch."""
     return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
 
 
@@ -134,7 +131,6 @@ def own_rows_beside_sorted_rows(x, y):
 
 @program(floats(4), floats(seed=1), whole(2**20, seed=2))
 def rows_that_name_rows(x, y, c):
-    """Row numbers followed from row to row in a loop of gathers."""
     count = tf.shape(x)[0]
     after = c % count
     _, found = tf.while_loop(
@@ -177,14 +173,12 @@ def softmax_over_edges(x, near, y):
 
 @program(floats(4), whole(4, seed=2))
 def last_steps_by_number(x, last, rows):
-    """The last step of each row, gathered by flat index from [rows * steps]."""
     steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
     return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
 
 
 @program(floats(4), whole(2, seed=1))
 def bins_for_rows(x, by):
-    """Rows weighted by a bincount of row numbers."""
     count = tf.shape(x)[0]
     named = tf.math.floormod(tf.range(count) + by, count)
     often = tf.cast(tf.math.bincount(named, minlength=count, maxlength=count), tf.float32)

@@ -19,7 +19,6 @@ Spec = dict[str, Any]
 
 
 def front(kind, rows, spec: Spec) -> tuple[Any, Any, Any]:
-    """Hidden values, targets and classes of a batch."""
     width, units, time, vocabulary = (spec[key] for key in ("width", "units", "time", "vocabulary"))
     ids = whole(vocabulary, time) if kind in ("bag", "positions") else whole(vocabulary)
     feature = floats(width) if kind == "dense" else floats(2, 2, width) if kind == "conv" else ids
@@ -163,7 +162,6 @@ USUAL = 0.45
 
 
 def draw(source: random.Random, usual=USUAL) -> Spec:
-    """A program at random."""
     sized = ("rows", "width", "units", "time", "vocabulary")
     return {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
             for key, choices in FIELDS.items()}  # fmt: skip
@@ -210,7 +208,6 @@ def build(rows, spec: Spec) -> tuple[Any, Any]:
 
 
 def made(spec: Spec) -> Program:
-    """The program of a spec."""
     return Program(text(spec), build, spec["rows"], spec["open"], sizes={"spec": spec}, resource=spec["resource"])
 
 

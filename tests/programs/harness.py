@@ -104,7 +104,6 @@ def _nudged(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def run_on_cores(traced: Traced, steps: int, cores: int, session: Mapping[str, Any] | None = None) -> Training:
-    """Convert a graph and train it on emulated cores."""
     return run_converted(converted(traced, steps, cores), traced, steps, session)
 
 
@@ -118,7 +117,6 @@ def converted(traced: Traced, steps: int, cores: int, **options: Any) -> program
 def run_converted(
     made: program.Program, traced: Traced, steps: int, session: Mapping[str, Any] | None = None
 ) -> Training:
-    """Train what a graph was converted to on emulated cores."""
     with TPUSession(made, **(session or {})) as running:
         running.initialize()
         losses = running.train(steps)
@@ -188,7 +186,6 @@ def _compare(what: str, found: Any, expected: Any, relative: float, absolute: fl
 
 
 def compare(found: Training, expected: Training) -> Verdict:
-    """Equal, or different with the worst of it."""
     worst = max(differences(found, expected), default=None)
     words = "" if worst is None else f"{worst[1]} ({worst[0]:.3g} times the tolerance)"
     return Verdict("different", words) if words else Verdict("equal")

@@ -14,7 +14,6 @@ def blocks_of_images(x, y):
 
 
 def corners(x, size, name):
-    """Boxes that depend on what is trained: where each begins, and where it ends."""
     places = tf.sigmoid(dense(x, size, 4, name))
     return tf.concat([places[:, :2] * 0.4, 0.5 + places[:, 2:] * 0.5], 1)
 

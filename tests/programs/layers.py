@@ -16,7 +16,6 @@ class Context:
 
 
 def count(x):
-    """The number of rows, as a program asks for it."""
     return tf.shape(x)[0]
 
 

@@ -6,7 +6,6 @@ from .ragged import layer
 
 @program(floats(6, scale=3.0), floats(seed=1))
 def loop_max(x, y):
-    """A loop that runs while a maximum over the batch is above 1."""
     _, h = tf.while_loop(
         lambda k, v: tf.logical_and(k < 10, tf.reduce_max(tf.abs(v)) > 1.0),
         lambda k, v: (k + 1, v * 0.6), [tf.constant(0), x @ variable("w", 6, 6)],
@@ -27,7 +26,6 @@ def loop_until_mean_settles(x, y):
 
 @program(floats(4), floats(seed=1))
 def map_over_batch(x, y):
-    """A function of one row, mapped over the rows."""
     w, out = variable("w", 4, 3), variable("out", 3, 1)
     each = tf1.map_fn(lambda row: tf.squeeze(tf.tanh(row[None] @ w) @ out), x)
     return minimise(mean(tf.square(each - y)))
@@ -55,7 +53,6 @@ def scan_with_functions(x, y):
 
 @program(floats(3), floats(seed=1))
 def scan_over_batch(x, y):
-    """A state that runs through the rows of the batch, one after the other."""
     w = variable("w", 3, 3)
     h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=tf.zeros([3]))
     return minimise(mean(tf.square(column(h, 3) - y)))
@@ -72,7 +69,6 @@ def scan_back_over_batch(x, y, first=False):
 
 @program(cases={"": {}, "from_last": {"first": True}, "forward": {"right": False}})
 def fold_over_batch(rows, first=False, right=True):
-    """One number made of all rows, one after the other."""
     p, y, _ = regression(rows)
     fold, start = (tf1.foldr if right else tf1.foldl), None if first else tf.constant(0.1)
     return minimise(tf.square(fold(lambda a, e: 0.8 * a + e, p - y, initializer=start)))
@@ -160,7 +156,6 @@ def arrays_that_grow_in_one_list(x, y):
 
 @program(floats(), floats(seed=1))
 def number_of_rows_in_an_array(x, y):
-    """A TensorArray of scalars that holds the number of rows among others."""
     array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
     numbers = tf.cast(array.stack(), tf.float32)
     return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])

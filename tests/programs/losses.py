@@ -26,7 +26,6 @@ def log_sum_exp_of_batch(rows):
 
 @program(floats(5), floats(seed=1))
 def softmax_over_batch_of_columns(x, y):
-    """Each column is a distribution over the rows."""
     h = dense(x, 5, 3, "hidden")
     pooled = tf.nn.softmax(h, axis=0) * h
     return minimise(mean(tf.square(total(pooled, 1) - y)))
@@ -34,7 +33,6 @@ def softmax_over_batch_of_columns(x, y):
 
 @program()
 def learnt_weights(rows):
-    """The divisor is a sum of weights that a variable makes."""
     p, y, h = regression(rows)
     weights = tf.nn.softplus(column(h, 3, "weight"))
     return minimise(total(weights * tf.square(p - y)) / total(weights))
@@ -79,7 +77,6 @@ def neighbours(rows):
 
 @program(floats(5), floats(seed=1), floats(seed=2))
 def mean_and_sum(x, y, z):
-    """One head is averaged over the rows, the other is summed."""
     h = dense(x, 5, 3, "hidden", tf.tanh)
     return minimise(mean(tf.square(column(h, 3, "one") - y)) + 0.02 * total(tf.square(column(h, 3, "other") - z)))
 
@@ -109,7 +106,6 @@ def margin_at_the_label(x, y):
 
 @program(floats(5), floats(seed=1))
 def weighed_by_rank(x, y):
-    """The rank of each row among all by tf.searchsorted."""
     ranks = tf.searchsorted(tf.sort(x[:, 0]), x[:, 0]) + 1
     return minimise(mean(tf.square(column(x, 5) - y) * tf.cast(ranks, tf.float32)))
 

@@ -22,12 +22,10 @@ def optimizer(rows, optimizer):
 
 
 def slots(v, *names, value=0.0) -> list[Any]:
-    """States in the shape of a variable."""
     return [state(f"{v.op.name}/{name}", *v.shape.as_list(), value=value) for name in names]
 
 
 def kept(slot, value):
-    """The new value of a state, once it is written."""
     return tf.identity(tf1.assign(slot, value))
 
 

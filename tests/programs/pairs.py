@@ -50,7 +50,6 @@ def top_k_hard_examples(rows, kind):
 
 @program()
 def sorted_batch(rows):
-    """The sorted predictions are to be the sorted targets."""
     p, y, _ = regression(rows)
     return minimise(mean(tf.square(tf.sort(p) - tf.sort(y))))
 
@@ -128,7 +127,6 @@ EXTREMES = {
 
 @program(floats(5), floats(5, seed=1), cases=each(of=SCORES | EXTREMES))
 def scores_of_pairs(x, y, of):
-    """How alike each row is to each row of a second view."""
     return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))
 
 

@@ -46,7 +46,6 @@ class Program:
     resource: bool = False
 
     def __call__(self, rows: int) -> tuple[Any, Any]:
-        """Make the graph with so many rows in all."""
         before = _open.set(self.open_batch)
         try:
             return self.build(rows, **self.sizes)
@@ -116,7 +115,6 @@ def whole(below: int, *shape: int, seed: int = 0, kind: Any = np.int32) -> np.nd
 
 
 def batch(rows: int, *columns: np.ndarray[Any, Any]) -> Any:
-    """The next batch of some columns."""
     data = tf1.data.Dataset.from_tensor_slices(columns).repeat().batch(rows, drop_remainder=not _open.get())
     found = tf1.data.make_initializable_iterator(data).get_next()
     return found if len(columns) > 1 else found[0]
@@ -171,7 +169,6 @@ def regression(rows: int, *, width: int = 5, hidden: int = 3) -> tuple[Any, Any,
 
 
 def squares(rows: int, **options: Any) -> Any:
-    """The squared error of each row."""
     p, y, _ = regression(rows, **options)
     return tf.square(p - y)
 

@@ -40,7 +40,6 @@ def masked_tokens(words, mask, labels):
 
 @program(floats(4), whole(2, seed=6))
 def masked_pairs(x, mask):
-    """Every chosen row with every other one."""
     h = tf.boolean_mask(dense(x, 4, 3, "h", tf.tanh), tf.equal(mask, 1))
     return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
 
@@ -63,7 +62,6 @@ def mean_of_masked(x, kind, number):
 
 @program()
 def product_of_sparse_rows(rows):
-    """The step makes a sparse matrix of an open batch."""
     x = batch(rows, floats(5)) - 0.2
     places = tf.where(tf.nn.relu(x) > 0)
     sparse = tf.SparseTensor(places, tf.gather_nd(x, places), tf.shape(x, out_type=tf.int64))
@@ -280,7 +278,6 @@ def rows_and_picked_rows(x, y, of):
 
 @program(floats(), floats(seed=1))
 def masked_rows_padded_up_to_all(x, y):
-    """Masked rows padded with zeros back to the number of rows."""
     x *= variable("w")
     left = tf.boolean_mask(x, y > 0)
     return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
@@ -355,7 +352,6 @@ FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
 
 @program(floats(4), floats(seed=1), cases=each(of=FOUND_PLACES))
 def some_of_the_places_found(x, y, of):
-    """The first places that a mask finds, the last one, or all in turned order."""
     found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
     weights = tf.cast(tf.range(tf.size(found)), tf.float32)
     return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))

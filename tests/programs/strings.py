@@ -11,7 +11,6 @@ def words(*shape, seed=0) -> np.ndarray[Any, Any]:
 
 
 def looked_up(text):
-    """A row of three numbers for each word."""
     return tf.nn.embedding_lookup(variable("table", 9, 3), tf.strings.to_hash_bucket_fast(text, 9))
 
 

@@ -74,7 +74,6 @@ def in_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script(path: str) -> ModuleType:
-    """A script of the checkout, imported."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(not (ROOT / "LICENSE").exists(), reason="Bazel s
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution, unpacked."""
     if int(version("setuptools").partition(".")[0]) < 77:
         pytest.fail("setuptools is too old to build tpugraph: python -m pip install -e '.[dev]'")
     checkout, made = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("made")

@@ -21,7 +21,6 @@ IRIS = corpus("iris_dnn")
 
 @pytest.fixture(scope="module")
 def converted() -> Any:
-    """The GraphDef of a sound TPU graph for two cores."""
     return convert(IRIS.graph(), num_replicas=2, iterations_per_loop=2).graph_def
 
 
