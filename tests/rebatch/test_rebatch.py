@@ -12,7 +12,7 @@ import tensorflow as tf
 from sampling import part
 
 import tpugraph
-from models import CORPUS, FAMILIES, GOLDEN, Model, batches, corpus, family, finish, folders, rows_of, trace, variable
+from models import CORPUS, FAMILIES, GOLDEN, as_test, batches, corpus, family, finish, folders, rows_of, trace, variable
 from tpugraph import cli, roles, testing
 from tpugraph.analysis import shapes
 from tpugraph.compiler.conversion import another_batch
@@ -37,7 +37,7 @@ def _rebatched(graph: Graph, rows: int, **names: Any) -> Rebatched:
     return another_batch(graph, rows, **names)
 
 
-def _rows(model: Model) -> int:
+def _rows(model: Any) -> int:
     found = _rebatched(model.graph(), 1024)
     return found.before
 
@@ -46,7 +46,7 @@ def _rows(model: Model) -> int:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("of", "name"), part(RECORDED, 2), ids=lambda value: value if isinstance(value, str) else "")
 def test_eight_times_the_batch_trains_as_recorded(
-    of: Callable[[str], Model], name: str, monkeypatch: pytest.MonkeyPatch
+    of: Callable[[str], Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = of(name)
     monkeypatch.chdir(model.folder)
@@ -61,7 +61,7 @@ def test_eight_times_the_batch_trains_as_recorded(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("of", "name"), [(corpus, "iris_dnn"), (corpus, "lstm_dynamic"), (family, "dynamic_while")])
-def test_eight_cores_share_the_larger_batch(of: Callable[[str], Model], name: str) -> None:
+def test_eight_cores_share_the_larger_batch(of: Callable[[str], Any], name: str) -> None:
     model = of(name)
     wanted = model.recorded("global8")
     found = testing.run_on_cores(model.graph(), steps=len(wanted.losses), num_replicas=8, checkpoint=model.checkpoint,
@@ -72,7 +72,7 @@ def test_eight_cores_share_the_larger_batch(of: Callable[[str], Model], name: st
 @pytest.mark.parametrize(
     ("of", "name"), [(corpus, "iris_dnn"), (family, "scanned"), (family, "multi_head"), (family, "slim_model")]
 )
-def test_the_constants_that_change_are_these(of: Callable[[str], Model], name: str) -> None:
+def test_the_constants_that_change_are_these(of: Callable[[str], Any], name: str) -> None:
     model = of(name)
     said = "\n".join(_rebatched(model.graph(), 8 * _rows(model)).lines()) + "\n"
     assert said == (GOLDEN / "rebatch" / f"{name}.txt").read_text()
@@ -107,6 +107,23 @@ def _assert_rebatched(
     return said
 
 
+def follows(before: int, rows: int, *, rate: float = 0.1, make: Callable[..., Any] = batches, **names: Any) -> Any:
+    """A test of a loss of ``made``, ``targets`` and the number of rows: another number follows in it."""
+
+    def check(loss: Callable[..., Any]) -> None:
+        def build(b: int) -> Callable[[], Any]:
+            return _linear(b, lambda made, targets: loss(made, targets, b), rate=rate, make=make)
+
+        functional = getattr(loss, "keywords", {}).get("functional", False)
+        _assert_rebatched(build, before, rows, functional=functional, **names)
+
+    return as_test(check, "made", "targets", "rows")
+
+
+def _open_batches(arrays: Any, rows: int) -> Any:
+    return batches(arrays, rows, drop_remainder=False)
+
+
 def _mapped(arrays: Any, rows: int) -> Any:
     """A function behind the batch that says its rows: its batches are put together anew."""
     data = tf1.data.Dataset.from_tensor_slices(arrays).batch(rows, drop_remainder=True).repeat()
@@ -136,15 +153,11 @@ def test_pairs_of_rows_follow_in_both_dimensions() -> None:
     assert any("divides a sum over rows" in words for words in said.constants.values())
 
 
-def test_numbers_of_rows_and_ones_for_each_are_made_longer() -> None:
-    def loss(made: Any, targets: Any) -> Any:
-        rows = int(made.shape[0])
-        weights = np.ones(rows, np.float32)
-        return tf.reduce_sum(tf.square(made - targets) * weights * np.arange(rows).astype(np.float32)) / tf.reduce_sum(
-            weights
-        )
-
-    _assert_rebatched(lambda b: _linear(b, loss), 4, 12)
+@follows(4, 12)
+def test_numbers_of_rows_and_ones_for_each_are_made_longer(made: Any, targets: Any, rows: int) -> Any:
+    weights = np.ones(rows, np.float32)
+    errors = tf.square(made - targets) * weights * np.arange(rows).astype(np.float32)
+    return tf.reduce_sum(errors) / tf.reduce_sum(weights)
 
 
 def test_a_number_that_python_made_of_the_rows_stays_and_is_listed() -> None:
@@ -162,12 +175,10 @@ def test_a_number_that_python_made_of_the_rows_stays_and_is_listed() -> None:
     assert f"{name}" in _rebatched(trace(rated(8)), 24, batch_constants=[name]).constants
 
 
-@pytest.mark.parametrize("made", [lambda b: b, lambda b: b - 1, lambda b: b * (b - 1), lambda b: 1 / (b - 1), np.log])
-def test_a_number_that_is_named_is_made_of_the_rows_anew(made: Callable[[int], float]) -> None:
-    def loss(rows: int) -> Callable[[Any, Any], Any]:
-        return lambda x, y: _squares(x, y) * tf.constant(made(rows), tf.float32, name="made")
-
-    _assert_rebatched(lambda b: _linear(b, loss(b), rate=0.001), 8, 12, batch_constants=["made"])
+@pytest.mark.parametrize("of", [lambda b: b, lambda b: b - 1, lambda b: b * (b - 1), lambda b: 1 / (b - 1), np.log])
+@follows(8, 12, rate=0.001, batch_constants=["made"])
+def test_a_number_that_is_named_is_made_of_the_rows_anew(made: Any, targets: Any, rows: int, of: Any) -> Any:
+    return _squares(made, targets) * tf.constant(of(rows), tf.float32, name="made")
 
 
 # --------------------------------------------------------------------------- refusals
@@ -251,47 +262,32 @@ def test_halves_follow_as_the_user_says() -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("fold", [tf1.foldr, tf1.foldl])
-def test_loops_from_the_last_row_on_follow(fold: Callable[..., Any], first: bool) -> None:
-    def folded(rows: int) -> Callable[[], Any]:
-        def loss(made: Any, targets: Any) -> Any:
-            start = None if first else tf.constant(0.1)
-            found = fold(lambda state, error: 0.8 * state + error, made - targets, initializer=start)
-            return tf.square(tf.reshape(found, []))
-
-        return _linear(rows, loss, rate=0.01)
-
-    _assert_rebatched(folded, 8, 24)
+@follows(8, 24, rate=0.01)
+def test_loops_from_the_last_row_on_follow(made: Any, targets: Any, rows: int, fold: Any, first: bool) -> Any:
+    start = None if first else tf.constant(0.1)
+    found = fold(lambda state, error: 0.8 * state + error, made - targets, initializer=start)
+    return tf.square(tf.reshape(found, []))
 
 
 @pytest.mark.parametrize("functional", [False, True])
-def test_loops_over_rows_follow_with_their_lists_and_gradients(functional: bool) -> None:
-    def mapped(rows: int) -> Callable[[], Any]:
-        def loss(made: Any, targets: Any) -> Any:
-            errors = tf.map_fn(lambda row: tf.square(row[0] - row[1]), (made, targets), fn_output_signature=tf.float32)
-            return tf.reduce_sum(tf.reshape(errors, [-1]), 0) / tf.cast(rows, tf.float32)
-
-        return _linear(rows, loss)
-
-    _assert_rebatched(mapped, 8, 24, functional=functional)
+@follows(8, 24)
+def test_loops_over_rows_follow_with_their_lists_and_gradients(
+    made: Any, targets: Any, rows: int, functional: bool
+) -> Any:
+    errors = tf.map_fn(lambda row: tf.square(row[0] - row[1]), (made, targets), fn_output_signature=tf.float32)
+    return tf.reduce_sum(tf.reshape(errors, [-1]), 0) / tf.cast(rows, tf.float32)
 
 
-def test_a_shape_that_is_ensured_follows() -> None:
-    def loss(made: Any, targets: Any) -> Any:
-        return _squares(tf.ensure_shape(made, made.shape), tf.ensure_shape(targets, [None]))
-
-    _assert_rebatched(lambda b: _linear(b, loss), 8, 24)
+@follows(8, 24)
+def test_a_shape_that_is_ensured_follows(made: Any, targets: Any, rows: int) -> Any:
+    return _squares(tf.ensure_shape(made, made.shape), tf.ensure_shape(targets, [None]))
 
 
-def test_what_a_sampler_makes_of_the_rows_follows() -> None:
-    def sampled(rows: int) -> Callable[[], Any]:
-        def loss(made: Any, targets: Any) -> Any:
-            kinds = tf.cast(tf.abs(targets) * 3, tf.int64)[:, None]
-            drawn = tf.random.log_uniform_candidate_sampler(kinds, 1, 5, True, 40, seed=3)
-            return _squares(made * drawn.true_expected_count[:, 0], targets)
-
-        return _linear(rows, loss)
-
-    _assert_rebatched(sampled, 8, 24)
+@follows(8, 24)
+def test_what_a_sampler_makes_of_the_rows_follows(made: Any, targets: Any, rows: int) -> Any:
+    kinds = tf.cast(tf.abs(targets) * 3, tf.int64)[:, None]
+    drawn = tf.random.log_uniform_candidate_sampler(kinds, 1, 5, True, 40, seed=3)
+    return _squares(made * drawn.true_expected_count[:, 0], targets)
 
 
 def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -> None:
@@ -299,7 +295,7 @@ def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -
         def loss(made: Any, targets: Any) -> Any:
             return tf.reduce_sum(tf.square(made - targets)) / tf.constant(rows, tf.float32, name="counted")
 
-        return _linear(rows, loss, make=lambda arrays, rows: batches(arrays, rows, drop_remainder=False))
+        return _linear(rows, loss, make=_open_batches)
 
     assert "counted (8)" in _rebatched(trace(opened(8)), 24).left
     _assert_rebatched(opened, 8, 24, batch_constants=["counted"])
@@ -308,7 +304,7 @@ def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -
 def test_one_row_is_refused_and_an_open_batch_is_not() -> None:
     testing.assert_raises_block(_rebatched, trace(_linear(1, _squares)), 8, max_length=800,
                                 words=["one row", "trace the graph"])  # fmt: skip
-    opened = trace(_linear(1, _squares, make=lambda arrays, rows: batches(arrays, rows, drop_remainder=False)))
+    opened = trace(_linear(1, _squares, make=_open_batches))
     assert _rebatched(opened, 8).constants == {}
 
 

@@ -42,19 +42,25 @@ STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
 }  # fmt: skip
 
 
-def with_state(kind: str, rows: int) -> None:
-    features, targets = batches((FEATURES, TARGETS), rows)
-    start, update = STATES[kind]
-    state = tf1.get_variable("state", initializer=start, trainable=False)
+def finish_behind(write: Any, features: Any, targets: Any) -> None:
+    """A step of a linear model whose loss waits for a write."""
     weights = variable("w", (3, 1))
-    with tf.control_dependencies([update(state, features, targets)]):
+    with tf.control_dependencies([write]):
         loss = tf.reduce_mean(squared_error(features, targets, weights))
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
+def with_state(rows: int, kind: str) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows)
+    start, update = STATES[kind]
+    state = tf1.get_variable("state", initializer=start, trainable=False)
+    finish_behind(update(state, features, targets), features, targets)
+
+
 @pytest.mark.parametrize("kind", sorted(STATES))
-def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
-    assert_same_on_cores(lambda rows: with_state(kind, rows), resource=True)
+@trains_on_cores(resource=True)
+def test_a_variable_is_given_what_the_whole_batch_gives(rows: int, kind: str) -> None:
+    with_state(rows, kind)
 
 
 # ------------------------------------------------------------------ counts of rows
@@ -63,10 +69,8 @@ def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
 def counting(rows: int, amount: Callable[[Any], Any], start: Any, *, drop_remainder: bool, add: bool = True) -> None:
     features, targets = batches((FEATURES, TARGETS), rows, drop_remainder=drop_remainder)
     seen = tf1.get_variable("seen", initializer=start, trainable=False)
-    more, weights = tf.cast(amount(features), seen.dtype.base_dtype), variable("w", (3, 1))
-    with tf.control_dependencies([tf1.assign_add(seen, more) if add else tf1.assign(seen, more + seen)]):
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+    more = tf.cast(amount(features), seen.dtype.base_dtype)
+    finish_behind(tf1.assign_add(seen, more) if add else tf1.assign(seen, more + seen), features, targets)
 
 
 AMOUNTS: dict[str, Callable[[Any], Any]] = {
@@ -93,11 +97,7 @@ def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, r
 def test_rows_at_numbers_of_the_batch(rows: int) -> None:
     features, targets = batches((FEATURES, TARGETS), rows)
     counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
-    weights = variable("w", (3, 1))
-    count = tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets))
-    with tf.control_dependencies([count]):
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+    finish_behind(tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets)), features, targets)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,8 @@ def test_places_that_the_batch_names_are_given_constants(rows: int, scatter: Any
     """One constant for each row."""
     features, targets = batches((FEATURES, TARGETS), rows)
     counts = tf1.get_variable("counts", initializer=np.zeros((2, 3), np.float32), trainable=False)
-    weights = variable("w", (3, 1))
     places = tf.tile(tf.cast(targets > 0, tf.int32)[:, None], [1, named])
-    count = scatter(counts, places, tf.fill([rows, 3][: 3 - named], 0.5))
-    with tf.control_dependencies([count]):
-        loss = tf.reduce_mean(squared_error(features, targets, weights))
-    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+    finish_behind(scatter(counts, places, tf.fill([rows, 3][: 3 - named], 0.5)), features, targets)
 
 
 def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
@@ -137,7 +133,7 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
 
 
 def test_an_unknown_choice() -> None:
-    testing.assert_raises_block(convert, trace(lambda: with_state("mean", 16)), varying_updates="median", max_length=200,
+    testing.assert_raises_block(convert, trace(lambda: with_state(16, "mean")), varying_updates="median", max_length=200,
                                 kind=UsageError, words=["'median' is no varying updates", "mean, replica0 or error"])  # fmt: skip
 
 
