@@ -27,18 +27,10 @@ def build(rows: int, process: Processing, *, width: int = 1) -> None:
     SGD(0.1).apply_gradients([(process(gradients, losses), weights)], global_step=step, name="train")
 
 
-def largest(gradients: list[Any], losses: Losses) -> Any:
-    return tf.reshape(tf.nn.top_k(tf.reshape(gradients[0], [-1]), k=3).values, [3, 1])
-
-
 def threshold(gradients: list[Any], losses: Losses) -> Any:
     size = tf.abs(gradients[0])
     least = tf.reduce_min(tf.nn.top_k(tf.reshape(size, [-1]), 2).values)
     return tf.where(size >= least, gradients[0], tf.zeros_like(size))
-
-
-def softmax(gradients: list[Any], losses: Losses) -> Any:
-    return tf.nn.softmax(gradients[0], axis=0)
 
 
 def whitened(gradients: list[Any], losses: Losses) -> Any:
@@ -49,31 +41,31 @@ def whitened(gradients: list[Any], losses: Losses) -> Any:
 def orthogonal(gradients: list[Any], losses: Losses) -> Any:
     """Newton and Schulz' iteration, in a loop."""
     start = gradients[0] / (tf.norm(gradients[0]) + 1e-3)
-    return tf.while_loop(
-        lambda i, x: i < 3, lambda i, x: (i + 1, 1.5 * x - 0.5 * x @ (tf.transpose(x) @ x)), (0, start)
-    )[1]
+    body = lambda i, x: (i + 1, 1.5 * x - 0.5 * x @ (tf.transpose(x) @ x))  # noqa: E731
+    return tf.while_loop(lambda i, x: i < 3, body, (0, start))[1]
 
 
-def turned(gradients: list[Any], losses: Losses) -> Any:
-    return tf.constant([[0.3, 1.0, 0.0], [0.0, 0.3, 1.0], [1.0, 0.0, 0.3]]) @ gradients[0]
+TURN = [[0.3, 1.0, 0.0], [0.0, 0.3, 1.0], [1.0, 0.0, 0.3]]
+PROCESSING: dict[str, tuple[Processing, int, int]] = {
+    "largest": (lambda g, _: tf.reshape(tf.nn.top_k(tf.reshape(g[0], [-1]), k=3).values, [3, 1]), 1, 1),
+    "threshold": (threshold, 1, 1),
+    "softmax": (lambda g, _: tf.nn.softmax(g[0], axis=0), 1, 1),
+    "whitened": (whitened, 2, 1),
+    "orthogonal": (orthogonal, 2, 1),
+    "turned": (lambda g, _: tf.constant(TURN) @ g[0], 2, 1),
+    "clipped_each": (
+        lambda g, _: tf.add_n([tf.clip_by_norm(one, 0.2) for one in g]),
+        1,
+        2,
+    ),  # one tensor, no raw gradient
+    "projected": (lambda g, _: g[0] + g[1] * tf.reduce_sum(g[0] * g[1]) / (1e-3 + tf.reduce_sum(g[0] * g[0])), 1, 2),
+}
+"""Of each the columns of the variable, and how many tensors the cores combine."""
 
 
-def clipped_each(gradients: list[Any], losses: Losses) -> Any:
-    """The sum of both is one tensor, and no raw gradient."""
-    return tf.add_n([tf.clip_by_norm(gradient, 0.2) for gradient in gradients])
-
-
-def projected(gradients: list[Any], losses: Losses) -> Any:
-    one, two = gradients
-    return one + two * tf.reduce_sum(one * two) / (1e-3 + tf.reduce_sum(one * one))
-
-
-@pytest.mark.parametrize(
-    ("process", "width", "reduced"),
-    [(largest, 1, 1), (threshold, 1, 1), (softmax, 1, 1), (whitened, 2, 1), (orthogonal, 2, 1), (turned, 2, 1),
-     (clipped_each, 1, 2), (projected, 1, 2)],
-)  # fmt: skip
-def test_it_sees_the_gradient_of_the_whole_batch(process: Processing, width: int, reduced: int) -> None:
+@pytest.mark.parametrize("name", PROCESSING)
+def test_it_sees_the_gradient_of_the_whole_batch(name: str) -> None:
+    process, width, reduced = PROCESSING[name]
     assert_same_on_cores(lambda rows: build(rows, process, width=width), resource=True, combined=reduced)
 
 
