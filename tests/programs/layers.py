@@ -116,10 +116,6 @@ def fused_norm(h, c: Context):
     return tf.tanh(mean(fused(x, c.units, "norm", c.updates), [1, 2]) + h)
 
 
-def unfused_norm(h, c: Context):
-    return unfused(h, c.units, "norm", c.updates)
-
-
 def row_norm(h, c: Context):
     centre, variance = tf.nn.moments(h, [1], keepdims=True)
     return h + tf.nn.batch_normalization(h, centre, variance, None, variable("gamma", c.units), 0.1)
@@ -131,20 +127,12 @@ def shared(h, c: Context):
     return one * other
 
 
-def mirrored(h, c: Context):
-    return h + 0.5 * tf.reverse(h, [0])
-
-
 def regrouped(h, c: Context):
     """Neighbouring rows share a layer; where the rows are odd, nothing is done."""
     if c.rows % 2:
         return h
     wide = dense(tf.reshape(h, [-1, 2 * c.units]), 2 * c.units, 2 * c.units, "wide", tf.tanh)
     return tf.reshape(wide, [-1, c.units])
-
-
-def gate_of_mean(h, c: Context):
-    return h * tf.sigmoid(mean(h, 0, keepdims=True) @ variable("w", c.units, c.units))
 
 
 def best_rows(h, c: Context):
@@ -175,7 +163,7 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "attention_of_rows": attention_of_rows,
     "images": images,
     "fused_norm": fused_norm,
-    "unfused_norm": unfused_norm,
+    "unfused_norm": lambda h, c: unfused(h, c.units, "norm", c.updates),
     "row_norm": row_norm,
     "softmax_of_rows": lambda h, c: h + tf.nn.softmax(h, 0) * h,
     "running_sum": lambda h, c: tf.tanh(tf.cumsum(h, 0)),
@@ -186,9 +174,9 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "map_rows": map_rows,
     "branch_of_batch": branch_of_batch,
     "shared": shared,
-    "mirrored": mirrored,
+    "mirrored": lambda h, c: h + 0.5 * tf.reverse(h, [0]),
     "regrouped": regrouped,
-    "gate_of_mean": gate_of_mean,
+    "gate_of_mean": lambda h, c: h * tf.sigmoid(mean(h, 0, keepdims=True) @ variable("w", c.units, c.units)),
     "best_rows": best_rows,
     "clustered": clustered,
     "dilated": dilated,

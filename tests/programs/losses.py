@@ -2,10 +2,21 @@
 
 from .parts import *
 
+OF_ERRORS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "mean_square": lambda p, y, rows: mean(tf.square(p - y)),
+    "log_sum_exp_of_batch": lambda p, y, rows: tf.reduce_logsumexp(tf.square(p - y)),
+    "maximum_of_batch": lambda p, y, rows: (lambda e: tf.reduce_max(e) + mean(e))(tf.square(p - y)),
+    "sum_over_rows_literal": lambda p, y, rows: total(tf.square(p - y)) / rows,
+    "running_sum": lambda p, y, rows: mean(tf.square(tf.cumsum(p - y))),
+    "neighbours": lambda p, y, rows: mean(tf.square(p[1:] - p[:-1])) + mean(tf.square(p - y)),
+}
+"""Of predictions, targets and the number of rows that Python knows."""
 
-@program()
-def mean_square(rows):
-    return minimise(mean(squares(rows)))
+
+@program(cases=each(of=OF_ERRORS), alone=True)
+def of_errors(rows, of):
+    p, y, _ = regression(rows)
+    return minimise(of(p, y, rows))
 
 
 @program(floats(4), whole(2), named=False)
@@ -17,11 +28,6 @@ def no_summary(x, c):
 @program(floats(4), floats(seed=1))
 def sum_of_means(x, y):
     return minimise(total(mean(tf.square(x @ variable("w", 4, 3) - y[:, None]), 0)))
-
-
-@program()
-def log_sum_exp_of_batch(rows):
-    return minimise(tf.reduce_logsumexp(squares(rows)))
 
 
 @program(floats(5), floats(seed=1))
@@ -52,38 +58,15 @@ def dice(x, c):
     return minimise(1.0 - (2.0 * total(p * c) + 1.0) / (total(p) + total(c) + 1.0))
 
 
-@program()
-def maximum_of_batch(rows):
-    error = squares(rows)
-    return minimise(tf.reduce_max(error) + mean(error))
-
-
 @program(floats(5), floats(4, seed=1))
 def maximum_per_column(x, y):
     return minimise(mean(tf.reduce_max(tf.square(dense(x, 5, 4, "out") - y), 0)))
-
-
-@program()
-def running_sum(rows):
-    p, y, _ = regression(rows)
-    return minimise(mean(tf.square(tf.cumsum(p - y))))
-
-
-@program()
-def neighbours(rows):
-    p, y, _ = regression(rows)
-    return minimise(mean(tf.square(p[1:] - p[:-1])) + mean(tf.square(p - y)))
 
 
 @program(floats(5), floats(seed=1), floats(seed=2))
 def mean_and_sum(x, y, z):
     h = dense(x, 5, 3, "hidden", tf.tanh)
     return minimise(mean(tf.square(column(h, 3, "one") - y)) + 0.02 * total(tf.square(column(h, 3, "other") - z)))
-
-
-@program()
-def sum_over_rows_literal(rows):
-    return minimise(total(squares(rows)) / rows)
 
 
 @program(floats(5), floats(seed=1))

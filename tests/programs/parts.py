@@ -64,7 +64,7 @@ _open: ContextVar[bool] = ContextVar("open", default=False)
 
 def program(
     *columns: np.ndarray[Any, Any], cases: Mapping[str, Mapping[str, Any]] | None = None, batches: str = "2 1_open 8",
-    **options: Any,
+    alone: bool = False, **options: Any,
 ) -> Callable[[Callable[..., tuple[Any, Any]]], Callable[..., tuple[Any, Any]]]:  # fmt: skip
     """Enter a function in ``PROGRAMS`` as ``construct/function_case_batch``, where its module is the construct.
 
@@ -72,6 +72,7 @@ def program(
         columns: the data: the function is given the next batch of each column, or the number of rows where there is none.
         cases: by name, what else the function is given; the number of rows, where it asks for ``rows``.
         batches: rows of a core, with ``_open`` where the batch is.
+        alone: whether the cases are programs by themselves, called ``construct/case_batch``.
         options: further attributes of the programs.
     """
 
@@ -85,7 +86,8 @@ def program(
         construct = build.__module__.rpartition(".")[2]
         for case, sizes in (cases or {"": {}}).items():
             for kind in batches.split():
-                name = "_".join(word for word in (f"{construct}/{build.__name__}", case, kind) if word)
+                words = "" if alone else build.__name__, case, kind
+                name = f"{construct}/{'_'.join(filter(None, words))}"
                 rows, is_open = int(kind.partition("_")[0]), kind.endswith("_open")
                 made = of_columns if columns else build
                 PROGRAMS[name] = Program(name, made, rows, is_open, sizes=sizes, **options)

@@ -62,20 +62,6 @@ def test_every_room_has_its_floor_and_imports_from_below() -> None:
     assert checkout().faults() == []
 
 
-def test_downward_imports_are_fine(tmp_path: Path) -> None:
-    house = build(
-        tmp_path,
-        {
-            "tpugraph/support/errors.py": "",
-            "tpugraph/ir/graph.py": "from tpugraph.support import errors\nfrom tpugraph.support.errors import Fault",
-            "tpugraph/ir/__init__.py": "from tpugraph.ir.graph import Graph",
-            "passes/__init__.py": "from tpugraph.passes.first import First",
-            "passes/first.py": "from tpugraph.ir import Graph",
-        },
-    )
-    assert house.faults() == []
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -93,25 +79,40 @@ def test_an_upward_import_is_found_in_every_spelling(tmp_path: Path, statement: 
     assert fault.endswith("imports tpugraph.ir from the room 'ir', which is not below its own")
 
 
-def test_the_face_of_the_package_is_above_its_modules(tmp_path: Path) -> None:
-    files = {"tpugraph/__init__.py": "", "tpugraph/ir/text.py": "from tpugraph import Graph"}
-    (fault,) = build(tmp_path, files).faults()
-    assert fault == "tpugraph/ir/text.py:1: imports tpugraph from the room '__init__.py', which is not below its own"
-
-
-def test_a_pass_imports_no_pass_and_no_protobuf(tmp_path: Path) -> None:
-    house = build(
-        tmp_path,
+HOUSES: dict[str, tuple[dict[str, str], list[str]]] = {
+    "downward imports": (
+        {
+            "tpugraph/support/errors.py": "",
+            "tpugraph/ir/graph.py": "from tpugraph.support import errors\nfrom tpugraph.support.errors import Fault",
+            "tpugraph/ir/__init__.py": "from tpugraph.ir.graph import Graph",
+            "passes/__init__.py": "from tpugraph.passes.first import First",
+            "passes/first.py": "from tpugraph.ir import Graph",
+        },
+        [],
+    ),
+    "the face of the package is above its modules": (
+        {"tpugraph/__init__.py": "", "tpugraph/ir/text.py": "from tpugraph import Graph"},
+        ["tpugraph/ir/text.py:1: imports tpugraph from the room '__init__.py', which is not below its own"],
+    ),
+    "a pass imports no pass and no protobuf": (
         {
             "tpugraph/ir/graphdef.py": "",
             "passes/first.py": "",
             "passes/second.py": "from tpugraph.passes import first\nfrom tpugraph.ir import graphdef",
         },
-    )
-    assert house.faults() == [
-        "passes/second.py:1: imports tpugraph.passes.first, but a pass imports no other pass",
-        "passes/second.py:2: imports tpugraph.ir.graphdef, but a pass knows no protobuf",
-    ]
+        ["passes/second.py:1: imports tpugraph.passes.first, but a pass imports no other pass",
+         "passes/second.py:2: imports tpugraph.ir.graphdef, but a pass knows no protobuf"],
+    ),
+    "a module outside the table": (
+        {"tpugraph/attic.py": "", "tpugraph/cellar/wine.py": ""},
+        ["tpugraph.attic: the room 'attic.py' is on no floor", "tpugraph.cellar.wine: the room 'cellar' is on no floor"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "faults"), HOUSES.values(), ids=HOUSES)
+def test_what_a_house_does_wrong_is_told(tmp_path: Path, files: dict[str, str], faults: list[str]) -> None:
+    assert build(tmp_path, files).faults() == faults
 
 
 def test_a_cycle_within_a_room_is_found(tmp_path: Path) -> None:
@@ -121,14 +122,6 @@ def test_a_cycle_within_a_room_is_found(tmp_path: Path) -> None:
     }
     (fault,) = build(tmp_path, files).faults()
     assert fault.startswith("modules import each other: ")
-
-
-def test_a_module_outside_the_table_is_found(tmp_path: Path) -> None:
-    house = build(tmp_path, {"tpugraph/attic.py": "", "tpugraph/cellar/wine.py": ""})
-    assert house.faults() == [
-        "tpugraph.attic: the room 'attic.py' is on no floor",
-        "tpugraph.cellar.wine: the room 'cellar' is on no floor",
-    ]
 
 
 def test_the_house_stays_small() -> None:

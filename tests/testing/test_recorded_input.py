@@ -20,7 +20,7 @@ ROWS = rows_of(96, 3)
 Input = Callable[[], Any]
 
 
-def noisy(features: Any, target: Any, seed: int | None = None) -> Any:
+def noisy(features: Any, target: Any, seed: int | None) -> Any:
     return features + tf1.random_normal([3], seed=seed), target
 
 
@@ -41,17 +41,13 @@ def unordered_options() -> Any:
     return in_order().with_options(options)
 
 
-def unseeded_map() -> Any:
-    return tf1.data.Dataset.from_tensor_slices(ROWS).map(noisy)
+def mapped(seed: int | None, **options: Any) -> Input:
+    """Rows with noise."""
+    return lambda: tf1.data.Dataset.from_tensor_slices(ROWS).map(lambda f, t: noisy(f, t, seed), **options)
 
 
-def parallel_random_map() -> Any:
-    data = tf1.data.Dataset.from_tensor_slices(ROWS)
-    return data.map(lambda f, t: noisy(f, t, 5), num_parallel_calls=4)
-
-
-def seeded_map() -> Any:
-    return tf1.data.Dataset.from_tensor_slices(ROWS).map(lambda f, t: noisy(f, t, 5))
+unseeded_map, seeded_map = mapped(None), mapped(5)
+parallel_random_map = mapped(5, num_parallel_calls=4)
 
 
 def graph(data: Input, *, words: bool = False, rows: int = 4) -> Graph:
