@@ -190,16 +190,6 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     assert sides["16_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
-def test_dot_has_a_cluster_for_each_scope_and_the_bytes_between_host_and_device(iris: View, tmp_path: Path) -> None:
-    (place,) = iris.save(tmp_path / "iris.dot", "dot")
-    text = place.read_text()
-    nodes = iris.data.alive()
-    assert text.count('[label="') >= len(nodes)
-    assert text.count("{") == text.count("}")
-    assert 'subgraph "cluster_gradients/dense/MatMul_grad" {' in text
-    assert 'style="dashed", label="infeed 80 bytes"' in text
-
-
 def test_json_has_all_of_it_and_an_unknown_format_is_refused(iris: View, tmp_path: Path) -> None:
     iris.save(tmp_path / "iris.json", "json")
     data = json.loads((tmp_path / "iris.json").read_text())

@@ -242,8 +242,8 @@ def view(flags: Flags) -> None:
     tpugraph view model.pb --format=model_explorer -o model.json
     """
     flags.string("output", "FILE", "where to write; MODEL's name with the ending of the format if not given", short="o")
-    flags.enum("format", ("html", "model_explorer", "dot", "json"),
-               "a page, or what Google's Model Explorer, Graphviz or a program of your own reads")
+    flags.enum("format", ("html", "model_explorer", "json"),
+               "a page, or JSON for Google's Model Explorer or a program of your own")
     _conversion(flags)
 
 

@@ -11,7 +11,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.compiler.viewing import view
 from tpugraph.ir import graphdef
 
-_ENDINGS = {"html": ".html", "model_explorer": ".model_explorer.json", "dot": ".dot", "json": ".json"}
+_ENDINGS = {"html": ".html", "model_explorer": ".model_explorer.json", "json": ".json"}
 
 
 def run(flags: Parsed, console: Console) -> Outcome:

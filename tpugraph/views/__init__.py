@@ -1,1 +1,1 @@
-"""Views of a conversion: their data, and how they are written (a page, DOT, JSON)."""
+"""Views of a conversion: their data, and how they are written (a page, JSON)."""

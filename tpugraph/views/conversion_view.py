@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tpugraph.support import files
 from tpugraph.support.errors import UsageError
-from tpugraph.views import dot, model_explorer, page
+from tpugraph.support.wording import counted
+from tpugraph.views import model_explorer, page
 from tpugraph.views.view_data import ViewData
 
-FORMATS = ("html", "model_explorer", "dot", "json")
+FORMATS = ("html", "model_explorer", "json")
 """The forms in which a view is written."""
 
 _FRAME_HEIGHT = 640  # pixels
@@ -36,7 +37,7 @@ class View:
         Args:
             path: the file.
             format: ``html`` (one page that needs no server and no network), ``model_explorer`` (the graph for Google's Model
-                Explorer, and beside it what its nodes are coloured by), ``dot`` (Graphviz) or ``json``.
+                Explorer, and beside it what its nodes are coloured by), or ``json``.
 
         Returns:
             The files that were written.
@@ -52,8 +53,6 @@ class View:
             contents = {place: json.dumps(model_explorer.graphs(self.data))}
             for name, data in model_explorer.node_data(self.data).items():
                 contents[place.with_name(f"{place.stem}.{name}.json")] = json.dumps(data)
-        elif format == "dot":
-            contents = {place: dot.drawing(self.data)}
         elif format == "json":
             contents = {place: json.dumps(self.data.as_dict())}
         else:
@@ -70,7 +69,6 @@ class View:
         return f'<iframe srcdoc="{source}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
 
     def __repr__(self) -> str:
-        stages = len(self.data.stages)
         return (
-            f"<View of {self.data.title}: {stages} stage{'' if stages == 1 else 's'}, {len(self.data.alive()):,} nodes>"
+            f"<View of {self.data.title}: {counted(len(self.data.stages), 'stage')}, {len(self.data.alive()):,} nodes>"
         )
