@@ -27,33 +27,33 @@ class Flags:
     def __iter__(self) -> Iterator[Any]:
         return (self.known[name] for name in self.shown)
 
-    def _define(self, kind: str, shown: str, name: str, *how: Any, **more: Any) -> None:
-        getattr(absl_flags, f"DEFINE_{kind}")(name, *how, flag_values=self.known, **more)
+    def _define(self, kind: str, shown: str, name: str, told: str, *how: Any, **more: Any) -> None:
+        getattr(absl_flags, f"DEFINE_{kind}")(name, *how, told, flag_values=self.known, **more)
+        self.known[name].help = told  # without what absl adds
         self.shown[name] = shown
 
     def string(self, name: str, shown: str, told: str, default: str | None = None, short: str | None = None) -> None:
-        self._define("string", shown, name, default, told, short_name=short)
+        self._define("string", shown, name, told, default, short_name=short)
 
     def integer(self, name: str, shown: str, told: str, default: int | None = None, lowest: int = 0) -> None:
-        self._define("integer", shown, name, default, told, lower_bound=lowest)
+        self._define("integer", shown, name, told, default, lower_bound=lowest)
 
     def number(self, name: str, shown: str, told: str, default: float | None = None) -> None:
-        self._define("float", shown, name, default, told, lower_bound=0)
+        self._define("float", shown, name, told, default, lower_bound=0)
 
     def boolean(self, name: str, told: str, short: str | None = None) -> None:
-        self._define("boolean", "", name, False, told, short_name=short)
+        self._define("boolean", "", name, told, False, short_name=short)
 
     def enum(self, name: str, values: Sequence[str], told: str, default: str | None = "") -> None:
         """The default is the first value, unless it is None."""
-        self._define("enum", "|".join(values), name, values[0] if default == "" else default, values, told)
+        self._define("enum", "|".join(values), name, told, values[0] if default == "" else default, values)
 
     def names(self, name: str, shown: str, told: str, default: Sequence[str] = ()) -> None:
         """Names with commas between them."""
-        self._define("list", shown, name, list(default), told)
+        self._define("list", shown, name, told, list(default))
 
     def repeated(self, name: str, shown: str, told: str) -> None:
-        self._define("multi_string", shown, name, [], told)
-        self.known[name].help = told  # without what absl adds
+        self._define("multi_string", shown, name, told, [])
 
 
 @dataclass(frozen=True)
