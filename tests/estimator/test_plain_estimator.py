@@ -135,6 +135,17 @@ def test_what_cannot_be_converted_trains_on_this_machine(tmp_path: Path) -> None
     assert estimator.get_variable_value("global_step") == 3
 
 
+def test_what_a_hook_is_told_to_do_and_cannot_is_an_error_on_cores_too(tmp_path: Path) -> None:
+    """Only what the conversion refuses trains on this machine."""
+
+    class Mistaken(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            raise tpugraph.ArgumentError("the hook was given a wrong argument")
+
+    with pytest.raises(tpugraph.ArgumentError, match="a wrong argument"):
+        tpugraph.Estimator(linear_fn, tmp_path, use_tpu=True).train(read(), hooks=[Mistaken()], steps=1)
+
+
 def test_a_scaffold_with_an_initialiser_of_its_own_evaluates(tmp_path: Path) -> None:
     """The metrics are made behind the model function, which cannot initialise their variables."""
 

@@ -16,18 +16,22 @@ SINGLE = "predictions"  # the name of predictions that are one tensor
 TIMED_LOOP = 1_000_000  # the most steps of a loop whose length is a time
 
 
+class OpenShapeError(ShapeError, ArgumentError):
+    """A shape that is open, or a batch that does not divide; a ``ValueError`` too, as that of ``tf.contrib.tpu``."""
+
+
 def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any) -> Program:
     """Converts a traced training graph; ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`.
 
     Raises:
-        TpuGraphError: the graph cannot be converted; an ArgumentError (a ``ValueError``) where a shape is not static.
+        TpuGraphError: the graph cannot be converted; an OpenShapeError (a ``ValueError``) where a shape is not static.
     """
     steps = steps_per_loop or TIMED_LOOP
     try:
         return _converted(traced, iterations_per_loop=steps, train_op=traced.train_op, loss=traced.loss, **choices)
     except ShapeError as error:
-        raise ArgumentError(error.fault, node=error.node, origin=error.origin, fix=error.fix,
-                            stage=error.stage) from error  # fmt: skip
+        raise OpenShapeError(error.fault, node=error.node, origin=error.origin, fix=error.fix,
+                             stage=error.stage) from error  # fmt: skip
 
 
 def compile_inference(

@@ -346,7 +346,7 @@ class TPUEstimator:
             every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
             try:
                 Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
-            except (RolesError, ConversionError, ArgumentError) as error:
+            except (RolesError, ConversionError) as error:
                 if not request.plain or cores.opened:
                     raise
                 say(f"note: the training runs on this machine, without cores: {why_not(error)}")

@@ -32,7 +32,7 @@ from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import errors
-from tpugraph.support.errors import ArgumentError, RunError
+from tpugraph.support.errors import ArgumentError, ConversionError, RunError
 from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
@@ -298,7 +298,7 @@ class Training:
         self._hooks.after_create_session()
         traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
         if sum(np.asarray(value).nbytes for value in traced.feeds.values()) > _MOST_FED:
-            raise ArgumentError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
+            raise ConversionError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
 
     def _start(self) -> int:
         """Restores the variables and opens the input; returns the global step."""
