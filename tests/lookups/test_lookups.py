@@ -122,3 +122,4 @@ def test_a_row_without_ids_or_with_too_many_is_an_error(max_ids: int, words: str
         testing.run_on_cores(trace(lambda: split(16, "mean", weighted=False, empty=empty)), steps=2, num_replicas=4,
                              max_ids=max_ids)  # fmt: skip
     assert words in caught.value.block()
+    assert "/filled/" not in caught.value.block(), "a node of the program is named, not the one that was put behind it"

@@ -66,9 +66,10 @@ def _bound(graph: Graph, group: list[Node], max_ids: int) -> Bound | None:
     whole = bounded_shape(group[0].out(1))
     if whole is not None and None not in whole:
         return None
+    maker = graph.get(group[0].origin or "") or group[0]
     raise ShapeError(
-        f"'{group[0].name}' makes lists of any length, and a TPU takes none",
-        node=group[0],
+        f"'{maker.name}' makes lists of any length, and a TPU takes none",
+        node=maker,
         origin=graph.source,
         fix="--max_ids=N (max_ids=N from Python), the most ids that a row has: rows are padded to so many",
     )
