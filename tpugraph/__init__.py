@@ -25,6 +25,7 @@ from tpugraph.support.errors import (
     TpuGraphError,
     UsageError,
 )
+from tpugraph.support.tensorflow_log import import_tensorflow
 
 if TYPE_CHECKING:
     from tpugraph.analysis.networkx_view import as_networkx
@@ -171,12 +172,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A name of the library, loaded now (PEP 562)."""
-    if name in _HOMES:
-        found = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        found = importlib.import_module(_MODULES[name])
-    else:
+    home = _HOMES.get(name) or _MODULES.get(name)
+    if home is None:
         raise AttributeError(f"module 'tpugraph' has no attribute {name!r}")
+    import_tensorflow()
+    found = importlib.import_module(home)
+    if name in _HOMES:
+        found = getattr(found, name)
     globals()[name] = found
     return found
 

@@ -124,3 +124,11 @@ def test_dir_lists_what_is_public() -> None:
 def test_importing_needs_no_tensorflow() -> None:
     code = "import sys, tpugraph; tpugraph.LoadError; assert 'tensorflow' not in sys.modules, 'loaded'"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(p for p in sys.path if p)})
+
+
+def test_tensorflow_is_imported_as_quietly_as_is_asked_for() -> None:
+    """What it logs of the machine comes at any level."""
+    environment = {"PYTHONPATH": ":".join(p for p in sys.path if p), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run([sys.executable, "-c", "import tpugraph; tpugraph.load"], check=True, env=environment,
+                          stderr=subprocess.PIPE)  # fmt: skip
+    assert done.stderr == b""

@@ -113,7 +113,9 @@ class PaddedLists:
         entries = make.add(fill, "UnsortedSegmentSum", [ones, rows, count])
         longest = make.add(fill, "Max", [entries, make.const(fill, np.asarray([0], np.int32))], keep_dims=False)
         fits = make.add(fill, "LessEqual", [longest, make.const(fill, np.int64(bound.most))])
-        text = make.const(fill, np.asarray(f"{_TOO_MANY} {fill.origin or fill.name}, which has room for {bound.most}:", object))
+        text = make.const(
+            fill, np.asarray(f"{_TOO_MANY} {fill.origin or fill.name}, which has room for {bound.most}:", object)
+        )
         return make.node(fill, "Assert", [fits, text, longest], summarize=3)
 
     # ------------------------------------------------------------------ what reads it
