@@ -29,6 +29,11 @@ LOOP = """
     """
 
 
+@pytest.fixture
+def graph() -> Graph:
+    return testing.parse(CHAIN)
+
+
 def uses_agree(graph: Graph) -> None:
     seen = {(t.node.name, t.port, n.name, i) for n in graph for i, t in enumerate(n.inputs)}
     listed = {(n.name, p, u.node.name, u.index) for n in graph for p in n.used_ports() for u in n.uses(p)}
@@ -40,8 +45,7 @@ def uses_agree(graph: Graph) -> None:
 # ------------------------------------------------------------------ reading
 
 
-def test_uses_are_snapshots() -> None:
-    graph = testing.parse(CHAIN)
+def test_uses_are_snapshots(graph: Graph) -> None:
     for use in graph["a"].uses():
         graph.set_input(use.node, use.index, graph["d"].out()) if use.node.name == "x" else None
     for node in graph:
@@ -62,8 +66,7 @@ def test_membership_is_identity() -> None:
     assert graph.get("nothing") is None
 
 
-def test_tensor_names() -> None:
-    graph = testing.parse(CHAIN)
+def test_tensor_names(graph: Graph) -> None:
     assert graph.tensor("a:1") == Tensor(graph["a"], 1)
     assert [str(t) for t in graph["b"].inputs] == ["a", "a:1"]
     assert repr(graph["a"]) == "<a (Test)>"
@@ -105,8 +108,7 @@ def test_a_cycle_of_ten_thousand_nodes_does_not_recurse() -> None:
     assert len(graph.topological_order()) == len(graph.ancestors([graph["n9999"]])) == 10_000
 
 
-def test_cones() -> None:
-    graph = testing.parse(CHAIN)
+def test_cones(graph: Graph) -> None:
     assert {n.name for n in graph.ancestors([graph["c"]])} == {"a", "b", "c"}
     assert {n.name for n in graph.descendants([graph["c"]])} == {"c", "d"}
     graph = testing.parse("a = Test()\nb = Test() ^a")
@@ -145,8 +147,7 @@ EDITS: dict[str, tuple[Callable[[Graph], object], str]] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_counts_and_keeps_the_use_lists(name: str) -> None:
-    graph = testing.parse(CHAIN)
+def test_an_edit_counts_and_keeps_the_use_lists(graph: Graph, name: str) -> None:
     edit, counts = EDITS[name]
     edit(graph)
     assert str(graph.edits) == counts
@@ -186,15 +187,13 @@ def test_a_refused_edit_leaves_the_graph_as_it_was(name: str) -> None:
     uses_agree(graph)
 
 
-def test_attribute_of_the_wrong_kind() -> None:
-    graph = testing.parse(CHAIN)
+def test_attribute_of_the_wrong_kind(graph: Graph) -> None:
     with pytest.raises(TypeError, match="no attribute holds a object"):
         graph.set_attr(graph["a"], "x", object())
     assert not graph["a"].has_attr("x")
 
 
-def test_provenance() -> None:
-    graph = testing.parse(CHAIN)
+def test_provenance(graph: Graph) -> None:
     graph.stage = "first"
     node = graph.add("Test", "e", source=graph["b"])
     graph.stage = "second"
@@ -203,8 +202,7 @@ def test_provenance() -> None:
     assert (graph["b"].made_by, graph["b"].origin) == (None, None)
 
 
-def test_clone_follows_replacements() -> None:
-    graph = testing.parse(CHAIN)
+def test_clone_follows_replacements(graph: Graph) -> None:
     other = graph.add("Test", "other")
     copies = graph.clone_subgraph(
         [graph["b"], graph["c"]],
@@ -226,8 +224,7 @@ def test_retype_keeps_marks_and_drops_the_rest() -> None:
     assert testing.graph_text(graph) == 'x = NoOp() {U: 1, _mark: "m"}\n'
 
 
-def test_touched_nodes_are_told_once() -> None:
-    graph = testing.parse(CHAIN)
+def test_touched_nodes_are_told_once(graph: Graph) -> None:
     assert graph.take_touched() == []
     node = graph.add("Test", "e")
     graph.set_attr(graph["a"], "x", 1)

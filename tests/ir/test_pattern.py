@@ -20,30 +20,31 @@ GRAPH = """
     """
 
 
-def test_names_bind_tensors() -> None:
-    graph = testing.parse(GRAPH)
+@pytest.fixture
+def graph() -> Graph:
+    return testing.parse(GRAPH)
+
+
+def test_names_bind_tensors(graph: Graph) -> None:
     found = match(op("AddV2", anything("value"), number(1, "by"), name="sum"), graph["sum"].out())
     assert found
     assert (found["value"], found["by"], found["sum"]) == tuple(graph[n].out() for n in ("same", "one", "sum"))
     assert found.why == ""
 
 
-def test_operands_may_stand_in_any_order() -> None:
-    graph = testing.parse(GRAPH)
+def test_operands_may_stand_in_any_order(graph: Graph) -> None:
     sum_ = graph["sum"].out()
     assert not match(op("AddV2", number(1), anything()), sum_)
     assert match(op("AddV2", number(1), anything("value"), swaps=True), sum_)["value"] == graph["same"].out()
 
 
-def test_a_name_that_stands_twice_is_one_tensor() -> None:
-    graph = testing.parse(GRAPH)
+def test_a_name_that_stands_twice_is_one_tensor(graph: Graph) -> None:
     square = op("Mul", anything("x"), anything("x"))
     assert match(square, graph["twice"].out())["x"] == graph["sum"].out()
     assert match(square, graph["other"].out()).why == "'x' (Test) is no 'sum', which stands there too"
 
 
-def test_what_hands_a_value_on_is_looked_behind() -> None:
-    graph = testing.parse(GRAPH)
+def test_what_hands_a_value_on_is_looked_behind(graph: Graph) -> None:
     assert match(handed_on(anything("x")), graph["same"].out())["x"] == graph["x"].out()
     assert match(behind({"Cast", "Identity"}, op("Test", name="x")), graph["cast"].out())["x"] == graph["x"].out()
 
@@ -67,8 +68,7 @@ def test_a_failed_match_says_which_node_is_another(name: str, pattern, why: str)
     assert found.bound == {}
 
 
-def test_of_several_ways_the_one_that_went_furthest_is_told() -> None:
-    graph = testing.parse(GRAPH)
+def test_of_several_ways_the_one_that_went_furthest_is_told(graph: Graph) -> None:
     far = op("Mul", op("AddV2", anything(), number(7)))
     found = match(either(op("Sub"), far, op("Div")), graph["twice"].out())
     assert found.why == "'one' (Const) is no constant 7"
@@ -80,8 +80,7 @@ def test_of_several_ways_the_one_that_went_furthest_is_told() -> None:
 PLUS_ONE = op("AddV2", anything("x"), number(1), swaps=True)
 
 
-def test_the_first_rule_that_matches_rewrites_a_node_and_the_others_say_why() -> None:
-    graph = testing.parse(GRAPH)
+def test_the_first_rule_that_matches_rewrites_a_node_and_the_others_say_why(graph: Graph) -> None:
     square = Rule(op("Mul", anything("x"), anything("x")), _square)
     found = apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: found["x"]), square])
     assert {node.name: why for node, why in found.items()} == {
@@ -96,15 +95,13 @@ def _square(graph: Graph, node: Node, found: Match) -> None:
     graph.retype(node, "Square", inputs=[found["x"]], attrs={"T": node.attr("T")})
 
 
-def test_rules_are_tried_at_the_nodes_given_and_not_at_removed_ones() -> None:
-    graph = testing.parse(GRAPH)
+def test_rules_are_tried_at_the_nodes_given_and_not_at_removed_ones(graph: Graph) -> None:
     again = Rule(anything("x"), lambda graph, node, found: graph.remove_all([graph["twice"], graph["other"]]) and None)
     assert list(apply(graph, [again], [graph["x"], graph["twice"]])) == [graph["x"]]
     assert apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: None)], [graph["x"], graph["few"]]) == {}
 
 
-def test_a_pattern_with_a_condition_says_what_it_expected() -> None:
-    graph = testing.parse(GRAPH)
+def test_a_pattern_with_a_condition_says_what_it_expected(graph: Graph) -> None:
     few = when(either(number(), op("Const")), lambda tensor: tensor.node.attr("value").size == 2, "pair")
     assert match(few, graph["few"].out())
     assert match(few, graph["one"].out()).why == "'one' (Const) is no pair"
