@@ -9,8 +9,10 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
+from tpugraph import testing
+from tpugraph.analysis import batched_input
 from tpugraph.compiler import ConvertOptions
-from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.errors import ConversionError, ShapeError, TpuGraphError, UsageError
 from tpugraph.testing.verification import verify
 
 tf1 = tf.compat.v1
@@ -115,3 +117,26 @@ def test_the_open_batch_of_a_one_shot_iterator_is_closed(tmp_path: Path) -> None
         tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
         tf1.train.export_meta_graph(str(tmp_path / "m.meta"))
     assert verify(str(tmp_path / "m.meta"), 3, ConvertOptions(num_replicas=4)).ok
+
+
+BATCHED = """
+    rows = Const() {dtype: int64, value: int64[]8}
+    data = Test()
+    batched = BatchDatasetV2(data, rows, rows) {output_types: (float32), output_shapes: ([?,3])}
+    on = PrefetchDataset(batched, rows) {output_types: (float32), output_shapes: ([?,3])}
+    iterator = IteratorV2() {output_types: (float32), output_shapes: ([?,3]), shared_name: "", container: ""}
+    maker = MakeIterator(on, iterator)
+    take = IteratorGetNext(iterator) {output_types: (float32), output_shapes: ([?,3])}
+    """
+
+
+def test_the_dataset_behind_a_batch_and_its_rows() -> None:
+    graph = testing.parse(BATCHED)
+    assert batched_input.dataset_of(graph, graph["take"]) == (graph["iterator"], graph["on"])
+    assert [node.name for node in batched_input.stages(graph["on"])] == ["on", "batched"]
+    assert batched_input.rows_of(graph, graph["take"], graph["batched"]) == 8
+    with pytest.raises(ShapeError, match="the number of rows of a batch is not known"):
+        batched_input.rows_of(graph, graph["take"], None)
+    graph.remove(graph["maker"])
+    with pytest.raises(ConversionError, match="'iterator' is an iterator of 0 datasets of the graph, not of one"):
+        batched_input.dataset_of(graph, graph["take"])

@@ -284,6 +284,10 @@ def fed() -> None:
     tf1.metrics.mean(probabilities(features), name="mean")
 
 
+def without_input() -> None:
+    tf1.metrics.mean(probabilities(tf.ones([4, 4])), name="mean")
+
+
 def without_metrics() -> None:
     features, labels, _ = take(data(20), 4)
     tf1.losses.log_loss(labels, probabilities(features))
@@ -310,6 +314,7 @@ def host_op_in_the_middle() -> None:
     [
         (no_batch, {}, ShapeError, ["pad-batches", "not a batch of rows"]),
         (fed, {}, ConversionError, ["fed from outside", "'features'"]),
+        (without_input, {}, RolesError, ["the graph reads no input"]),
         (without_metrics, {}, RolesError, ["no metric", "--metrics=NAME=VALUE,UPDATE"]),
         (training, {}, RolesError, ["the graph trains", "--mode=train"]),
         (training, {"mode": "predict"}, RolesError, ["the graph trains", "'predict'"]),

@@ -1,5 +1,6 @@
 """Roles are found by structure, with their reasons, and what cannot be told is one clear error."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -94,6 +95,13 @@ def test_the_input_kinds_say_what_they_are() -> None:
         "iris_dnn": "takes the next batch from an iterator",
         "queue_runner": "takes the next batch from a queue",
     }
+
+
+def test_the_loss_and_the_step_counter_say_why() -> None:
+    found = roles.find(corpus("iris_dnn").graph())
+    assert "summarised under the tag 'loss'" in found.loss.reason
+    assert found.step is not None
+    assert re.fullmatch("a scalar int64 that '.*' increments by one", found.step.reason)
 
 
 def test_partitioned_variables_keep_their_slices() -> None:
