@@ -21,7 +21,8 @@ SGD = tf1.train.GradientDescentOptimizer
 
 @pytest.mark.parametrize(("case", "cores"), [("step", 2), ("one_core", 1)])
 def test_golden(case: str, cores: int) -> None:
-    check(Infeed(num_replicas=cores), case, num_replicas=cores)
+    graph = check(Infeed(num_replicas=cores), case, num_replicas=cores)
+    assert graph.result(Enqueues).nodes == tuple(f"tpugraph/infeed/enqueue/{core}" for core in range(cores))
 
 
 def test_cores_take_batches_in_their_order() -> None:
@@ -90,12 +91,10 @@ STEP = f"""{HOST}
     """
 
 
-def infeed(text: str, *, cores: int, replica: bool = True, results: Sequence[object] = ()) -> tuple[Graph, str]:
-    """A graph behind the pass, and the edits that it made; of a replica program each core takes a batch of its own."""
+def infeed(text: str, *, cores: int, results: Sequence[object] = ()) -> tuple[Graph, str]:
+    """A replica program, of which each core takes a batch of its own, behind the pass, and the edits that it made."""
     graph = testing.parse(text)
-    graph.roles = Roles(NO_LOSS, [], None, [], {}, [], replica=replica)
-    for node in graph.of_type("Split"):
-        node.made_by = "partition"
+    graph.roles = Roles(NO_LOSS, [], None, [], {}, [], replica=True)
     for result in (Cut(), *results):
         graph.keep(result)
     return graph, str(testing.run_pass(Infeed(num_replicas=cores), graph))
@@ -152,25 +151,6 @@ def test_what_goes_beside_the_device_is_put_into_its_queue() -> None:
     graph, _ = infeed(text, cores=1, results=[DeviceEnds((), ("batch",)), Queues(("queue",))])
     assert reads(graph, "tpugraph/beside/enqueue") == ["queue", "batch"]
     assert graph.result(Enqueues).nodes == ("tpugraph/infeed/enqueue/0", "tpugraph/beside/enqueue")
-
-
-SPLIT = f"""{HOST}
-    axis = Const() {{dtype: int32, value: int32[]0}} : int32[]
-    pieces = Split(axis, batch) {{T: float32, num_split: 2}} : float32[1,3], float32[1,3]
-    y = Neg(pieces) {DEVICE} : float32[1,3]
-    """
-
-
-def test_a_core_gets_its_piece_of_the_batch_of_all_cores() -> None:
-    graph, _ = infeed(SPLIT, cores=2, replica=False)
-    assert [reads(graph, f"tpugraph/infeed/enqueue/{core}") for core in (0, 1)] == [["pieces"], ["pieces:1"]]
-    assert len(graph.of_type("IteratorGetNext")) == 1
-    assert graph.result(Enqueues).nodes == ("tpugraph/infeed/enqueue/0", "tpugraph/infeed/enqueue/1")
-
-
-def test_one_core_takes_the_batch_of_all_cores_whole() -> None:
-    graph, _ = infeed(STEP, cores=1, replica=False)
-    assert "x" in reads(graph, "tpugraph/infeed/enqueue/0")
 
 
 def test_padding_that_nothing_reads_any_more_is_not_sent() -> None:
