@@ -1,5 +1,3 @@
-"""The pass entry-points."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""The pass gather-rows."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The pass infeed."""
-
 from collections.abc import Sequence
 
 import numpy as np

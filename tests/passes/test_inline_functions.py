@@ -1,5 +1,3 @@
-"""The pass inline-functions."""
-
 import functools
 from collections.abc import Callable
 from typing import Any

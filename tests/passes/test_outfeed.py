@@ -1,5 +1,3 @@
-"""The pass outfeed."""
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

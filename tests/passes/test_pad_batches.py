@@ -1,5 +1,3 @@
-"""The pass pad-batches."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The pass partition."""
-
 from collections.abc import Callable
 from typing import Any
 

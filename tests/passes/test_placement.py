@@ -1,5 +1,3 @@
-"""The pass placement."""
-
 from collections.abc import Callable
 from typing import Any
 

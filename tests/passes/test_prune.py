@@ -1,5 +1,3 @@
-"""The pass prune."""
-
 from dataclasses import replace
 from typing import Any
 

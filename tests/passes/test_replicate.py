@@ -1,5 +1,3 @@
-"""The pass replicate."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The pass resource-variables."""
-
 import pytest
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""The pass static-shapes."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

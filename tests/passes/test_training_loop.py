@@ -1,5 +1,3 @@
-"""The pass training-loop."""
-
 import evaluating
 import numpy as np
 import pytest
