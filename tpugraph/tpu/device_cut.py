@@ -192,7 +192,8 @@ class Step:
                 )
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
-            all_open = dict.fromkeys(_told(_opener(other)) for other in uncut if not shapes.is_static(other.shape))
+            last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
+            all_open = dict.fromkeys(_told(_opener(other)) for other in last if not shapes.is_static(other.shape))
             return ShapeError(
                 f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
                 f"opened by '{opened.node}'",
