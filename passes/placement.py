@@ -43,9 +43,9 @@ class Placement(Pass):
         tail = Observers(graph, step, device, cut, in_front)
         tail.place()
         _clone_for_starts(graph, device)
-        graph.set_device_of(device, "")
-        graph.set_attr_of(device, CLUSTER_ATTR, CLUSTER)
-        graph.set_device_of([node for node in graph if not node.device and node not in device], HOST_DEVICE)
+        graph.set_device(device, "")
+        graph.set_attr(device, CLUSTER_ATTR, CLUSTER)
+        graph.set_device([node for node in graph if not node.device and node not in device], HOST_DEVICE)
         crossing = {t: bounded_bytes(t) or 0 for t in cut}
         sizes = {str(t): size for t, size in crossing.items()}
         naive = _total(shapes.byte_size(t) for t in step.fed)

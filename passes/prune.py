@@ -30,7 +30,7 @@ class Prune(Pass):
         graph.remove_dead(keep)
         _forget(graph)
         # Colocation with what may be gone; the placement pass decides anew.
-        graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)
+        graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)
 
 
 def _queue_of(enqueue: Node) -> Node:

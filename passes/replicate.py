@@ -37,7 +37,7 @@ class Replicate(Pass):
             if not node.controls and not any(t.node in cluster for t in node.inputs):
                 graph.add_control(node, metadata)
         make.node("TPUCompilationResult", controls=[metadata], shapes=((),), _tpu_compilation_status=CLUSTER)
-        graph.set_attr_of([node for node in graph if node.has_attr("_output_shapes")], "_output_shapes", None)
+        graph.set_attr([node for node in graph if node.has_attr("_output_shapes")], "_output_shapes", None)
 
     def _output(self, graph: Graph) -> None:
         """Hand the last loss out of the cluster, as the sum of the cores' shares; without training the number of steps."""

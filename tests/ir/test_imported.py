@@ -47,7 +47,7 @@ def other_input(graph: Graph) -> None:
 
 def other_op(graph: Graph) -> None:
     graph.retype(graph["wide"], "Shape", inputs=[graph["x"].out()], attrs={"T": FLOAT, "out_type": INT})
-    graph.set_attr_of([graph["relu"], graph["end"]], "T", INT)
+    graph.set_attr([graph["relu"], graph["end"]], "T", INT)
 
 
 def copies(graph: Graph) -> None:

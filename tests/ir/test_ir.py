@@ -156,7 +156,7 @@ def test_an_edit_counts_and_keeps_the_use_lists(graph: Graph, name: str) -> None
 
 
 REFUSED: dict[str, tuple[Callable[[Graph, Graph], object], list[str]]] = {
-    "remove a node in use": (lambda g, _: g.remove(g["b"]), ["cannot remove", "2 uses", "'c'", "b (Test)"]),
+    "remove a node in use": (lambda g, _: g.remove(g["b"]), ["cannot remove", "'c'", "b (Test)"]),
     "remove_all with a use outside": (lambda g, _: g.remove_all([g["a"], g["b"]]), ["'c' uses"]),
     "remove a stranger": (lambda g, o: g.remove(o["d"]), ["not in this graph"]),
     "add with a stranger's tensor": (lambda g, o: g.add("Test", "e", [o["a"].out()]), ["new node 'e'", "not in this graph"]),

@@ -182,7 +182,7 @@ def built(build: Callable[[], Any]) -> Graph:
         tf.group(*results, name="train")
 
     graph = trace(named, resource=True, functional=True)
-    graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)  # as the pass prune does
+    graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)  # as the pass prune does
     return graph
 
 

@@ -271,7 +271,7 @@ def second_host(graph: Graph) -> Graph:
         graph.set_attr(split, "num_split", 16)
         graph.set_attr(fed, "N", 16)
         graph.set_inputs(fed, [split.out(core) for core in range(16)])
-        graph.set_attr_of([split, fed], "_output_shapes", None)
+        graph.set_attr([split, fed], "_output_shapes", None)
     for node in graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput"):
         graph.set_attr(node, "num_replicas", 16)
         graph.set_attr(node, "_output_shapes", None)

@@ -19,7 +19,7 @@ from tpugraph.analysis.sides_of_step import (
 )
 from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input, writes_own
 from tpugraph.ir.conditionals import conditional
-from tpugraph.ir.loops import frames, in_loop, loop_order
+from tpugraph.ir.loops import frames, loop_order
 
 __all__ = [
     "CLUSTER",
@@ -35,7 +35,6 @@ __all__ = [
     "fed_to_device",
     "frames",
     "in_cluster",
-    "in_loop",
     "is_tpu_graph",
     "loop_order",
     "minimum_cut",

@@ -33,7 +33,7 @@ def add_entry_points(graph: Graph) -> None:
     """
     shapes.infer(graph)
     graph.stage = MADE_BY
-    graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)  # its nodes may be merged
+    graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)  # its nodes may be merged
     _wait_at_entries(graph)
     limit, condition = _limit(graph)
     graph.roles = _roles(graph)

@@ -87,8 +87,7 @@ class Graph:
         self._waits: dict[tuple[Node, ...], Wait] = {}
         self._touched: dict[Node, None] = {}
         self._unproven: dict[Node, None] = {}
-        self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
-        self._verified: dict[str, tuple[int, int, int, int, int]] = {}
+        self._remembered: dict[str, tuple[tuple[int, int, int, int, int], dict[Any, Any]]] = {}
         self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
         self._kept: dict[type, object] = {}
         self._inferred = 0
@@ -157,36 +156,28 @@ class Graph:
         last: Container[Node] = (),
         extra: Mapping[Node, Sequence[Node]] | None = None,
     ) -> list[Node]:
-        """The nodes (all by default) so that each follows what it reads and waits for; see :func:`tpugraph.ir.order.topological`."""
+        """The nodes so that each follows what it reads and waits for, but for the ends of loops.
+
+        Args:
+            nodes: the nodes; all where None.
+            last: nodes that come only when nothing else can.
+            extra: by node, further nodes that it follows.
+
+        Raises:
+            GraphError: a cycle that is no loop; the message names its nodes.
+        """
         chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
         return order.topological(chosen, whole=nodes is None, last=last, extra=extra)
 
-    def ancestors(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
-        """The nodes and all that they depend on (a dict as an ordered set)."""
-        return order.ancestors(nodes, data_only=data_only)
-
-    def descendants(
-        self, nodes: Iterable[Node], *, data_only: bool = False, until: Container[str] = ()
-    ) -> dict[Node, None]:
-        """The nodes and all that depends on them; see :func:`tpugraph.ir.order.descendants`."""
-        return order.descendants(nodes, data_only=data_only, until=until)
+    ancestors = staticmethod(order.ancestors)
+    descendants = staticmethod(order.descendants)
 
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
-    def verified(self, name: str) -> bool:
-        """Whether :meth:`set_verified` was called with that name and nothing was edited since."""
-        return self._verified.get(name) == (*self._state(), id(self.roles))
-
-    def set_verified(self, name: str) -> None:
-        """Record that an invariant holds for the graph as it is."""
-        self._verified[name] = (*self._state(), id(self.roles))
-
-    def _state(self) -> tuple[int, int, int, int]:
-        return (self.edits.added, self.edits.removed, self.edits.changed, self._inferred)
-
-    def remember(self, key: str, make: Callable[[Self], dict[Node, Any]]) -> dict[Node, Any]:
-        """What ``make(graph)`` says of the graph; computed once for as long as nothing is edited."""
-        state = self._state()
+    def remember(self, key: str, make: Callable[[Self], dict[_T, Any]]) -> dict[_T, Any]:
+        """What ``make(graph)`` says of the graph and its roles; computed once for as long as nothing is edited."""
+        edits = self.edits
+        state = (edits.added, edits.removed, edits.changed, self._inferred, id(self.roles))
         held = self._remembered.get(key)
         if held is None or held[0] != state:
             held = self._remembered[key] = (state, make(self))
@@ -203,20 +194,16 @@ class Graph:
 
     def take_touched(self) -> list[Node]:
         """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
-        held = self._nodes
-        touched = [node for node in self._touched if held.get(node.name) is node]
-        self._touched.clear()
-        return touched
+        return self._taken(self._touched)
 
     def take_unproven(self) -> list[Node]:
-        """The nodes whose dtypes and shapes may be others than at the last call: new ones, and edited ones.
+        """The nodes added or changed since the last call in what dtypes and shapes depend on."""
+        return self._taken(self._unproven)
 
-        Control edges, devices and most ``_`` attributes say nothing about either.
-        """
-        held = self._nodes
-        unproven = [node for node in self._unproven if held.get(node.name) is node]
-        self._unproven.clear()
-        return unproven
+    def _taken(self, marked: dict[Node, None]) -> list[Node]:
+        found = [node for node in marked if self._nodes.get(node.name) is node]
+        marked.clear()
+        return found
 
     def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
         """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
@@ -276,7 +263,7 @@ class Graph:
         outputs: Sequence[Output] | None = None,
         source: Node | None = None,
     ) -> Node:
-        """Add a node under a fresh name made from ``name``.
+        """Add a node.
 
         Args:
             op: the op type.
@@ -316,14 +303,9 @@ class Graph:
         """Remove a node that nothing reads or waits for.
 
         Raises:
-            GraphError: uses remain.
+            GraphError: something does.
         """
-        self._check_members((node,), "removal")
-        others = [c for c in node.consumers() if c is not node]
-        if others:
-            raise GraphError(f"cannot remove a node with {len(others)} uses, one by '{others[0].name}'", node=node)
-        self._drop(node)
-        self.edits.removed += 1
+        self.remove_all((node,))
 
     def remove_all(self, nodes: Iterable[Node]) -> int:
         """Remove nodes together; uses among them are no hindrance. Returns how many.
@@ -332,28 +314,24 @@ class Graph:
             GraphError: a node outside the set uses one inside it.
         """
         doomed = dict.fromkeys(nodes)
+        self._check_members(doomed, "removal")
         waits: dict[Wait, Node] = {}
         for node in doomed:
             for consumer, _ in node._uses:
                 if consumer not in doomed:
-                    raise _in_use(node, consumer)
+                    raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
             if node._awaited:
                 waits.update(dict.fromkeys(node._awaited, node))
         for wait, node in waits.items():
             for consumer in wait.nodes:
                 if consumer not in doomed:
-                    raise _in_use(node, consumer)
-        self._drop_all(doomed)
-        self.edits.removed += len(doomed)
-        return len(doomed)
+                    raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
+        return self._drop(doomed)
 
     def remove_dead(self, keep: Iterable[Node]) -> int:
         """Remove every node that none of ``keep`` depends on; returns how many."""
         alive = self.ancestors(keep)
-        dead = {node: None for node in self if node not in alive}
-        self._drop_all(dead)  # what uses a dead node is dead itself
-        self.edits.removed += len(dead)
-        return len(dead)
+        return self._drop({node: None for node in self if node not in alive})  # what uses a dead node is dead itself
 
     def retype(
         self,
@@ -378,7 +356,9 @@ class Graph:
         if wanted is not None and wanted != count:
             raise GraphError(f"'{node.name}' cannot become {op}: it has {count} inputs, and {op} takes {wanted}", node=node,
                              fix="give inputs= and the attributes that say how many they are")  # fmt: skip
-        self._set_op(node, op)
+        del self._of_op[node.op][node]
+        self._of_op.setdefault(op, {})[node] = None
+        assign(node, "op", op)
         self._unprove(node)
         self._marked += 1
         if attrs is not None:
@@ -391,13 +371,9 @@ class Graph:
             return
         self._changed(node)
 
-    def set_attr(self, node: Node, name: str, value: Any) -> None:
-        """Set one attribute; None removes it."""
-        self.set_attr_of((node,), name, value)
-
-    def set_attr_of(self, nodes: Iterable[Node], name: str, value: Any) -> None:
-        """Set one attribute of many nodes; None removes it."""
-        nodes = list(nodes)
+    def set_attr(self, nodes: Node | Iterable[Node], name: str, value: Any) -> None:
+        """Set one attribute of a node, or of several; None removes it."""
+        nodes = [nodes] if isinstance(nodes, Node) else list(nodes)
         self._check_members(nodes, f"attribute '{name}'")
         encoded = None if value is None else attr_codec.encode(value)
         for node in nodes:
@@ -414,13 +390,9 @@ class Graph:
             for node in nodes:
                 self._unprove(node)
 
-    def set_device(self, node: Node, device: str) -> None:
-        """Ask for a device; "" asks for none."""
-        self.set_device_of((node,), device)
-
-    def set_device_of(self, nodes: Iterable[Node], device: str) -> None:
-        """Ask for a device for many nodes; "" asks for none."""
-        others = [node for node in nodes if node.device != device]
+    def set_device(self, nodes: Node | Iterable[Node], device: str) -> None:
+        """Ask for a device for a node, or for several; "" asks for none."""
+        others = [n for n in ([nodes] if isinstance(nodes, Node) else nodes) if n.device != device]
         self._check_members(others, "device")
         for node in others:
             assign(node, "device", device)
@@ -561,13 +533,8 @@ class Graph:
         self._of_op.setdefault(node.op, {})[node] = None
         self._inferred += 1
 
-    def _drop(self, node: Node) -> None:
-        self._unlink(node)
-        del self._nodes[node.name]
-        del self._of_op[node.op][node]
-
-    def _drop_all(self, nodes: Mapping[Node, None]) -> None:
-        """Drop nodes that nothing else uses."""
+    def _drop(self, nodes: Mapping[Node, None]) -> int:
+        """Drop nodes that nothing else uses; returns how many."""
         for node in nodes:
             for index, (producer, _) in enumerate(node.inputs):
                 if producer not in nodes:
@@ -577,11 +544,8 @@ class Graph:
             self._stop_waiting(node)
             del self._nodes[node.name]
             del self._of_op[node.op][node]
-
-    def _set_op(self, node: Node, op: str) -> None:
-        del self._of_op[node.op][node]
-        self._of_op.setdefault(op, {})[node] = None
-        assign(node, "op", op)
+        self.edits.removed += len(nodes)
+        return len(nodes)
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         assign(node, "inputs", inputs)
@@ -633,7 +597,3 @@ class Graph:
     def _changed(self, node: Node) -> None:
         self.edits.changed += 1
         self._touched[node] = None
-
-
-def _in_use(node: Node, consumer: Node) -> GraphError:
-    return GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)

@@ -158,22 +158,6 @@ def _in_two_loops(node: Node, one: Node, other: Node) -> GraphError:
                       node=node, fix=_FIX)  # fmt: skip
 
 
-def in_loop(node: Node) -> bool:
-    """Whether the node is in a TF1 loop: an Enter leads to it that no Exit has left. The quick way to ask it of one node."""
-    stack, seen = [(node, 0)], {node}  # with how many loops were left on the way here
-    while stack:
-        at, left = stack.pop()
-        if at.op in ops.ENTER:
-            if not left:
-                return True
-            left -= 1
-        for producer in at.producers():
-            if producer not in seen:
-                seen.add(producer)
-                stack.append((producer, left + (producer.op in ops.EXIT)))
-    return False
-
-
 def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     """The nodes in topological order, in which what leaves a loop follows the loop's whole body."""
     frame_of = frames(graph)

@@ -96,22 +96,7 @@ class _Fields:
     _wait: Wait | None
     _awaited: dict[Wait, None]
 
-    __slots__ = (
-        "_attrs",
-        "_awaited",
-        "_place",
-        "_uses",
-        "_wait",
-        "_written",
-        "controls",
-        "device",
-        "inputs",
-        "made_by",
-        "name",
-        "op",
-        "origin",
-        "outputs",
-    )
+    __slots__ = tuple(__annotations__)
 
 
 class Node(_Fields):

@@ -23,17 +23,7 @@ def topological(
     last: Container[Node] = (),
     extra: Mapping[Node, Sequence[Node]] | None = None,
 ) -> list[Node]:
-    """The nodes so that each follows what it reads and waits for (Kahn's algorithm).
-
-    Args:
-        nodes: the nodes.
-        whole: whether they are all nodes of their graph, so that no edge leaves them.
-        last: nodes that come only when nothing else can.
-        extra: by node, further nodes that it follows.
-
-    Raises:
-        GraphError: a cycle that is no loop; the message names its nodes.
-    """
+    """Kahn's algorithm, as :meth:`~tpugraph.ir.Graph.topological_order`; ``whole`` where no edge leads out of the nodes."""
     controls = _ControlDegrees(None if whole else nodes)
     followers: dict[Node, list[Node]] = {}
     degrees: dict[Node, int] = {}
@@ -76,14 +66,10 @@ def topological(
 
 
 class _ControlDegrees:
-    """In-degrees by control edges. Thousands of nodes may wait for the same hundreds: each of these is counted once for all.
-
-    Args:
-        chosen: the nodes that are ordered; all where None.
-    """
+    """In-degrees by control edges. Thousands of nodes may wait for the same hundreds: each of these is counted once for all."""
 
     def __init__(self, chosen: Container[Node] | None) -> None:
-        self._chosen = chosen
+        self._chosen = chosen  # what is ordered; all where None
         self._left: dict[Wait, int] = {}
         self._left_of: dict[Node, int] = {}  # of each Merge, which does not wait for the end of its own loop
 
@@ -122,7 +108,6 @@ class _ControlDegrees:
 
 
 def _cycle(stuck: Mapping[Node, int]) -> GraphError:
-    """Names the nodes of a cycle among those that have no place in an order."""
     node = next(iter(stuck))
     seen: dict[Node, None] = {}
     while node not in seen:

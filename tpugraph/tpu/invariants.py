@@ -38,11 +38,8 @@ class Invariant:
 
     def verify(self, graph: Graph, stage: str) -> None:
         """Raise an InvariantError with the first violation, or a ConversionError where the model is the cause."""
-        if graph.verified(self.name):
-            return  # nothing was edited since it held
-        violations = list(self.check(graph))
+        violations = list(graph.remember(f"fails {self.name}", lambda graph: dict.fromkeys(self.check(graph))))
         if not violations:
-            graph.set_verified(self.name)
             return
         first = violations[0]
         more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
@@ -233,7 +230,7 @@ def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
 def _in_loop(graph: Graph) -> Iterator[Violation]:
     """The training step is inside the device loop."""
     for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple"):
-        if not analysis.in_loop(node):
+        if not analysis.frames(graph)[node]:
             yield Violation(node, "is outside the device loop", "run the pass training-loop")
 
 

@@ -195,7 +195,7 @@ def _fold(graph: Graph, count: int) -> tuple[dict[str, Tensor], bool]:
     chosen: NodeSet = {node: None for node in graph
                        if in_cluster(node) and frame_of[node] and (node.op in ops.FUSED or node.op in ops.CONSTANTS)
                        and node.op not in ops.UNPACKS}  # fmt: skip
-    graph.set_attr_of(
+    graph.set_attr(
         [node for node in stack(graph, copies, chosen, ops.FUSED) if not in_cluster(node)], CLUSTER_ATTR, CLUSTER
     )
     gives = [node for node in graph.of_type("OutfeedEnqueueTuple") if copies.core_of(node) == 0]
