@@ -159,11 +159,11 @@ def whole() -> tf.compat.v1.GraphDef:
     return graphdef.to_graph_def(trace(build))
 
 
-def test_a_graph_to_be_run_is_what_tensorflow_imports() -> None:
+def test_a_graph_that_runs_is_what_tensorflow_imports() -> None:
     definition = whole()
     with tf.Graph().as_default() as public:
         tf.compat.v1.import_graph_def(definition, name="")
-    quick = imported.to_be_run(definition)
+    quick = imported.quick_import(definition)
     assert [op.name for op in quick.get_operations()] == [op.name for op in public.get_operations()]
     assert [op.device for op in quick.get_operations()] == [op.device for op in public.get_operations()]
     assert definition.library.function

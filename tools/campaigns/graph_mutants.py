@@ -29,7 +29,7 @@ from tensorflow.python.framework import tensor_util
 from campaigns import damaged_bytes
 from tpugraph import convert, ops
 from tpugraph.ir import graphdef
-from tpugraph.ir.op_schemas import Mismatch, Schema
+from tpugraph.ir.validate import Mismatch, Schema
 from tpugraph.support.errors import LoadError
 
 DATA = Path(__file__).parents[2] / "tests" / "data"

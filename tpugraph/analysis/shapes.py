@@ -11,9 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Tensor, function_library, graphdef, shape_guards
+from tpugraph.ir import Graph, Tensor, function_library, graphdef, validate
 from tpugraph.ir.attrs import Shape
-from tpugraph.ir.imported import REFUSALS, Imported, output, to_be_run
+from tpugraph.ir.imported import REFUSALS, Imported, output, quick_import
 from tpugraph.support.errors import GraphError
 
 _NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w./-]+)")
@@ -105,7 +105,7 @@ def check_functions(graph: Graph) -> None:
 def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = None) -> tf.Graph:
     """A GraphDef imported into a new ``tf.Graph``; TensorFlow's refusal becomes a GraphError."""
     with contextlib.suppress(*REFUSALS):
-        return to_be_run(graph_def)
+        return quick_import(graph_def)
     target = tf.Graph()
     try:
         with target.as_default(), warnings.catch_warnings():
@@ -122,7 +122,7 @@ def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
     unknown = None if graph is None else next((node for node in graph if not graph.knows_op(node.op)), None)
     if unknown is not None:  # TensorFlow says only that there is such an op
         names, words = [unknown.name], f"the op {unknown.op} is not known to it"
-    for node_name, fault in filter(None, map(shape_guards.words, names)):
+    for node_name, fault in filter(None, map(validate.guarded_input, names)):
         names, words = [node_name], fault
     name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)
     node = None if name is None or graph is None else graph.get(name)

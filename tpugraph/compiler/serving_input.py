@@ -14,6 +14,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.model_files import DEFAULT, Signature
+from tpugraph.ir.validate import tensors
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 
@@ -69,8 +70,6 @@ class _Feature:
     """A feature of an example.
 
     Attributes:
-        key: its name.
-        kind: its dtype in the example.
         shape: of one example; None for a list of any length, which is a sparse tensor to the graph.
         default: where an example lacks it; a tensor without elements where it must not, None for a list.
         read: the tensor that the graph reads; of a list its indices, values and shape.
@@ -122,12 +121,7 @@ def _operands(node: Node) -> list[str]:
     definition = ops.op_def(node.op)
     if definition is None:
         return [""] * len(node.inputs)
-    names: list[str] = []
-    for argument in definition.input_arg:
-        counts = argument.number_attr or argument.type_list_attr
-        size = node.attr(counts) if counts else 1
-        names += [argument.name] * (size if isinstance(size, int) else len(size))
-    return names
+    return [name for name, _ in tensors(definition, definition.input_arg, node.raw_attrs)]
 
 
 def _texts(constants: list[Tensor]) -> list[str] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize
-from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge, op_schemas
+from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge, validate
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.function_library import ARGUMENT, Body
@@ -38,7 +38,6 @@ class Call:
         return self.node.controls or self.pivot
 
     def part(self, node: Node, pivot: Iterable[Node], *, gates: bool = True) -> Call:
-        """A call that replaces a part of this one."""
         return Call(node, self.scope, tuple(pivot), self.inside, gates)
 
 
@@ -53,11 +52,7 @@ def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
 
 
 def body_of(graph: Graph, call: Call, name: str) -> Body:
-    """The body of a function that a node calls.
-
-    Raises:
-        ConversionError: there is no such function, or it calls itself.
-    """
+    """The body of a function that a node calls; a ConversionError where there is none or it calls itself."""
     if name in call.inside:
         chain = " -> ".join([*call.inside[call.inside.index(name) :], name])
         raise ConversionError(f"the function '{name}' calls itself: {chain}", node=call.node, origin=graph.source,
@@ -172,7 +167,6 @@ def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...
 
 
 def _held(graph: Graph) -> dict[Node, Any]:
-    """The nodes in loops and conditionals of TF1."""
     frame_of = analysis.frames(graph)
     return {**analysis.conditional(graph), **{node: None for node, frame in frame_of.items() if frame}}
 
@@ -187,19 +181,15 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def input_types(graph: Graph, node: Node) -> list[DType]:
-    definition = _definition(graph, node)
-    return _types(definition, definition.input_arg, node)
+    return _types(graph, node, "input_arg")
 
 
 def output_types(graph: Graph, node: Node) -> list[DType]:
-    definition = _definition(graph, node)
-    return _types(definition, definition.output_arg, node)
+    return _types(graph, node, "output_arg")
 
 
-def _definition(graph: Graph, node: Node) -> Any:
+def _types(graph: Graph, node: Node, arguments: str) -> list[DType]:
     functions = function_library.functions_named(graph)
-    return functions[node.op].signature if node.op in functions else ops.op_def(node.op)
-
-
-def _types(definition: Any, arguments: Any, node: Node) -> list[DType]:
-    return [attr_codec.dtype(number) for number in op_schemas.dtypes(definition, arguments, node.raw_attrs)]
+    definition = functions[node.op].signature if node.op in functions else ops.op_def(node.op)
+    held = validate.tensors(definition, getattr(definition, arguments), node.raw_attrs)
+    return [attr_codec.dtype(number) for _, number in held]

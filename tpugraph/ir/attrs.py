@@ -57,12 +57,10 @@ class DType:
 
     @property
     def number(self) -> int:
-        """The value in TensorFlow's ``DataType`` enumeration."""
         return int(_NUMBER_OF[self.name]) + (_REF if self.ref else 0)
 
     @cached_property
     def encoded(self) -> Any:
-        """The ``AttrValue`` of the dtype."""
         return AttrValue(type=self.number)
 
     @property
@@ -83,17 +81,12 @@ _DTYPES = {number: DType(name) for number, name in _NAME_OF.items() if number < 
 _DTYPES.update({number + _REF: DType(dtype.name, ref=True) for number, dtype in list(_DTYPES.items())})
 
 
-def dtype_numbers() -> list[int]:
-    """TensorFlow's numbers of all dtypes that a tensor can have; references have others."""
-    return [number for number in _DTYPES if 0 < number < _REF]
+NUMBERS = frozenset(number for number in _DTYPES if 0 < number < _REF)
+"""TensorFlow's numbers of all dtypes that a tensor can have; references have others."""
 
 
 def dtype(value: int | str) -> DType:
-    """The dtype of an enumeration number or of a short name.
-
-    Raises:
-        KeyError: there is no such dtype.
-    """
+    """The dtype of an enumeration number or of a short name; KeyError where there is none."""
     if isinstance(value, int):
         return _DTYPES[value]
     return _DTYPES[_NUMBER_OF[value.removesuffix("_ref")] + (_REF if value.endswith("_ref") else 0)]
@@ -101,7 +94,7 @@ def dtype(value: int | str) -> DType:
 
 @dataclass(frozen=True)
 class Func:
-    """A reference to a library function, as an attribute value."""
+    """A reference to a library function."""
 
     name: str
 
@@ -125,7 +118,7 @@ def decode(attr: Any) -> Any:
 
 
 def keeps_order(options: Any) -> bool | None:
-    """Whether the options of a dataset, an ``AttrValue`` that holds them serialized, keep its elements in order; None if unsaid."""
+    """Whether serialized options of a dataset, an ``AttrValue``, keep its elements in order; None if unsaid."""
     found = dataset_options_pb2.Options.FromString(options.s)
     return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
 
@@ -192,7 +185,6 @@ def _text(value: bytes) -> str | bytes:
 
 
 def decode_shape(proto: Any) -> Shape:
-    """The shape of a ``TensorShapeProto``."""
     if proto.unknown_rank:
         return None
     return tuple(None if d.size < 0 else d.size for d in proto.dim)
@@ -219,9 +211,7 @@ def _encode_plain(value: bool | int | str) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """The ``AttrValue`` of a Python value; the inverse of :func:`decode`.
-
-    A tuple is a shape and a list is a list. An ``AttrValue`` passes through.
+    """The ``AttrValue`` of a Python value, the inverse of :func:`decode`: a tuple is a shape, an ``AttrValue`` passes through.
 
     Raises:
         TypeError: a value of a kind that no attribute has.
@@ -253,12 +243,9 @@ def _encode_list(values: Sequence[Any]) -> Any:
         result.list.type.extend([value.number for value in values])
         return result
     for value in values:
-        item = AttrValue(shape=_shape_proto(None)) if value is None else encode(value)
+        item = encode_shape(None) if value is None else encode(value)
         kind = item.WhichOneof("value")
-        held = getattr(result.list, kind)
-        held.add().CopyFrom(getattr(item, kind)) if kind in ("shape", "tensor", "func") else held.append(
-            getattr(item, kind)
-        )
+        getattr(result.list, kind).extend([getattr(item, kind)])
     return result
 
 

@@ -14,6 +14,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func, Shape
+from tpugraph.ir.validate import tensors
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError, GraphError
 
@@ -22,7 +23,6 @@ _KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
 
 
 def functions_named(graph: Graph) -> dict[str, Any]:
-    """The library functions by name."""
     return {} if graph.library is None else {f.signature.name: f for f in graph.library.function}
 
 
@@ -32,15 +32,10 @@ ARGUMENT = "Placeholder"
 
 @dataclass(frozen=True)
 class Body:
-    """What a library function does, as a graph to read from.
+    """What a library function does, as a graph to read from; its arguments are nodes of op ``ARGUMENT``.
 
     Attributes:
-        graph: the nodes of the body, and one of op ``ARGUMENT`` for each argument.
-        arguments: the nodes that stand for the arguments, in order.
-        types: the dtype of each argument.
         shapes: the shape of each argument where the function was written; None where that is not known.
-        results: what the function returns, in order.
-        result_types: the dtype of each result.
         must_run: the nodes that the function names as its control outputs.
     """
 
@@ -54,12 +49,7 @@ class Body:
 
 
 def function_body(graph: Graph, name: str, call: Node | None) -> Body:
-    """The body of a library function.
-
-    Args:
-        graph: the graph whose library holds the function.
-        name: the function's name.
-        call: the node that calls it: gives the attributes of a function that leaves some open; None for one that is closed.
+    """The body of a library function; the node that calls it, where there is one, gives the attributes that the function leaves open.
 
     Raises:
         ConversionError: there is no such function.
@@ -129,7 +119,7 @@ def _argument_shapes(function: Any) -> list[Shape]:
 
 
 def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
-    """The number of the first tensor of each output of a node, by the output's name."""
+    """The number of the first tensor of each output, by name."""
     if node.op in library:
         return {output.name: port for port, output in enumerate(library[node.op].signature.output_arg)}
     names = [text.rpartition(":")[0] for text in _output_names(node)]
@@ -137,7 +127,6 @@ def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
 
 
 def callers(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
-    """Those of the nodes that refer to a function of the library."""
     library = functions_named(graph)
     return [n for n in nodes if n.op in library or _referred(n.raw_attrs.values())] if library else []
 
@@ -170,7 +159,6 @@ def remove_unused(graph: Graph) -> int:
 
 
 def _referred(values: Any) -> list[str]:
-    """The functions that attributes name."""
     found = [attr_codec.decode(v) for v in values if v.WhichOneof("value") == "func" or v.list.func]
     return [
         func.name for held in found for func in (held if isinstance(held, list) else [held]) if isinstance(func, Func)
@@ -197,9 +185,6 @@ def add_function(
         results: what the function returns, in order.
         alike: of other tensors that the body reads: the argument or the output of the body that they are the same as.
         keep_names: name the nodes of the body as in the graph, for messages about it, and not by short numbers.
-
-    Raises:
-        GraphError: the body reads a tensor that is none of these.
     """
     library = function_pb2.FunctionDefLibrary()
     if graph.library is not None:
@@ -250,19 +235,12 @@ def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, st
 
 
 def _output_names(node: Node) -> Sequence[str]:
-    """The outputs of a node as a function body writes them."""
     single = _single_outputs(node.op)
     if single is not None:
         return single
-    names: list[str] = []
-    for output in ops.op_def(node.op).output_arg:
-        count = 1
-        if output.number_attr:
-            count = node.attr(output.number_attr)
-        elif output.type_list_attr:
-            count = len(node.attr(output.type_list_attr))
-        names.extend(f"{output.name}:{index}" for index in range(count))
-    return names
+    definition = ops.op_def(node.op)
+    names = [name for name, _ in tensors(definition, definition.output_arg, node.raw_attrs)]
+    return [f"{name}:{port - names.index(name)}" for port, name in enumerate(names)]
 
 
 @cache

@@ -86,7 +86,7 @@ class Graph:
         self._places = count()
         self._waits: dict[tuple[Node, ...], Wait] = {}
         self._touched: dict[Node, None] = {}
-        self._unproven: dict[Node, None] = {}
+        self._stale: dict[Node, None] = {}
         self._remembered: dict[str, tuple[tuple[int, int, int, int, int], dict[Any, Any]]] = {}
         self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
         self._kept: dict[type, object] = {}
@@ -196,9 +196,9 @@ class Graph:
         """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
         return self._taken(self._touched)
 
-    def take_unproven(self) -> list[Node]:
+    def take_stale(self) -> list[Node]:
         """The nodes added or changed since the last call in what dtypes and shapes depend on."""
-        return self._taken(self._unproven)
+        return self._taken(self._stale)
 
     def _taken(self, marked: dict[Node, None]) -> list[Node]:
         found = [node for node in marked if self._nodes.get(node.name) is node]
@@ -213,7 +213,7 @@ class Graph:
     def expect_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
         """As ``set_outputs``, of shapes that follow from edits elsewhere: TensorFlow infers them the next time, as a check."""
         self.set_outputs(node, outputs)
-        self._unprove(node)
+        self._mark_stale(node)
 
     # ------------------------------------------------------------------ what passes leave for later ones
 
@@ -289,7 +289,7 @@ class Graph:
         self._link(node, tuple(inputs), controls)
         self.edits.added += 1
         self._touched[node] = None
-        self._unprove(node)
+        self._mark_stale(node)
         return node
 
     def adopt(self, wired: Sequence[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
@@ -359,7 +359,7 @@ class Graph:
         del self._of_op[node.op][node]
         self._of_op.setdefault(op, {})[node] = None
         assign(node, "op", op)
-        self._unprove(node)
+        self._mark_stale(node)
         self._marked += 1
         if attrs is not None:
             kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
@@ -388,7 +388,7 @@ class Graph:
             self._touched.update(dict.fromkeys(nodes))
         if name[0] != "_" or name == "_output_shapes":
             for node in nodes:
-                self._unprove(node)
+                self._mark_stale(node)
 
     def set_device(self, nodes: Node | Iterable[Node], device: str) -> None:
         """Ask for a device for a node, or for several; "" asks for none."""
@@ -440,7 +440,7 @@ class Graph:
                     controls[copies.get(control, control)] = None
             self._link(copies[node], inputs, tuple(controls))
             self._touched[copies[node]] = None
-            self._unprove(copies[node])
+            self._mark_stale(copies[node])
         self.edits.added += len(chosen)
         return copies
 
@@ -457,14 +457,14 @@ class Graph:
         del node.inputs[index].node._uses[use]
         tensor.node._uses[use] = tensor.port
         assign(node, "inputs", (*node.inputs[:index], tensor, *node.inputs[index + 1 :]))
-        self._unprove(node)
+        self._mark_stale(node)
         self._changed(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
         """Replace all data inputs of ``node``."""
         self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
         self._relink(node, tuple(inputs), node.controls)
-        self._unprove(node)
+        self._mark_stale(node)
 
     def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Replace all control inputs of ``node``."""
@@ -590,8 +590,8 @@ class Graph:
         self._link(node, inputs, controls)
         self._changed(node)
 
-    def _unprove(self, node: Node) -> None:
-        self._unproven[node] = None
+    def _mark_stale(self, node: Node) -> None:
+        self._stale[node] = None
         assign(node, "_written", None)
 
     def _changed(self, node: Node) -> None:

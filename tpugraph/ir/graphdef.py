@@ -16,29 +16,14 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor, shape_guards
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.loops import check_loops
-from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of, sniff
+from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
+from tpugraph.ir.model_files import sniff as sniff
 from tpugraph.ir.node import assign
-from tpugraph.ir.validate import Validator, Wired
+from tpugraph.ir.validate import Validator, Wired, guard
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
-
-__all__ = [
-    "biggest_constants",
-    "copy",
-    "definitions",
-    "from_graph_def",
-    "from_loaded",
-    "load",
-    "part",
-    "save",
-    "save_meta",
-    "serialize",
-    "sniff",
-    "to_graph_def",
-    "without_folding",
-]
 
 _MAX_BYTES = 2**31 - 1  # the protobuf limit
 _PORT = re.compile(r"\d{1,9}")
@@ -58,11 +43,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
 
 def from_loaded(loaded: Loaded, *, source: str) -> Graph:
-    """The Graph of a file that was read.
-
-    Raises:
-        LoadError: it is not well formed.
-    """
+    """The Graph of a file that was read; a LoadError where it is not well formed."""
     graph = from_graph_def(loaded.graph_def, source=source)
     if loaded.meta is not None:
         graph.collections = collections_of(loaded.meta, source)
@@ -98,7 +79,7 @@ def copy(graph: Graph) -> Graph:
 
 
 def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
-    """An empty Graph with the library of a GraphDef, and the nodes that belong into it with their inputs."""
+    """An empty Graph with the library of a GraphDef, and the nodes that belong into it."""
     graph = Graph()
     graph.source = source
     graph.library = graph_def.library
@@ -118,7 +99,7 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
 
 
 def _wire(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[Wired]:
-    """Each node with its inputs and what it waits for; what many nodes name alike is looked up once."""
+    """Each node with what it reads and waits for; what many nodes name alike is looked up once."""
     tensors: dict[str, Tensor] = {}
     waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
     for node, texts in wired:
@@ -229,18 +210,15 @@ def without_folding(graph_def: Any) -> Any:
 
 
 def _keep_harmless(graph_def: Any, definition: Any) -> None:
-    """Nothing of a node is run while TensorFlow imports it, and its shape function does not end the process."""
-    if ops.is_folded_away(definition.op):
-        _keep_from_running(definition)
-    if definition.op in ops.RANKS:
-        shape_guards.guard(graph_def.node, definition)
+    """Nothing of a node is run while TensorFlow imports it, and its shape function does not end the process.
 
-
-def _keep_from_running(definition: Any) -> None:
-    """TensorFlow runs what it calls stateless, ReadFile among it, where a shape is computed from that, but no node that asks
-    for a kernel that is not there; dtypes and shapes need none.
+    TensorFlow runs what it calls stateless, ReadFile among it, where a shape is computed from that, but no node that asks for
+    a kernel that is not there; dtypes and shapes need none.
     """
-    definition.attr["_kernel"].s = b"not while the graph is imported"
+    if ops.is_folded_away(definition.op):
+        definition.attr["_kernel"].s = b"not while the graph is imported"
+    if definition.op in ops.RANKS:
+        guard(graph_def.node, definition)
 
 
 _TOLD_SHAPES = "_output_shapes"
@@ -268,11 +246,7 @@ def _without_nodes(graph: Graph) -> Any:
 
 
 def serialize(message: Message) -> bytes:
-    """The bytes of a protobuf, the same for the same content.
-
-    Raises:
-        LoadError: more than 2 GiB, which a protobuf cannot hold; the biggest constants are named.
-    """
+    """The bytes of a protobuf, the same for the same content; a LoadError names the biggest constants of one over 2 GiB."""
     data = message.SerializeToString(deterministic=True)
     if len(data) > _MAX_BYTES:
         raise LoadError(
@@ -283,7 +257,6 @@ def serialize(message: Message) -> bytes:
 
 
 def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
-    """The names of the biggest constants with their sizes."""
     constants = sorted((n for n in graph_def.node if n.op in ops.CONSTANTS), key=lambda n: -n.ByteSize())
     return [f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:count]]
 
@@ -294,12 +267,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = None) -> None:
-    """Write a graph that was read, with its collections, as a MetaGraphDef; the file is whole or not there.
-
-    Args:
-        loaded: the graph.
-        path: where to write.
-        graph_def: what was made of the graph, which is written in its place.
+    """Write a graph that was read, or what was made of it, with its collections as a MetaGraphDef; the file is whole or not there.
 
     Raises:
         LoadError: the place cannot be written, or the graph has more than 2 GiB.

@@ -27,13 +27,10 @@ _VALUES = frozenset({"int32", "int64", "bool", "string", "resource", "variant"})
 """Dtypes of what shapes are computed from: another value, or another handle, may change shapes further on."""
 
 
-def to_be_run(graph_def: Any) -> tf.Graph:
-    """A GraphDef in a new ``tf.Graph``, in half of the time of ``tf.import_graph_def``.
+def quick_import(graph_def: Any) -> tf.Graph:
+    """A GraphDef in a new ``tf.Graph``, in half of the time of ``tf.import_graph_def``; raises REFUSALS where TensorFlow refuses it.
 
     That looks in Python for the devices of all that asks to be placed beside another operation; the session does so anyway.
-
-    Raises:
-        REFUSALS: TensorFlow refuses it, or has no such interface.
     """
     target = tf.Graph()
     scoped = c_api_util.ScopedTFImportGraphDefOptions()
@@ -47,11 +44,7 @@ def to_be_run(graph_def: Any) -> tf.Graph:
 
 
 class Imported:
-    """What TensorFlow knows of the nodes of a graph.
-
-    Args:
-        graph: the graph; :meth:`update` follows its edits.
-    """
+    """What TensorFlow knows of the nodes of a graph; :meth:`update` follows its edits."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -61,12 +54,8 @@ class Imported:
         self._outputs: dict[Node, list[Output]] = {}
 
     def update(self) -> None:
-        """Import what was added or changed since the last call, and all whose shapes that changes.
-
-        Raises:
-            REFUSALS: TensorFlow refuses it; this object is of no use any more.
-        """
-        edited = self._graph.take_unproven()
+        """Import what was added or changed since the last call, and all whose shapes that changes; raises REFUSALS for good."""
+        edited = self._graph.take_stale()
         pending = list(self._graph) if not self._operations else _with_readers_of_values(edited)
         while pending:
             readers = self._readers(pending)
@@ -76,7 +65,6 @@ class Imported:
             pending = _with_readers_of_values(dict.fromkeys(reader for node in changed for reader in readers[node]))
 
     def outputs(self, node: Node) -> list[Output]:
-        """Dtype and shape of each output of a node."""
         found = self._outputs.get(node)
         if found is None:
             operation = native.PyOperation(self._operations[node], _tensor)
@@ -132,7 +120,6 @@ def _tensor(operation: Any, index: int, kind: int) -> Any:
 
 
 def _with_readers_of_values(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, and what reads values of theirs that shapes may be computed from."""
     return list(reached(nodes, _readers_of_values))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, attrs, function_library
+from tpugraph.ir import Graph, Node, attrs, function_library, validate
 
 _SLOPPY_REWRITE = b"make_sloppy"
 """How the rewrites of TensorFlow 1's tf.data name what ``experimental_deterministic = False`` asks for."""
@@ -15,12 +15,7 @@ _LOOKED_AT = ("deterministic", "sloppy", "seed", "seed2")
 
 
 def why_not_repeatable(graph: Graph, datasets: Iterable[Node]) -> list[str]:
-    """Why datasets give other elements when they are read again, a sentence for each reason; none where no reason is found.
-
-    Args:
-        graph: a plain graph.
-        datasets: the nodes that give datasets to iterators.
-    """
+    """Why datasets of a plain graph give other elements when they are read again, a sentence for each reason that is found."""
     behind = graph.ancestors(datasets)
     nodes = [node for node in graph if node in behind and ops.is_dataset(node.op)]
     reasons = [f"'{node.name}' hands elements on as soon as they are there" for node in nodes if _is_sloppy(node)]
@@ -49,20 +44,13 @@ def _says_sloppy(name: str, value: Any) -> bool:
 
 
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
-    """The single operands of a dataset by their names, from both ends: lists of captured tensors may stand between them."""
-    names = [argument.name for argument in ops.op_def(node.op).input_arg]
-    lists = [
-        i for i, argument in enumerate(ops.op_def(node.op).input_arg) if argument.number_attr or argument.type_list_attr
-    ]
-    before = lists[0] if lists else len(names)
-    yield from zip(names[:before], node.inputs, strict=False)
-    if len(lists) == 1:
-        behind = names[before + 1 :]
-        yield from zip(behind, node.inputs[len(node.inputs) - len(behind) :], strict=True)
+    """The operands of a node by their names; those of a list share one."""
+    definition = ops.op_def(node.op)
+    names = (name for name, _ in validate.tensors(definition, definition.input_arg, node.raw_attrs))
+    return zip(names, node.inputs, strict=False)
 
 
 def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
-    """The reasons in the functions that a dataset calls."""
     parallel = any(
         name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in named_operands(node)
     )

@@ -14,13 +14,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.node import Node, Tensor
-from tpugraph.ir.op_schemas import DTYPES, OPEN, Mismatch, Schema, output_places, shape_fault
 from tpugraph.support.errors import LoadError
 
 Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
@@ -28,8 +29,7 @@ Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
 
 FIX = "the file is damaged or was edited by hand: write the graph again, or copy it again"
 
-MOST_OUTPUTS_TOGETHER = 1 << 20
-"""How many outputs the nodes of a file may have together, beyond 16 for each node."""
+MOST_OUTPUTS_TOGETHER = 1 << 20  # of the nodes of a file, beyond 16 for each node
 
 _LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
 _NAMES = re.compile(r"(?:[A-Za-z0-9.][A-Za-z0-9_>./\\-]*\n)*")
@@ -45,12 +45,7 @@ _Early = tuple[Node, tuple[Tensor, ...], tuple[int, ...]]
 
 
 class Validator:
-    """Validates one graph.
-
-    Args:
-        library: its ``FunctionDefLibrary``.
-        source: the file, for messages.
-    """
+    """Validates one graph with its ``FunctionDefLibrary``; ``source`` is the file, for messages."""
 
     def __init__(self, library: Any, source: str) -> None:
         self._source = source
@@ -63,9 +58,6 @@ class Validator:
 
     def check(self, wired: Sequence[Wired]) -> bool:
         """Check the nodes of a graph and the library; returns whether each node stands behind all that it reads and waits for.
-
-        Args:
-            wired: the nodes with what they read and wait for.
 
         Raises:
             LoadError: something is not as TensorFlow defines it; the node is named.
@@ -161,7 +153,6 @@ class Validator:
             )
 
     def schema(self, op: str) -> Schema | None:
-        """What an op type or a library function demands; None where neither is known."""
         if op not in self._schemas:
             function = self._functions.get(op)
             definition = ops.op_def(op) if function is None else function.signature
@@ -220,10 +211,194 @@ class Validator:
 
 
 def _taker(names: list[str]) -> _Taker:
-    """Takes the values of some keys out of a dict."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda held: tuple([held[name] for name in names])
+
+
+# --------------------------------------------------------------------------- op definitions
+
+MOST_OUTPUTS = 1 << 16  # that an attribute may claim for one node: TensorFlow makes them all before it asks for more
+MOST_DIMENSIONS = 254  # in TensorFlow
+MOST_ELEMENTS = 1 << 48  # of a static shape: more than any machine holds, and no product of sizes overflows
+OPEN = 0  # stands for a dtype that a function leaves open to its call
+
+_REF = 100  # DT_X_REF is DT_X + 100
+_FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor",
+           "func": "func"}  # fmt: skip
+
+
+class Mismatch(ValueError):
+    """What of a node is not as its op is defined, as a sentence without the node."""
+
+
+class Signature(NamedTuple):
+    """The dtypes that a node takes and gives, as TensorFlow's numbers; None where a function leaves their count open."""
+
+    inputs: tuple[int, ...] | None
+    outputs: tuple[int, ...] | None
+
+
+class Schema:
+    """The ``OpDef`` of an op type or a library function, against which nodes are held; ``functions`` are those of the library."""
+
+    def __init__(self, definition: Any, functions: Mapping[str, Any]) -> None:
+        self.definition = definition
+        self._functions = functions
+
+    def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
+        """The dtypes of inputs and outputs of a node with ``given`` data inputs; in a body, a call may fill in attributes.
+
+        Raises:
+            Mismatch: an attribute is missing, of another kind or out of range, or the node has too few or too many inputs.
+        """
+        for name, value in attributes.items():
+            if not name:
+                raise Mismatch("an attribute has no name")
+            if name[:1] != "_" and name not in self._attributes and value.WhichOneof("value") is not None:
+                raise Mismatch(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
+            open_ = in_body and value.WhichOneof("value") == "placeholder"
+            if name in self._attributes and not open_:
+                self._check_attribute(self._attributes[name], value)
+        held = {name: attributes.get(name, declared.default_value) for name, declared in self._attributes.items()}
+        for name, declared in self._attributes.items():
+            if name not in attributes and not declared.HasField("default_value"):
+                raise Mismatch(f"the attribute '{name}' of {self.definition.name} is missing")
+        self._check_trusted(held)
+        inputs = self._dtypes(self.definition.input_arg, held, given, "inputs")
+        if inputs is not None and len(inputs) != given:
+            raise Mismatch(f"{self.definition.name} takes {_counted(len(inputs))} here and has {given}")
+        return Signature(inputs, self._dtypes(self.definition.output_arg, held, MOST_OUTPUTS, "outputs"))
+
+    @cached_property
+    def _attributes(self) -> dict[str, Any]:
+        return {declared.name: declared for declared in self.definition.attr}
+
+    def _check_attribute(self, declared: Any, value: Any) -> None:
+        kind = declared.type
+        if kind.startswith("list("):
+            items = _list_items(kind[5:-1], value)
+        else:
+            items = [getattr(value, _FIELDS[kind])] if value.WhichOneof("value") == _FIELDS.get(kind) else None
+        if items is None:
+            held = value.WhichOneof("value") or "nothing"
+            raise Mismatch(f"the attribute '{declared.name}' holds {_KIND_OF.get(held, held)}, not {kind}")
+        element = kind.removeprefix("list(").removesuffix(")")
+        for fault in filter(None, (self._fault(element, item) for item in items)):
+            raise Mismatch(f"the attribute '{declared.name}' {fault}")
+        if declared.has_minimum:
+            size = items[0] if kind == "int" else len(items)
+            if size < declared.minimum:
+                raise Mismatch(f"the attribute '{declared.name}' is {'' if kind == 'int' else 'a list of '}{size}, less "
+                               f"than {declared.minimum}")  # fmt: skip
+        if declared.HasField("allowed_values"):
+            allowed = getattr(declared.allowed_values.list, _FIELDS[element])
+            for item in items:
+                if item not in allowed:
+                    raise Mismatch(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
+                                   f"{self.definition.name} does not take")  # fmt: skip
+
+    def _check_trusted(self, held: Mapping[str, Any]) -> None:
+        """Check the attributes that TensorFlow's own shape function takes for granted."""
+        name = self.definition.name
+        trusted = ops.TRUSTED.get(name)
+        if trusted is None:
+            return
+        for attribute, most in trusted.most:
+            if abs(held[attribute].i) > most:
+                raise Mismatch(f"the attribute '{attribute}' is {held[attribute].i:,}; {name} takes at most {most:,}")
+        for attribute, kind in trusted.never:
+            if attr_codec.dtype(kind).number == held[attribute].type:
+                raise Mismatch(f"the attribute '{attribute}' is {kind}, which {name} does not take")
+        lengths = {attribute: _length(held[attribute].list) for attribute in trusted.alike}
+        if len(set(lengths.values())) > 1:
+            told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
+            raise Mismatch(f"{name} is told of {told}, which must be as many")
+
+    def _fault(self, kind: str, item: Any) -> str | None:
+        if kind == "type":
+            return None if item in attr_codec.NUMBERS else f"holds {item}, which is no dtype of a tensor"
+        if kind == "shape":
+            return shape_fault(item)
+        if kind == "func" and item.name and item.name not in self._functions and ops.op_def(item.name) is None:
+            return f"names the function '{item.name[:100]}', which is not in the graph's library"
+        return None
+
+    def _dtypes(self, arguments: Any, held: Mapping[str, Any], most: int, what: str) -> tuple[int, ...] | None:
+        found: list[int] = []
+        for argument in arguments:
+            made = _argument_dtypes(argument, held, most, f"{self.definition.name} {what}")
+            if made is None:
+                return None
+            found += made
+        return tuple(found)
+
+
+def _argument_dtypes(argument: Any, held: Mapping[str, Any], most: int, whose: str) -> list[int] | None:
+    if argument.type_list_attr:
+        value = held[argument.type_list_attr]
+        return None if value.WhichOneof("value") == "placeholder" else list(value.list.type)
+    count = 1
+    if argument.number_attr:
+        value = held[argument.number_attr]
+        if value.WhichOneof("value") == "placeholder":
+            return None
+        count = value.i
+        if not 0 <= count <= most:
+            raise Mismatch(f"the attribute '{argument.number_attr}' claims {count:,} of {whose}; {_most(most, whose)}")
+    kind = argument.type or held[argument.type_attr].type  # a placeholder holds 0, which is OPEN
+    return [kind + _REF if argument.is_ref and kind != OPEN else kind] * count
+
+
+def _most(most: int, whose: str) -> str:
+    return f"it has {most:,}" if whose.endswith("inputs") else f"at most {most:,} can be read from a file"
+
+
+_KIND_OF = {field: kind for kind, field in _FIELDS.items()}
+
+
+def _list_items(kind: str, value: Any) -> list[Any] | None:
+    """The items of an attribute that must be a list of a kind; None where it is something else."""
+    held = value.WhichOneof("value")
+    if held is None:  # an empty list, as old writers left it
+        return []
+    if held != "list":
+        return None
+    fields = [field for field, _ in value.list.ListFields()]
+    own = _FIELDS[kind]
+    return list(getattr(value.list, own)) if all(field.name == own for field in fields) else None
+
+
+def _length(values: Any) -> int:
+    return sum(len(held) for _, held in values.ListFields())
+
+
+def shape_fault(shape: Any) -> str | None:
+    """What is wrong with a ``TensorShapeProto``, after the words for what holds it, or None."""
+    if shape.unknown_rank:
+        return "is a shape of unknown rank with dimensions" if shape.dim else None
+    if len(shape.dim) > MOST_DIMENSIONS:
+        return f"is a shape of {len(shape.dim)} dimensions; TensorFlow has at most {MOST_DIMENSIONS}"
+    count = 1
+    for dim in shape.dim:
+        if dim.size < -1:
+            return f"is a shape with a dimension of {dim.size}"
+        count *= max(dim.size, 1)
+    return f"is a shape of {count:,} elements; at most {MOST_ELEMENTS:,} can be" if count > MOST_ELEMENTS else None
+
+
+def tensors(definition: Any, arguments: Any, attributes: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Argument and number of the dtype of each tensor that a node with these attributes takes or gives."""
+    held = {declared.name: declared.default_value for declared in definition.attr} | dict(attributes)
+    return [(a.name, number) for a in arguments for number in _argument_dtypes(a, held, MOST_OUTPUTS, "") or ()]
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} input{'' if count == 1 else 's'}"
+
+
+def _shown(kind: str, item: Any) -> str:
+    return str(attr_codec.dtype(item)) if kind == "type" else repr(item)[:60].removeprefix("b")
 
 
 # --------------------------------------------------------------------------- constants
@@ -254,11 +429,7 @@ class Constants:
         self._counts: dict[bytes, int] = {}
 
     def check(self, tensor: Any, declared: int) -> None:
-        """Check one constant.
-
-        Args:
-            tensor: its ``TensorProto``.
-            declared: the number of the dtype that its node declares.
+        """Check a ``TensorProto`` against the number of the dtype that its node declares.
 
         Raises:
             Mismatch: it holds something else than it declares, or more or less.
@@ -291,7 +462,6 @@ class Constants:
 
 
 def _count(shape: Any) -> int:
-    """The number of elements of a constant's shape."""
     if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
         raise Mismatch("is of an open shape")
     fault = shape_fault(shape)
@@ -312,12 +482,7 @@ class _Made:
 
 
 def check_body(function: Any, schema: Callable[[str], Schema | None], constants: Constants) -> None:
-    """Check a ``FunctionDef`` as far as it can be known without a call.
-
-    Args:
-        function: the function.
-        schema: what an op type demands.
-        constants: checks constants.
+    """Check a ``FunctionDef`` as far as it can be known without a call; ``schema`` says what an op type demands.
 
     Raises:
         Mismatch: a node, an input or a result is not as its definition demands.
@@ -357,7 +522,7 @@ def _arguments(function: Any) -> Iterator[tuple[str, _Made]]:
 
 def _check_dtype(function: Any, argument: Any) -> None:
     declared = {attribute.name for attribute in function.signature.attr}
-    if argument.type not in DTYPES and argument.type_attr not in declared:
+    if argument.type not in attr_codec.NUMBERS and argument.type_attr not in declared:
         raise Mismatch(f"the argument or result '{argument.name}' has no dtype")
 
 
@@ -376,10 +541,10 @@ def _checked(
             constants.check(attributes["value"].tensor, attributes["dtype"].type)
     except Mismatch as error:
         raise Mismatch(f"at the node '{node.name}' ({node.op}): {error}") from error
-    open_ = signature.outputs is None
-    return _Made(
-        signature.outputs, {} if open_ else dict(output_places(demands.definition, attributes))
-    ), signature.inputs
+    if signature.outputs is None:
+        return _Made(None, {}), signature.inputs
+    names = [name for name, _ in tensors(demands.definition, demands.definition.output_arg, attributes)]
+    return _Made(signature.outputs, {name: names.index(name) for name in names}), signature.inputs
 
 
 def _look_up(label: str, made: Mapping[str, _Made]) -> _Made:
@@ -422,27 +587,14 @@ def _check_results(function: Any, made: Mapping[str, _Made]) -> None:
 def _check_order(function: Any) -> None:
     """See that the nodes of a body have an order; loops as TensorFlow 1 writes them close at NextIteration."""
     ops_of = {node.name: node.op for node in function.node_def}
-    waiting: dict[str, int] = {}
-    readers: dict[str, list[str]] = {}
+    producers: dict[str, set[str]] = {}
     for node in function.node_def:
-        producers = {text.removeprefix("^").partition(":")[0] for text in node.input} & ops_of.keys()
-        if node.op in ops.MERGE:
-            producers = {name for name in producers if ops_of[name] not in ops.NEXT_ITERATION}
-        waiting[node.name] = len(producers)
-        for name in producers:
-            readers.setdefault(name, []).append(node.name)
-    ready = [name for name, count in waiting.items() if not count]
-    for name in ready:  # grows while it is walked
-        for reader in readers.get(name, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    if len(ready) < len(waiting):
-        stuck = next(name for name, count in waiting.items() if count)
-        raise Mismatch(f"a cycle that is no loop leads through the node '{stuck}'")
-
-
-# --------------------------------------------------------------------------- who calls whom
+        read = {text.removeprefix("^").partition(":")[0] for text in node.input}
+        ends = ops.NEXT_ITERATION if node.op in ops.MERGE else ()
+        producers[node.name] = {name for name in read if name in ops_of and ops_of[name] not in ends}
+    cycle = _cycle(producers)
+    if cycle:
+        raise Mismatch(f"a cycle that is no loop leads through the node '{cycle[0]}'")
 
 
 def check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
@@ -455,30 +607,78 @@ def check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
         for name in (gradient.function_name, gradient.gradient_func):
             if name not in functions:
                 raise Mismatch(f"the gradient function '{name[:100]}' is not in the graph's library")
-    done: set[str] = set()
-    for first in functions:
-        path: dict[str, Iterator[str]] = {}
-        if first not in done:
-            path[first] = _called(functions[first], functions)
-        while path:
-            name = next(reversed(path))
-            called = next(path[name], None)
-            if called is None:
-                del path[name]
-                done.add(name)
-            elif called in path:
-                raise Mismatch(f"the function '{called}' calls itself; a TPU has no recursion")
-            elif called not in done:
-                path[called] = _called(functions[called], functions)
+    cycle = _cycle({name: _called(function, functions) for name, function in functions.items()})
+    if cycle:
+        raise Mismatch(f"the function '{cycle[0]}' calls itself; a TPU has no recursion")
 
 
-def _called(function: Any, functions: Mapping[str, Any]) -> Iterator[str]:
+def _cycle(before: Mapping[str, Iterable[str]]) -> Sequence[str]:
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        found: Sequence[str] = error.args[1]
+        return found
+    return ()
+
+
+def _called(function: Any, functions: Mapping[str, Any]) -> list[str]:
     found: dict[str, None] = {}
     for node in function.node_def:
         found[node.op] = None
         for value in node.attr.values():
-            if value.WhichOneof("value") == "func":
-                found[value.func.name] = None
-            elif value.WhichOneof("value") == "list":
-                found.update((func.name, None) for func in value.list.func)
-    return iter([name for name in found if name in functions])
+            held = [value.func] if value.WhichOneof("value") == "func" else value.list.func
+            found.update((func.name, None) for func in held)
+    return [name for name in found if name in functions]
+
+
+# --------------------------------------------------------------------------- ranks
+# Some of TensorFlow's shape functions end the process where an operand has another rank than they expect (ops.RANKS). Only
+# TensorFlow knows a rank, and only while it imports the graph. So a node stands in front of each such node, whose own shape
+# function refuses the wrong rank in words. Guards are for dtypes and shapes only: no graph that is written or run has one.
+
+_GUARD = re.compile(r"(?:r\d+/)?(.+)/rank_of_input_(\d+)_is_(.+)")
+
+
+def guard(nodes: Any, definition: Any) -> None:
+    """Add guards to the nodes of a GraphDef and let one of them, whose op is one of ``ops.RANKS``, wait for these."""
+    operands = [text for text in definition.input if not text.startswith("^")]
+    for rank in ops.RANKS[definition.op]:
+        number = rank.more + (_held(definition, rank.number) if isinstance(rank.number, str) else rank.number)
+        operand = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)
+        for place in range(len(operands))[operand] if rank.exact or number > 0 else ():
+            made = nodes.add(input=[operands[place]])
+            made.name = f"{definition.name}/rank_of_input_{place}_is_{number}{'' if rank.exact else '_or_more'}"
+            made.attr["T"].CopyFrom(_dtype(definition, place))
+            if rank.exact:
+                made.op = "EnsureShape"
+                made.attr["shape"].CopyFrom(attr_codec.encode((None,) * number))
+            else:  # a new axis can stand behind as many dimensions as there are
+                made.op = "Pack"
+                made.attr["N"].i, made.attr["axis"].i = 1, number
+            definition.input.append(f"^{made.name}")
+
+
+def _held(definition: Any, name: str) -> int:
+    declared = next(attr for attr in ops.op_def(definition.op).attr if attr.name == name)
+    return int(definition.attr.get(name, declared.default_value).i)
+
+
+def guarded_input(name: str) -> tuple[str, str] | None:
+    """The node that a guard stands in front of, and what is wrong with it; None for the name of another node."""
+    found = _GUARD.fullmatch(name)
+    if found is None:
+        return None
+    node, place, wanted = found.groups()
+    return node, f"input {place} has another rank than {wanted.replace('_', ' ')}"
+
+
+def _dtype(definition: Any, place: int) -> Any:
+    """The dtype of an operand as an attribute; in a function it may be the name of one of the function's."""
+    for argument in ops.op_def(definition.op).input_arg:
+        count = definition.attr[argument.number_attr].i if argument.number_attr else 1
+        if place < count:
+            return (
+                definition.attr[argument.type_attr] if argument.type_attr else attr_codec.AttrValue(type=argument.type)
+            )
+        place -= count
+    raise AssertionError("validation counts the inputs")

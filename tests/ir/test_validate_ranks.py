@@ -1,4 +1,4 @@
-"""Operands and attributes over which TensorFlow's own shape functions end the process are refused in words (shape_guards)."""
+"""Operands and attributes over which TensorFlow's own shape functions end the process are refused in words."""
 
 from collections import Counter
 from collections.abc import Callable
