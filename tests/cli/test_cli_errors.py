@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from tpugraph import cli
-from tpugraph.ir.file_names import missing_file_error
+from tpugraph.ir.side_effects import missing_file_error
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus"
 IRIS = CORPUS / "iris_dnn"

@@ -17,8 +17,8 @@ from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.programs import batch_line
 from tpugraph.ir import Graph, Node, function_library, graphdef
-from tpugraph.ir.file_names import file_names
 from tpugraph.ir.model_files import Loaded
+from tpugraph.ir.side_effects import file_names
 from tpugraph.ir.text import format_output
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.runtime import checkpoint

@@ -21,7 +21,7 @@ from tpugraph.compiler.conversion import convert
 from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
 from tpugraph.ir.attrs import DType, Func
-from tpugraph.ir.file_names import file_names
+from tpugraph.ir.side_effects import local_files
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
@@ -468,39 +468,3 @@ def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
             if "/".join(path[start:]) in nodes:
                 return "/".join(path[start:])
     return None
-
-
-# --------------------------------------------------------------------------- local files
-
-
-def local_files(graph: Graph) -> list[str]:
-    """Names of local files that the input reads: string constants that look like file names and go into a dataset, a queue
-    or an op that opens files, or stand in a function that opens files.
-    """
-    given = {text for text in _strings(graph) if "://" not in text}
-    return sorted(given & file_names(graph)) if given else []
-
-
-def _strings(graph: Graph) -> Iterator[str]:
-    for node in graph.of_type("Const"):
-        if node.attr("dtype").name == "string" and _reaches_input(graph, node.name):
-            yield from (value.decode("utf-8", "replace") for value in node.attr("value").ravel().tolist())
-    for function in function_library.functions_named(graph).values():
-        if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
-            strings = [
-                v
-                for node in function.node_def
-                if node.op in ops.CONSTANTS
-                for v in node.attr["value"].tensor.string_val
-            ]
-            yield from (value.decode("utf-8", "replace") for value in strings)
-
-
-def _reaches_input(graph: Graph, name: str) -> bool:
-    """Whether a constant goes, maybe reshaped, into a dataset, a queue or an op that opens files."""
-    into = {use.node for use in graph[name].uses()}
-    for _ in range(3):  # what names a list of files: expand, shuffle, slice
-        if any(ops.is_dataset(node.op) or node.op in ops.FILE_OPERANDS or node.op in ops.ENQUEUES for node in into):
-            return True
-        into = {use.node for node in into for use in node.uses()}
-    return False

@@ -1,14 +1,20 @@
-"""Ops that read or write files, print, call Python or end the process."""
+"""What a graph does outside of TensorFlow's memory (ops that read or write files, print, call Python or end the process), and the
+files that its constants name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, function_library
-from tpugraph.support.errors import RunError
+from tpugraph.support.errors import RunError, UsageError
 
 _WORDS = {"reads": "reads a file", "writes": "writes a file", "prints": "prints", "calls": "calls a Python function",
           "ends": "ends the process"}  # fmt: skip
@@ -16,10 +22,9 @@ _WORDS = {"reads": "reads a file", "writes": "writes a file", "prints": "prints"
 
 @dataclass(frozen=True)
 class SideEffect:
-    """A side effect of a node.
+    """A side effect of a node, or of a function that the node calls.
 
     Attributes:
-        node: the node, or the node that calls the function which has the side effect.
         op: the op that does it.
         does: ``reads``, ``writes``, ``prints``, ``calls`` or ``ends``.
         files: the names that it opens, as far as constants hold them.
@@ -32,12 +37,10 @@ class SideEffect:
 
     @property
     def words(self) -> str:
-        """What it does, such as ``reads a file``."""
         return _WORDS[self.does]
 
 
 def side_effects(graph: Graph, nodes: Iterable[Node]) -> Iterator[SideEffect]:
-    """The side effects of nodes and of the functions that they call."""
     chosen = list(nodes)
     for node in chosen:
         if node.op in ops.REACH and not _in_memory(node):
@@ -52,24 +55,14 @@ def _side_effects_in(graph: Graph, caller: Node, name: str, function: Any) -> It
     found = [definition for definition in function.node_def if definition.op in ops.REACH]
     if not found:
         return
-    own = [
-        value
-        for node in function.node_def
-        if node.op in ops.CONSTANTS
-        for value in node.attr["value"].tensor.string_val
-    ]
-    names = _texts(own) or _strings(graph, caller.inputs)
+    names = _texts(value for held in _strings_in(function) for value in held) or _strings(graph, caller.inputs)
     for definition in found:
         where = f"{definition.name} ({definition.op}) in the function '{name}'"
         yield SideEffect(where, definition.op, ops.REACH[definition.op], names)
 
 
 def refuse_to_end(graph: Graph) -> None:
-    """Refuse to run a graph that would end the process, as an Abort op does.
-
-    Raises:
-        RunError: it has such an op, which is named.
-    """
+    """Raise a RunError where an op of the graph, such as Abort, ends the process."""
     for found in side_effects(graph, graph):
         if found.does == "ends":
             raise RunError("an op of the graph ends the process when it runs", node=found.node, origin=graph.source,
@@ -97,19 +90,121 @@ def _in_memory(node: Node) -> bool:
 
 
 def _names_before(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The strings that the file operand of a node is made of."""
     operand = ops.FILE_OPERANDS.get(node.op)
     return () if operand is None or operand >= len(node.inputs) else _strings(graph, node.inputs[operand : operand + 1])
 
 
 def _strings(graph: Graph, tensors: Iterable[Tensor]) -> tuple[str, ...]:
     """The string constants that tensors are made of."""
-    before = graph.ancestors([tensor.node for tensor in tensors], data_only=True)
-    held = [
-        n.attr("value").ravel().tolist() for n in before if n.op in ops.CONSTANTS and n.attr("dtype").name == "string"
-    ]
-    return _texts(value for values in held for value in values)
+    held = _constants(graph.ancestors([tensor.node for tensor in tensors], data_only=True))
+    return _texts(value for values in held.values() for value in values)
 
 
 def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value.decode("utf-8", "replace") for value in values if value))
+
+
+# --------------------------------------------------------------------------- the files that constants name
+
+
+def _constants(nodes: Iterable[Node]) -> dict[Node, list[bytes]]:
+    """The string constants among nodes, and what they hold."""
+    found = (node for node in nodes if node.op in ops.CONSTANTS and node.attr("dtype").name == "string")
+    return {node: node.attr("value").ravel().tolist() for node in found}
+
+
+def _strings_in(function: Any) -> list[Any]:
+    """What each string constant of a library function holds, to be read and changed."""
+    return [node.attr["value"].tensor.string_val for node in function.node_def if node.op in ops.CONSTANTS]
+
+
+def rebind_files(graph: Graph, names: Mapping[str, str]) -> None:
+    """Replace string constants that equal an old file name, in the graph and in its functions.
+
+    Raises:
+        UsageError: an old name that no constant of the graph holds; those that look like files are listed.
+    """
+    for old, new in ((old.encode(), new.encode()) for old, new in names.items()):
+        held = {node: values for node, values in _constants(graph.of_type("Const")).items() if old in values}
+        for node, values in held.items():
+            value = np.asarray([new if v == old else v for v in values], dtype=object)
+            graph.set_attr(node, "value", value.reshape(node.attr("value").shape))
+        functions = function_library.functions_named(graph).values()
+        inside = [values for function in functions for values in _strings_in(function) if old in values]
+        for values in inside:
+            values[:] = [new if v == old else v for v in values]
+        if not held and not inside:
+            known = ", ".join(sorted(file_names(graph))[:5]) or "none"
+            raise UsageError(f"no constant of the graph holds the file name '{old.decode()}'", origin=graph.source,
+                             fix=f"file names in the graph: {known}")  # fmt: skip
+
+
+def file_names(graph: Graph) -> set[str]:
+    """String constants of the graph and of its functions that look like file names."""
+    of_checkpoints = (node.inputs[1].node for node in graph.of_type("SaveV2", "RestoreV2"))
+    keys = {key for held in _constants(of_checkpoints).values() for key in held}
+    values = [value for held in _constants(graph.of_type("Const")).values() for value in held]
+    for function in function_library.functions_named(graph).values():
+        values += [value for held in _strings_in(function) for value in held]
+    found = {value.decode("utf-8", "replace") for value in values if value not in keys}
+    return {text for text in found if text not in graph and _looks_like_file(text)}
+
+
+def _looks_like_file(text: str) -> bool:
+    if text.startswith(("_temp_", "loc:@")) or len(text) > 1000 or "\n" in text:
+        return False
+    return (
+        "/" in text.strip("/")
+        or re.search(r"\.(tfrecords?|records?|csv|tsv|txt|vocab|gz|npy|jsonl?)$", text) is not None
+    )
+
+
+def local_files(graph: Graph) -> list[str]:
+    """Names of local files that the input reads: string constants that look like file names and go into a dataset, a queue
+    or an op that opens files, or stand in a function that opens files.
+    """
+    held = [values for node, values in _constants(graph.of_type("Const")).items() if _reaches_input(node)]
+    for function in function_library.functions_named(graph).values():
+        if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
+            held += _strings_in(function)
+    given = {text for text in _texts(value for values in held for value in values) if "://" not in text}
+    return sorted(given & file_names(graph)) if given else []
+
+
+def _reaches_input(constant: Node) -> bool:
+    """Whether a constant goes, maybe reshaped, into a dataset, a queue or an op that opens files."""
+    into = {use.node for use in constant.uses()}
+    for _ in range(3):  # what names a list of files: expand, shuffle, slice
+        if any(ops.is_dataset(node.op) or node.op in ops.FILE_OPERANDS or node.op in ops.ENQUEUES for node in into):
+            return True
+        into = {use.node for node in into for use in node.uses()}
+    return False
+
+
+_MISSING = re.compile(r"(?:^|[\s;:])([^\s;:]+?);? ?;? No such file or directory", re.MULTILINE)
+_NO_MATCH = re.compile(r"No files matched pattern: ([^\]\n]+)")
+
+
+def missing_file_error(message: str, source: str, names: Iterable[str] = ()) -> RunError | None:
+    """The error for a data file that is not there, or None where the message says something else.
+
+    Args:
+        message: TensorFlow's words.
+        source: the file of the graph.
+        names: the file names in the graph; of those that the message names the longest is meant, blanks and all.
+    """
+    pattern = _NO_MATCH.search(message)
+    if pattern is not None:
+        name, fault = pattern[1], f"no file matches the pattern '{pattern[1]}'"
+    else:
+        match = _MISSING.search(message)
+        if match is None:
+            return None
+        end = match.end(1)
+        name = max((n for n in names if message.endswith(n, 0, end)), key=len, default=match[1])
+        fault = f"the data file '{name}' is not there"
+    return RunError(
+        fault,
+        origin=source,
+        fix=f"run in the folder that holds it, or {shlex.quote(f'--rebind={name}=PATH')}",
+    )

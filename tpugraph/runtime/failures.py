@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.compiler.set_shapes import SET_SHAPE
-from tpugraph.ir.file_names import missing_file_error
+from tpugraph.ir.side_effects import missing_file_error
 from tpugraph.lookups.padded_lists import ids_of_a_row
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError

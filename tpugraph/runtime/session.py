@@ -14,8 +14,7 @@ import numpy as np
 from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.file_names import file_names, rebind_files
-from tpugraph.ir.side_effects import refuse_to_end
+from tpugraph.ir.side_effects import file_names, rebind_files, refuse_to_end
 from tpugraph.runtime import checkpoint, engines, evaluation, input_position
 from tpugraph.runtime.checkpoint import SessionCheckpoints
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of

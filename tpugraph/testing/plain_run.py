@@ -16,9 +16,8 @@ from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.file_names import file_names, missing_file_error
 from tpugraph.ir.session_config import guarded
-from tpugraph.ir.side_effects import refuse_to_end
+from tpugraph.ir.side_effects import file_names, missing_file_error, refuse_to_end
 from tpugraph.roles.findings import Roles
 from tpugraph.runtime.failures import first_words, stalled
 from tpugraph.runtime.pipelines import run_as_written

@@ -23,7 +23,7 @@ from tpugraph.analysis.shapes import is_static
 from tpugraph.compiler import ConvertOptions, convert, tpu_check
 from tpugraph.compiler.options import given
 from tpugraph.ir import Graph, Node, Tensor, graphdef
-from tpugraph.ir.file_names import rebind_files
+from tpugraph.ir.side_effects import rebind_files
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, UsageError

@@ -19,7 +19,7 @@ from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions, convert, find_roles
 from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.file_names import rebind_files
+from tpugraph.ir.side_effects import rebind_files
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
