@@ -49,7 +49,6 @@ class DenseRows(Pass):
         return [step for table in found for step in table.steps]
 
     def _make_cheap(self, graph: Graph, steps: list[Node]) -> None:
-        """Make those dense that are fewer bytes."""
         outside = analysis.conditional(graph).keys() | {n for n, f in analysis.frames(graph).items() if f}
         varying = analysis.replica_varying(graph)
         for rows in list(rows_of((node for node in steps if node not in outside), DENSE)):

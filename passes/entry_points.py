@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
@@ -21,7 +20,7 @@ from tpugraph.tpu.pipeline import Pass
 NAME = "_tpugraph_name"
 """Attribute that holds the name of a metric or prediction as the user knows it; a node's name takes fewer characters."""
 
-_DEVICE_PART = {"train": "tpugraph/train", "eval": "tpugraph/evaluate", "predict": "tpugraph/predict"}
+_DEVICE_PART = {"train": "train", "eval": "evaluate", "predict": "predict"}
 
 
 @dataclass(frozen=True)
@@ -38,35 +37,42 @@ class EntryPoints(Pass):
     reads_if_given = (Cut,)
 
     def run(self, graph: Graph) -> None:
-        add_system(graph)
-        first = _train(graph) if graph.roles.mode == "train" else _evaluate(graph)
-        add_init(graph, [*first, graph[graph.result(Results)["limit_init"]]])
+        roles, results = graph.roles, graph.result(Results)
+        system = Builder(graph, "tpugraph", device="/device:TPU_SYSTEM:0")
+        system.node("ConfigureDistributedTPU", name="configure", shapes=[()], embedding_config="", tpu_embedding_config="",
+                    is_global_init=False)  # fmt: skip
+        system.node("ShutdownDistributedTPU", name="shutdown")
+        make = Builder(graph, "tpugraph", device=HOST_DEVICE)
+        first = [graph[results["limit_init"]]]
+        if roles.mode == "train":
+            loss = graph.tensor(results["last_loss"])
+            handle, assign = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
+            first.insert(0, assign)
+            kept = make.node("AssignVariableOp", [handle.out(), loss], name="last_loss/Keep")
+        make.identity(graph.tensor(results["train"]), name=_DEVICE_PART[roles.mode])
+        make.node("NoOp", name="enqueue", controls=[graph[results["enqueue"]]])
+        if roles.mode == "train":
+            make.identity(graph.tensor(results["losses"]), name="dequeue", controls=[kept, *_watched(graph)])
+            make.add("ReadVariableOp", [handle.out()], (), name="loss", dtype=loss.dtype)
+        else:
+            _add_outputs(make, results)
+        if roles.step is None:  # the session counts for itself
+            make.constant(np.int64(-1), name="global_step")
+        else:
+            step = graph[roles.step.name]
+            make.add("ReadVariableOp", [step.out()], (), name="global_step", dtype=step.attr("dtype"))
+        if roles.mode == "train" and roles.summaries:
+            _merge_summaries(make)
+        if roles.mode != "train":
+            make.node("NoOp", name="init_metrics", controls=_local_initializers(graph))
+            make.node("NoOp", name="restart_input", controls=[graph[name] for name in roles.iterator_initializers])
+        variables = roles.variables.values()
+        initializers = [graph[v.initializer] for v in variables if v.initializer and v.initializer in graph]
+        others = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
+        make.node("NoOp", name="init_input", controls=others)
+        make.node("NoOp", name="init_local", controls=[*first, *_local_initializers(graph)])
+        make.node("NoOp", name="init", controls=[*initializers, *others, *first])
         add_checkpoint_ops(graph)
-
-
-def _add_loops(graph: Graph) -> None:
-    results = graph.result(Results)
-    add_result(graph, _DEVICE_PART[graph.roles.mode], graph.tensor(results["train"]))
-    graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
-
-
-# --------------------------------------------------------------------------- training
-
-
-def _train(graph: Graph) -> list[Node]:
-    """Add what a training session runs; returns the initialisers of the pass's own variables."""
-    roles, results = graph.roles, graph.result(Results)
-    loss = graph.tensor(results["last_loss"])
-    handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
-    make = Builder(graph, device=HOST_DEVICE)
-    kept = make.node("AssignVariableOp", [handle.out(), loss], name="tpugraph/last_loss/Keep")
-    _add_loops(graph)
-    add_result(graph, "tpugraph/dequeue", graph.tensor(results["losses"]), [kept, *_watched(graph)])
-    add_read(graph, "tpugraph/loss", handle, loss.dtype)
-    add_step(graph)
-    if roles.summaries:
-        _merge_summaries(graph)
-    return [first]
 
 
 def _watched(graph: Graph) -> list[Node]:
@@ -77,8 +83,9 @@ def _watched(graph: Graph) -> list[Node]:
     return [n for n in host if n.op not in ops.SUMMARIES and not n.consumers()]
 
 
-def _merge_summaries(graph: Graph) -> None:
+def _merge_summaries(make: Builder) -> None:
     """Divide the summaries: values of the last step come with the outfeed, those of variables are read behind the loop."""
+    graph = make.graph
     found = reached([graph[f.name] for f in graph.roles.summaries],
                     lambda node: (t.node for t in node.inputs) if node.op in ops.MERGED_SUMMARIES else ())  # fmt: skip
     of_state = [node for node in found if node.op not in ops.MERGED_SUMMARIES and _shows_variables(graph, node)]
@@ -92,8 +99,10 @@ def _merge_summaries(graph: Graph) -> None:
             graph.set_attr(merge, "N", len(kept))
     last = [graph[f.name].out() for f in graph.roles.summaries if graph[f.name] not in gone]
     graph.remove_all([node for node in gone if node.op in ops.MERGED_SUMMARIES])
-    _merged(graph, "tpugraph/summaries", last)
-    _merged(graph, "tpugraph/state_summaries", [node.out() for node in of_state])
+    for name, tensors in (("summaries", last), ("state_summaries", [node.out() for node in of_state])):
+        if tensors:
+            merged = make.add("MergeSummary", tensors, (), name=f"{name}/merge") if len(tensors) > 1 else tensors[0]
+            make.identity(merged, name=name)
 
 
 def _shows_variables(graph: Graph, summary: Node) -> bool:
@@ -101,85 +110,20 @@ def _shows_variables(graph: Graph, summary: Node) -> bool:
     return any(n.op in ops.READS for n in behind) and not any(n.op in ops.OUTFEEDS for n in behind)
 
 
-def _merged(graph: Graph, name: str, tensors: list[Tensor]) -> None:
-    if not tensors:
-        return
-    merged = tensors[0]
-    if len(tensors) > 1:
-        merged = Builder(graph, device=HOST_DEVICE).add("MergeSummary", tensors, (), name=f"{name}/merge")
-    add_result(graph, name, merged)
-
-
-# --------------------------------------------------------------------------- evaluation and prediction
-
-
-def _evaluate(graph: Graph) -> list[Node]:
-    """Add what a session runs that evaluates or predicts; the pass has no variables of its own there."""
-    roles, results = graph.roles, graph.result(Results)
-    _add_loops(graph)
-    add_result(graph, "tpugraph/dequeue", graph.tensor(results["counts"]))
+def _add_outputs(make: Builder, results: Results) -> None:
+    """Add what evaluation and prediction hand out: how often the device ran, losses, metrics and predictions."""
+    graph = make.graph
+    make.identity(graph.tensor(results["counts"]), name="dequeue")
     if "losses" in results:
-        add_result(graph, "tpugraph/losses", graph.tensor(results["losses"]))
-    for name, value in roles.values.items():
-        _named(graph, "tpugraph/metrics", name, value)
-    for name in roles.predictions:
-        _named(graph, "tpugraph/predictions", name, results[f"prediction/{name}"])
-    add_step(graph)
-    metrics = local_initializers(graph)
-    graph.add("NoOp", "tpugraph/init_metrics", controls=metrics, device=HOST_DEVICE, outputs=[])
-    iterators = [graph[name] for name in roles.iterator_initializers]
-    graph.add("NoOp", "tpugraph/restart_input", controls=iterators, device=HOST_DEVICE, outputs=[])
-    return []
+        make.identity(graph.tensor(results["losses"]), name="losses")
+    outputs = [("metrics", name, value) for name, value in graph.roles.values.items()]
+    outputs += [("predictions", name, results[f"prediction/{name}"]) for name in graph.roles.predictions]
+    for scope, name, value in outputs:
+        made = make.identity(graph.tensor(value), name=f"{scope}/{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}")
+        graph.set_attr(made.node, NAME, name)
 
 
-def _named(graph: Graph, scope: str, name: str, tensor: str) -> None:
-    node = add_result(graph, f"{scope}/{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}", graph.tensor(tensor))
-    graph.set_attr(node, NAME, name)
-
-
-# --------------------------------------------------------------------------- parts of every mode
-
-
-SYSTEM_DEVICE = "/device:TPU_SYSTEM:0"
-
-
-def add_system(graph: Graph) -> None:
-    make = Builder(graph, device=SYSTEM_DEVICE)
-    make.node("ConfigureDistributedTPU", name="tpugraph/configure", shapes=[()], embedding_config="",
-              tpu_embedding_config="", is_global_init=False)  # fmt: skip
-    make.node("ShutdownDistributedTPU", name="tpugraph/shutdown")
-
-
-def add_result(graph: Graph, name: str, tensor: Tensor, controls: Sequence[Node] = ()) -> Node:
-    return Builder(graph, device=HOST_DEVICE).identity(tensor, name=name, controls=controls).node
-
-
-def add_read(graph: Graph, name: str, handle: Node, kind: attrs.DType) -> None:
-    Builder(graph, device=HOST_DEVICE).add("ReadVariableOp", [handle.out()], (), name=name, dtype=kind)
-
-
-def add_step(graph: Graph) -> None:
-    """Add ``tpugraph/global_step``; a graph without a step counter reports -1, and the session counts for itself."""
-    roles = graph.roles
-    if roles.step is not None:
-        step = graph[roles.step.name]
-        add_read(graph, "tpugraph/global_step", step, step.attr("dtype"))
-        return
-    Builder(graph, device=HOST_DEVICE).constant(np.int64(-1), name="tpugraph/global_step")
-
-
-def add_init(graph: Graph, more: list[Node]) -> None:
-    """Add ``tpugraph/init`` and its parts ``.../init_input`` and ``.../init_local``."""
-    roles = graph.roles
-    initializers = [graph[v.initializer] for v in roles.variables.values() if v.initializer and v.initializer in graph]
-    others = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
-    make = Builder(graph, device=HOST_DEVICE)
-    make.node("NoOp", name="tpugraph/init_input", controls=others)
-    make.node("NoOp", name="tpugraph/init_local", controls=[*more, *local_initializers(graph)])
-    make.node("NoOp", name="tpugraph/init", controls=[*initializers, *others, *more])
-
-
-def local_initializers(graph: Graph) -> list[Node]:
+def _local_initializers(graph: Graph) -> list[Node]:
     """Initialisers of variables that no checkpoint holds, in a graph with a checkpoint."""
     variables = graph.roles.variables.values()
     saved = {v.initializer for v in variables if v.key is not None}

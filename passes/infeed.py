@@ -15,6 +15,7 @@ from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Que
 from tpugraph.control_flow.loops import per_batch
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.rewrite.step_nodes import remove_unread
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.pipeline import Pass
 
@@ -101,7 +102,6 @@ class Infeed(Pass):
 
 
 def _is_piece(tensor: Tensor) -> bool:
-    """Whether the pass partition has split a tensor."""
     return tensor.node.op in ops.SPLITS and tensor.node.made_by == "partition"
 
 
@@ -110,13 +110,8 @@ def _remove_unread_padding(graph: Graph) -> None:
     padded = graph.kept(PaddedBatches)
     if padded is None:
         return
-    stack = [node for node in graph if node.made_by == "pad-batches"]
-    while stack:
-        node = stack.pop()
-        if node not in graph or node.consumers() or ops.is_stateful(node.op) or node.name == padded.count:
-            continue
-        stack.extend(producer for producer in node.producers() if producer.made_by == node.made_by)
-        graph.remove(node)
+    made = [n for n in graph if n.made_by == "pad-batches" and not ops.is_stateful(n.op) and n.name != padded.count]
+    remove_unread(graph, made, keep=frozenset(graph) - frozenset(made))
 
 
 def _hand_over(graph: Graph) -> list[Node]:
@@ -124,10 +119,12 @@ def _hand_over(graph: Graph) -> list[Node]:
     queues, ends = graph.kept(Queues), graph.kept(DeviceEnds)
     if queues is None or ends is None:
         return []
-    beside = [graph[name].out() for name in ends.beside]
-    kept = {"Tcomponents": [t.dtype for t in beside], "timeout_ms": -1}
-    return [graph.add("QueueEnqueueV2", "tpugraph/beside/enqueue", [graph[queues.names[0]].out(), *beside], attrs=kept,
-                      device=HOST_DEVICE, outputs=[])]  # fmt: skip
+    handed = [graph[name].out() for name in (queues.names[0], *ends.beside)]
+    return [
+        Builder(graph, "tpugraph/beside", device=HOST_DEVICE).node(
+            "QueueEnqueueV2", handed, name="enqueue", timeout_ms=-1
+        )
+    ]
 
 
 def _kinds(sent: list[Tensor]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ class InlineFunctions(Pass):
 
 
 def _named(graph: Graph) -> set[str]:
-    """The names of the nodes that the roles speak of."""
     roles = graph.roles
     found = [
         roles.loss,

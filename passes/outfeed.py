@@ -61,7 +61,6 @@ class Outfeed(Pass):
 
 
 def _crossing(graph: Graph) -> list[Tensor]:
-    """What the host reads of the device."""
     device = analysis.cluster_nodes(graph)
     read = (t for node in graph if node not in device for t in node.inputs if t.node in device)
     return list(dict.fromkeys(read))

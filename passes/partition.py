@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
 from tpugraph.analysis.placements import Placement, Shard
 from tpugraph.analysis.step import PaddedBatches, Partitioned
@@ -76,23 +74,18 @@ class Partition(Pass):
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
-    """Split a fed tensor; the first piece stands for the core's own on the device, with the whole shape for now."""
-    if not isinstance(placement, Shard):
-        return _whole(graph, tensor)
-    axis = graph.add("Const", f"{tensor.node.name}/split/axis", attrs={"dtype": _INT32, "value": np.asarray(placement.axis, "int32")},
-                     device=HOST_DEVICE, outputs=[(_INT32, ())], source=tensor.node)  # fmt: skip
-    pieces = graph.add("Split", f"{tensor.node.name}/split", [axis.out(), tensor], device=HOST_DEVICE, source=tensor.node,
-                       attrs={"T": tensor.dtype, "num_split": cores}, outputs=[(tensor.dtype, tensor.shape)] * cores)  # fmt: skip
-    graph.replace_uses(tensor, pieces.out(), where=lambda use: in_cluster(use.node))
-    return pieces.out()
-
-
-def _whole(graph: Graph, tensor: Tensor) -> Tensor:
-    """Mark a fed tensor that is the same for all cores."""
-    same = graph.add("Identity", f"{tensor.node.name}/whole", [tensor], source=tensor.node, outputs=[(tensor.dtype, tensor.shape)],
-                     attrs={"T": tensor.dtype, CLUSTER_ATTR: CLUSTER, REPLICATED_ATTR: True})  # fmt: skip
-    graph.replace_uses(tensor, same.out(), where=lambda use: in_cluster(use.node) and use.node is not same)
-    return same.out()
+    """Split a fed tensor, or mark it as the same for all cores; the first piece, shaped as the whole, stands for the core's."""
+    name, source = tensor.node.name, tensor.node
+    if isinstance(placement, Shard):
+        make = Builder(graph, name, device=HOST_DEVICE, source=source)
+        axis = make.constant(placement.axis, _INT32, name="split/axis")
+        made = make.node("Split", [axis, tensor], name="split", shapes=[tensor.shape] * cores, num_split=cores).out()
+    else:
+        made = Builder(graph, name, marks={CLUSTER_ATTR: CLUSTER, REPLICATED_ATTR: True}, source=source).identity(
+            tensor, name="whole"
+        )
+    graph.replace_uses(tensor, made, where=lambda use: in_cluster(use.node) and use.node is not made.node)
+    return made
 
 
 def _mark_leaving(graph: Graph, leaving: Mapping[Tensor, Placement]) -> None:

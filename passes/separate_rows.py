@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tpugraph import ops
 from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches
 from tpugraph.ir import Graph
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.evaluation_split import EvaluationSplit, HostTail
 from tpugraph.tpu.pipeline import Pass
 
@@ -46,7 +47,6 @@ def _name_predictions(graph: Graph) -> None:
     roles, named = graph.roles, {}
     for name, text in roles.predictions.items():
         tensor = graph.tensor(text)
-        node = graph.add("Identity", f"tpugraph/prediction/{tensor.node.name}", [tensor], attrs={"T": tensor.dtype},
-                         outputs=[(tensor.dtype, tensor.shape)], source=tensor.node)  # fmt: skip
-        named[name] = node.name
+        make = Builder(graph, "tpugraph/prediction", source=tensor.node)
+        named[name] = make.identity(tensor, name=tensor.node.name).node.name
     graph.roles = replace(roles, predictions=named)

@@ -46,7 +46,6 @@ class StaticShapes(Pass):
 
 
 def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
-    """Remove nodes that were read for their shape alone."""
     if graph.roles is None:
         return
     keep = ends | {graph[name] for name in graph.roles.kept if name in graph}
@@ -57,7 +56,6 @@ def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
 
 
 def _rows(dataset: Node) -> int | None:
-    """The batch size of a dataset, where it is a constant."""
     rows = dataset.inputs[ops.BATCHING[dataset.op][0]].node
     return int(rows.attr("value").item()) if rows.op in ops.CONSTANTS and rows.attr("value").size == 1 else None
 

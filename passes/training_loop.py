@@ -72,5 +72,4 @@ def _evaluate(graph: Graph, limit: Tensor) -> Tensor:
 
 
 def _step(graph: Graph) -> list[Node]:
-    """The nodes of the cluster that run in each step."""
     return [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]

@@ -183,7 +183,7 @@ def test_the_command_line_chooses_and_says(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_what_cannot_be_asked_for() -> None:
-    testing.assert_raises_block(lambda: ConvertOptions(step_order="any"), words=["'any' is no order of a step", "writes_first"],
+    testing.assert_raises_block(lambda: ConvertOptions(step_order="any"), words=["'any' is no step_order", "writes_first"],
                  max_length=200, kind=UsageError)  # fmt: skip
     testing.assert_raises_block(lambda: ConvertOptions(mode="eval", step_order="writes_first"), kind=UsageError, max_length=200,
                  words=["--step_order=writes_first does not go with --mode=eval", "steps of training"])  # fmt: skip

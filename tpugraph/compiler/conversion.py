@@ -34,12 +34,14 @@ from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.tpu.program import Program
 from tpugraph.views.history import History
 
+Progress = Callable[[str, int, int], None]
+
 
 def convert(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions | None = None,
     *,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     history: History | None = None,
     num_replicas: int | None = None,
     iterations_per_loop: int = 100,
@@ -88,7 +90,7 @@ def convert(
 def _convert(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions,
-    progress: Callable[[str, int, int], None] | None,
+    progress: Progress | None,
     history: History | None,
 ) -> Program:
     started = time.perf_counter()
@@ -100,11 +102,12 @@ def _convert(
         history.record(graph, "input", summary="The graph as it was read.")
     pipeline, options, odd = prepare(graph, options)
     predictions = dict(graph.roles.predictions)
-    recording = None if history is None else Recording(history, graph, pipeline, progress)
-    with recording or contextlib.nullcontext():
-        pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
-                     progress=progress if recording is None else recording.before,
-                     changed=_print_change if options.dump_changed else None)  # fmt: skip
+    run: dict[str, Any] = {"dump_dir": options.dump_dir, "dump_after": options.dump_after,
+           "changed": _print_change if options.dump_changed else None}  # fmt: skip
+    if history is None:
+        pipeline.run(graph, progress=progress, **run)
+    else:
+        _run_recorded(history, graph, pipeline, progress, run)
     shapes.check(graph)
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
@@ -117,12 +120,31 @@ def _convert(
     return program
 
 
-def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOptions, list[str]]:
-    """What comes before the passes: roles, preconditions, another batch, the number of cores.
+def _run_recorded(
+    history: History, graph: Graph, pipeline: Pipeline, progress: Progress | None, run: dict[str, Any]
+) -> None:
+    """Run the passes and record each, where values live before the step is partitioned, and what stops the conversion."""
 
-    Args:
-        graph: a plain graph, changed in place.
-        options: how to convert it.
+    def before(name: str, number: int, count: int) -> None:
+        if progress is not None:
+            progress(name, number, count)
+        step = pipeline.passes[number - 1]
+        if isinstance(step, Partition) and step.num_replicas > 1:
+            with contextlib.suppress(TpuGraphError):  # which the pass raises again, with its name
+                history.place(Explanation(step.placements(graph)))
+
+    def after(step: Pass, seconds: float) -> None:
+        history.record(graph, step.name, summary=step.summary(), seconds=seconds)
+
+    try:
+        pipeline.run(graph, progress=before, after=after, **run)
+    except TpuGraphError as error:
+        history.record(graph, error.stage or "checks", summary=f"The conversion stops here: {error.fault}")
+        raise
+
+
+def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOptions, list[str]]:
+    """What comes before the passes: roles, preconditions, another batch, the number of cores. The graph is changed in place.
 
     Returns:
         The passes to run, the options with a number of cores, and lines for the report.
@@ -142,7 +164,6 @@ def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOpt
 
 
 def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:
-    """The graph of a file or folder, and the bytes of that file."""
     loaded = graphdef.sniff(Path(model))
     return graphdef.from_loaded(loaded, source=str(model)), loaded.data
 
@@ -225,7 +246,7 @@ def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:
 def another_batch(
     graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()
 ) -> Rebatched:
-    """Let a plain graph with its roles read so many rows a step, in place; see :func:`tpugraph.rebatch.rebatch`.
+    """Let a plain graph with its roles read so many rows a step, in place.
 
     Where the batch is static, functions that the step calls are inlined, so that what follows the batch in them is found.
     """
@@ -233,43 +254,3 @@ def another_batch(
     if not is_open(graph):
         InlineFunctions().run(graph)
     return rebatch(graph, rows, batch_constants=batch_constants, literals=literals)
-
-
-class Recording:
-    """Records each pass of a pipeline in a history, and the one that fails.
-
-    A context; the pipeline calls :meth:`before` as its ``progress``, which calls ``progress``.
-    """
-
-    def __init__(
-        self, history: History, graph: Graph, pipeline: Pipeline, progress: Callable[[str, int, int], None] | None
-    ) -> None:
-        self._history = history
-        self._graph = graph
-        self._pipeline = pipeline
-        self._progress = progress
-
-    def __enter__(self) -> Recording:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._ended()
-        if isinstance(error, TpuGraphError):
-            name = error.stage or "checks"
-            self._history.record(self._graph, name, summary=f"The conversion stops here: {error.fault}")
-
-    def before(self, name: str, number: int, count: int) -> None:
-        """Record the pass that has ended, and where values live before the step is partitioned."""
-        if self._progress is not None:
-            self._progress(name, number, count)
-        self._ended()
-        step = self._pipeline.passes[number - 1]
-        if isinstance(step, Partition) and step.num_replicas > 1:
-            with contextlib.suppress(TpuGraphError):  # which the pass raises again, with its name
-                self._history.place(Explanation(step.placements(self._graph)))
-
-    def _ended(self) -> None:
-        """Record the pass that ran last, once."""
-        ran = self._pipeline.trace[len(self._history.view.stages) - 1 :]
-        for trace, step in zip(ran, self._pipeline.passes[len(self._pipeline.trace) - len(ran) :], strict=False):
-            self._history.record(self._graph, trace.name, summary=step.summary(), seconds=trace.seconds)

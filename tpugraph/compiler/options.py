@@ -15,6 +15,18 @@ from tpugraph.support.suggestions import GONE, did_you_mean
 MOST_ITERATIONS = 2**31 - 1
 """The loop of the converted graph counts in int32."""
 
+_NUMBERS = {"num_replicas": (1, 8), "iterations_per_loop": (1, 8), "max_ids": (0, 8), "shard_tables": (0, 1 << 30),
+            "global_batch": (0, 256)}  # fmt: skip
+"""The least value of each number, and an example."""
+_CHOICES = {"batch_norm": ("global", "per_core"), "step_order": races.ORDERS, "mode": tuple(PIPELINES)}
+_OF_MODE = {
+    "metrics": "eval",
+    "collected": "eval",
+    "predictions": "predict",
+    "signature": "predict",
+    "train_op": "train",
+}
+
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -74,50 +86,32 @@ class ConvertOptions:
     dump_changed: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name in ("num_replicas", "iterations_per_loop"):
+        for name, (least, example) in _NUMBERS.items():
             value = getattr(self, name)
-            if name == "num_replicas" and value is None:
+            if value is None and name == "num_replicas":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} is {value!r}, but must be a whole number of at least 1", fix=f"--{name}=8")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                kind = f"a whole number{f' of at least {least}' if least else ''}"
+                raise UsageError(f"{name} is {value!r}, but must be {kind}", fix=f"--{name}={example}")
         if self.iterations_per_loop > MOST_ITERATIONS:
             raise UsageError(f"iterations_per_loop is {self.iterations_per_loop:,}, but a loop counts in 32 bits",
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30), ("global_batch", 256)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
-        if self.batch_norm not in ("global", "per_core"):
-            raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
-        if self.step_order not in races.ORDERS:
-            raise UsageError(
-                f"'{self.step_order}' is no order of a step", fix="--step_order=reads_first or writes_first"
-            )
-        if self.mode not in PIPELINES:
-            raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UsageError(f"'{getattr(self, name)}' is no {name}",
+                                 fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
         if self.mode != "train" and self.step_order != races.READS_FIRST:
             raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
                              fix="leave it out: it is for steps of training")  # fmt: skip
-        for name, mode in (
-            ("metrics", "eval"),
-            ("collected", "eval"),
-            ("predictions", "predict"),
-            ("signature", "predict"),
-            ("train_op", "train"),
-        ):
+        for name, mode in _OF_MODE.items():
             if getattr(self, name) is not None and self.mode != mode:
                 raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
 
 def given(options: ConvertOptions | None, fields: Mapping[str, Any]) -> ConvertOptions:
-    """The options that a caller gives, whole or by their fields.
-
-    Raises:
-        UsageError: both are given, or an option cannot be used.
-        ArgumentTypeError: there is no such option.
-    """
+    """The options that a caller gives, whole or by their fields."""
     known = [option.name for option in dataclasses.fields(ConvertOptions)]
     for name in fields:
         if name in GONE:

@@ -140,6 +140,7 @@ class Pipeline:
         dump_after: Sequence[str] = (),
         progress: Callable[[str, int, int], None] | None = None,
         changed: Callable[[str], None] | None = None,
+        after: Callable[[Pass, float], None] | None = None,
     ) -> Graph:
         """Run all passes on the graph, in place.
 
@@ -149,6 +150,7 @@ class Pipeline:
             dump_after: names of the passes to dump after; all when empty.
             progress: called with the pass's name, its number and the number of passes.
             changed: called after each pass that is dumped with what it changed, as text: nodes as they were and as they are.
+            after: called after each pass with its seconds.
 
         Returns:
             The same graph.
@@ -172,6 +174,8 @@ class Pipeline:
             wanted = not dump_after or step.name in dump_after
             before = _texts(graph) if wanted and changed is not None else {}
             self._run_one(step, graph)
+            if after is not None:
+                after(step, self.trace[-1].seconds)
             if wanted:
                 _dump(graph, dump_dir, number, step.name)
                 if changed is not None:
