@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, loops
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import decides
 from tpugraph.ir.function_library import ARGUMENT
 from tpugraph.ir.loops import Carried
@@ -128,9 +129,10 @@ def _raise_loop(frame: _Frame) -> None:
     reads_condition = [use for use in frame.condition.uses() if use.node in body]
     if reads_condition:
         raise ConversionError("the loop's body reads its condition", node=reads_condition[0].node)
-    label = "".join(c if c.isalnum() else "_" for c in frame.name)
     names = {
-        key: make_function(graph, f"tpugraph_{label}_{key}", nodes, arguments, returned, finish=finishing(nodes))
+        key: make_function(
+            graph, _function_name(f"{frame.name}_{key}"), nodes, arguments, returned, finish=finishing(nodes)
+        )
         for key, nodes, returned in (("cond", test, [frame.condition.inputs[0]]), ("body", body, results))
     }
     initial = [*(c.initial for c in frame.carried), *(e.inputs[0] for e in frame.fixed)]
@@ -149,8 +151,6 @@ def _raise_loop(frame: _Frame) -> None:
 
 
 def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], borders: set[Node]) -> dict[Node, None]:
-    """The nodes within the borders that some results and side effects need."""
-
     def behind(nodes: Iterable[Node]) -> Iterable[Node]:
         return (node for node in nodes if node in frame.nodes and node not in borders)
 
@@ -192,11 +192,7 @@ _INT32 = attrs.dtype("int32")
 
 
 def raise_branches(graph: Graph) -> int:
-    """Turn every conditional of a graph without loops into If ops; returns how many Ifs were made.
-
-    Raises:
-        ConversionError: a conditional that is not of the form that ``tf.cond`` and its gradient make.
-    """
+    """Turn every conditional of a graph without loops into If ops; returns how many Ifs were made."""
     made = 0
     _let_through(graph)
     while graph.of_type(*ops.SWITCH):
@@ -204,7 +200,7 @@ def raise_branches(graph: Graph) -> int:
         switch = next((n for n in graph.topological_order() if n.op in ops.SWITCH and not path[n]), None)
         if switch is None:
             raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
-        made += _raise_one(graph, decides(switch), path)
+        made += _Conditional(graph, decides(switch), path).replace()
     return made
 
 
@@ -306,101 +302,129 @@ class _Branch:
     results: list[Tensor]
 
 
-def _raise_one(graph: Graph, predicate: Tensor, path: dict[Node, Path]) -> int:
-    inside = {node: p[0][1] for node, p in path.items() if p and p[0][0] == predicate}
-    borders = {n for n in path if n.op in ops.SWITCH and not path[n] and decides(n) == predicate}
-    joins = [n for n in path if n.op in ops.MERGE and not path[n] and _joins(n, predicate, path)]
-    phases = _phases(graph, inside, borders, joins)
-    made = 0
-    for number in sorted(phases):
-        made += _make_if(graph, predicate, phases[number], inside, borders)
-    for border in borders:  # what only waits for a Switch waits for the value
-        graph.replace_control_uses(border, [t.node for t in border.inputs[:1]])
-    graph.remove_all([*inside, *joins, *borders])
-    return made
+class _Conditional:
+    """All that one predicate decides: the nodes inside with their sides, the Switches at the border, the Merges that join."""
 
+    def __init__(self, graph: Graph, predicate: Tensor, path: dict[Node, Path]) -> None:
+        self.graph = graph
+        self.predicate = predicate
+        self.inside = {node: p[0][1] for node, p in path.items() if p and p[0][0] == predicate}
+        outer = [node for node, p in path.items() if not p]
+        self.borders = {node for node in outer if node.op in ops.SWITCH and decides(node) == predicate}
+        self.joins = [n for n in outer if n.op in ops.MERGE and _path_of(n.inputs[0], path)[0][0] == predicate]
 
-def _joins(merge: Node, predicate: Tensor, path: dict[Node, Path]) -> bool:
-    return _path_of(merge.inputs[0], path)[0][0] == predicate
+    def replace(self) -> int:
+        """Put an If in the place of each phase; returns how many."""
+        made = sum(self._make_if(phase) for _, phase in sorted(self._phases().items()))
+        for border in self.borders:  # what only waits for a Switch waits for the value
+            self.graph.replace_control_uses(border, [t.node for t in border.inputs[:1]])
+        self.graph.remove_all([*self.inside, *self.joins, *self.borders])
+        return made
 
+    def _phases(self) -> dict[int, _Phase]:
+        """The phases, by how often the way to a node left the conditional and came back."""
+        joined = dict.fromkeys(self.joins)
+        number: dict[Node, int] = {}  # outside: the number of the first phase that may follow
+        phases: dict[int, _Phase] = {}
+        for node in self.graph.topological_order():
+            number[node] = max((number[p] for p in node.producers()), default=0)
+            if node in joined:
+                phases.setdefault(number[node], _Phase()).merges.append(node)
+                number[node] += 1
+            elif node in self.inside:
+                phases.setdefault(number[node], _Phase()).nodes.append(node)
+        return phases
 
-def _phases(graph: Graph, inside: dict[Node, int], borders: set[Node], joins: list[Node]) -> dict[int, _Phase]:
-    """The phases, by how often the way to a node left the conditional and came back."""
-    joined = dict.fromkeys(joins)
-    number: dict[Node, int] = {}  # outside: the number of the first phase that may follow
-    phases: dict[int, _Phase] = {}
-    for node in graph.topological_order():
-        before = [number[p] for p in node.producers()]
-        number[node] = max(before, default=0)
-        if node in joined:
-            phases.setdefault(number[node], _Phase()).merges.append(node)
-            number[node] += 1
-        elif node in inside:
-            phases.setdefault(number[node], _Phase()).nodes.append(node)
-    return phases
+    def _make_if(self, phase: _Phase) -> bool:
+        graph, inside, borders = self.graph, self.inside, self.borders
+        effects = [node for node in phase.nodes if has_effects(node)]
+        if not effects and not phase.merges:
+            return False  # nothing of it is wanted
+        branches = [self._branch(side, phase, effects) for side in (0, 1)]
+        reads = list(dict.fromkeys(t for branch in branches for t in branch.reads))
+        near = (phase.merges or effects)[0]
+        names = [
+            make_function(graph, _function_name(f"{near.name}_{label}"), branch.nodes,
+                          [branch.reads.get(tensor, [tensor]) for tensor in reads], branch.results,
+                          finish=finishing(branch.nodes))
+            for branch, label in zip(branches, ("false", "true"), strict=True)
+        ]  # fmt: skip
+        entered = [t.node for n in [*phase.nodes, *phase.merges] for t in n.inputs if t.node in borders]
+        awaited = [*_awaited(dict.fromkeys(entered)), *(c for n in phase.nodes for c in n.controls)]
+        waits = dict.fromkeys(
+            c for c in awaited if c not in inside and c not in borders and c is not self.predicate.node
+        )
+        made = graph.add(
+            "If" if effects else "StatelessIf",
+            f"{near.name}/If",
+            [self.predicate, *reads],
+            controls=waits,
+            attrs={"Tcond": _BOOL, "Tin": [t.dtype for t in reads], "Tout": [m.out().dtype for m in phase.merges],
+                   "then_branch": Func(names[1]), "else_branch": Func(names[0]), "output_shapes": [],
+                   "_xla_propagate_compile_time_consts": True},
+            outputs=[m.output(0) for m in phase.merges],
+            source=near,
+        )  # fmt: skip
+        for port, merge in enumerate(phase.merges):
+            graph.replace_uses(merge.out(), made.out(port))
+            self._replace_index(merge)
+            graph.replace_control_uses(merge, [made])
+        for node in effects:
+            for waiting in node.control_uses():
+                if waiting not in inside:
+                    graph.add_control(waiting, made)
+                    graph.remove_control(waiting, node)
+        return True
 
+    def _side(self, tensor: Tensor) -> int:
+        return tensor.port if tensor.node in self.borders else self.inside[tensor.node]
 
-def _make_if(graph: Graph, predicate: Tensor, phase: _Phase, inside: dict[Node, int], borders: set[Node]) -> int:
-    effects = [node for node in phase.nodes if has_effects(node)]
-    if not effects and not phase.merges:
-        return 0  # nothing of it is wanted
-    branches = [_branch(side, phase, effects, inside, borders) for side in (0, 1)]
-    reads = list(dict.fromkeys(t for branch in branches for t in branch.reads))
-    near = (phase.merges or effects)[0]
-    names = [
-        _save(graph, branch, reads, f"{near.name}/{label}")
-        for branch, label in zip(branches, ("false", "true"), strict=True)
-    ]
-    entered = [t.node for n in [*phase.nodes, *phase.merges] for t in n.inputs if t.node in borders]
-    awaited = [*_awaited(dict.fromkeys(entered)), *(c for n in phase.nodes for c in n.controls)]
-    waits = dict.fromkeys(c for c in awaited if c not in inside and c not in borders and c is not predicate.node)
-    made = graph.add(
-        "If" if effects else "StatelessIf",
-        f"{near.name}/If",
-        [predicate, *reads],
-        controls=waits,
-        attrs={"Tcond": _BOOL, "Tin": [t.dtype for t in reads], "Tout": [m.out().dtype for m in phase.merges],
-               "then_branch": Func(names[1]), "else_branch": Func(names[0]), "output_shapes": [],
-               "_xla_propagate_compile_time_consts": True},
-        outputs=[m.output(0) for m in phase.merges],
-        source=near,
-    )  # fmt: skip
-    for port, merge in enumerate(phase.merges):
-        graph.replace_uses(merge.out(), made.out(port))
-        _replace_index(graph, merge, predicate, inside, borders)
-        graph.replace_control_uses(merge, [made])
-    for node in effects:
-        for waiting in node.control_uses():
-            if waiting not in inside:
-                graph.add_control(waiting, made)
-                graph.remove_control(waiting, node)
-    return 1
+    def _branch(self, side: int, phase: _Phase, effects: list[Node]) -> _Branch:
+        """The nodes that the results and side effects of one side need, of earlier phases too."""
+        results = [next(t for t in m.inputs if self._side(t) == side) for m in phase.merges]
+        wanted: dict[Node, None] = dict.fromkeys(n for n in effects if self.inside[n] == side)
+        now = {*phase.nodes}
+        reads: dict[Tensor, list[Tensor]] = {}
+        stack = list(wanted)
 
+        def want(node: Node) -> None:
+            if node not in wanted:
+                wanted[node] = None
+                stack.append(node)
 
-def _branch(side: int, phase: _Phase, effects: list[Node], inside: dict[Node, int], borders: set[Node]) -> _Branch:
-    """The nodes that the results and side effects of one side need, of earlier phases too."""
-    results = [next(t for t in m.inputs if _side(t, inside, borders) == side) for m in phase.merges]
-    wanted: dict[Node, None] = dict.fromkeys(n for n in effects if inside[n] == side)
-    now = {*phase.nodes}
-    reads: dict[Tensor, list[Tensor]] = {}
-    stack = list(wanted)
-    for tensor in results:
-        _need(tensor, inside, borders, wanted, reads, stack)
-    while stack:
-        node = stack.pop()
-        if node not in now and has_effects(node):
-            raise ConversionError(
-                "a later part of the conditional needs what this node did in an earlier one", node=node,
-                fix="compute it outside of tf.cond and use the result in both branches",
-            )  # fmt: skip
-        for tensor in node.inputs:
-            _need(tensor, inside, borders, wanted, reads, stack)
-        for control in node.controls:
-            again = control in now or _is_pivot(control)
-            if again and control not in wanted and inside.get(control) == side:
-                wanted[control] = None
-                stack.append(control)
-    return _Branch(wanted, reads, results)
+        def need(tensor: Tensor) -> None:
+            if tensor.node in self.inside:
+                want(tensor.node)
+                return
+            outer = tensor.node.inputs[0] if tensor.node in self.borders else tensor
+            group = reads.setdefault(outer, [outer])
+            if tensor not in group:
+                group.append(tensor)
+
+        for tensor in results:
+            need(tensor)
+        while stack:
+            node = stack.pop()
+            if node not in now and has_effects(node):
+                raise ConversionError(
+                    "a later part of the conditional needs what this node did in an earlier one", node=node,
+                    fix="compute it outside of tf.cond and use the result in both branches",
+                )  # fmt: skip
+            for tensor in node.inputs:
+                need(tensor)
+            for control in node.controls:
+                if (control in now or _is_pivot(control)) and self.inside.get(control) == side:
+                    want(control)
+        return _Branch(wanted, reads, results)
+
+    def _replace_index(self, merge: Node) -> None:
+        """Replace the second output of a Merge, the number of the input that it took, by the predicate."""
+        if not merge.uses(1):
+            return
+        if self._side(merge.inputs[1]) != 1:
+            raise ConversionError("the index of a Merge is read whose first input is the true branch", node=merge)
+        index = Builder(self.graph, merge.name, source=merge).cast(self.predicate, _INT32, name="index")
+        self.graph.replace_uses(merge.out(1), index)
 
 
 def _is_pivot(node: Node) -> bool:
@@ -408,50 +432,8 @@ def _is_pivot(node: Node) -> bool:
     return node.op in ops.IDENTITIES and node.inputs[0].node.op in ops.SWITCH
 
 
-def _side(tensor: Tensor, inside: dict[Node, int], borders: set[Node]) -> int:
-    return tensor.port if tensor.node in borders else inside[tensor.node]
-
-
-def _need(
-    tensor: Tensor,
-    inside: dict[Node, int],
-    borders: set[Node],
-    wanted: dict[Node, None],
-    reads: dict[Tensor, list[Tensor]],
-    stack: list[Node],
-) -> None:
-    if tensor.node in inside:
-        if tensor.node not in wanted:
-            wanted[tensor.node] = None
-            stack.append(tensor.node)
-        return
-    outer = tensor.node.inputs[0] if tensor.node in borders else tensor
-    group = reads.setdefault(outer, [outer])
-    if tensor not in group:
-        group.append(tensor)
-
-
-def _save(graph: Graph, branch: _Branch, reads: Iterable[Tensor], name: str) -> str:
-    arguments = [branch.reads.get(tensor, [tensor]) for tensor in reads]
-    return make_function(graph, _function_name(name), branch.nodes, arguments, branch.results,
-                                finish=finishing(branch.nodes))  # fmt: skip
-
-
 def _function_name(name: str) -> str:
     return "tpugraph_" + "".join(c if c.isalnum() else "_" for c in name)
-
-
-def _replace_index(graph: Graph, merge: Node, predicate: Tensor, inside: dict[Node, int], borders: set[Node]) -> None:
-    """Replace the second output of a Merge, the number of the input that it took, by the predicate."""
-    if not merge.uses(1):
-        return
-    if _side(merge.inputs[1], inside, borders) != 1:
-        raise ConversionError("the index of a Merge is read whose first input is the true branch", node=merge)
-    attributes = {"SrcT": _BOOL, "DstT": _INT32, "Truncate": False}
-    index = graph.add(
-        "Cast", f"{merge.name}/index", [predicate], attrs=attributes, outputs=[(_INT32, ())], source=merge
-    )
-    graph.replace_uses(merge.out(1), index.out())
 
 
 # --------------------------------------------------------------------------- functions of nodes
@@ -466,7 +448,7 @@ def make_function(
     *,
     finish: Callable[[Graph], object] | None = None,
 ) -> str:
-    """Write nodes as a function of the library; returns its name. The nodes themselves stay where they are.
+    """Write nodes, which stay where they are, as a function of the library; returns its name.
 
     Args:
         graph: the graph.
@@ -475,9 +457,6 @@ def make_function(
         arguments: the tensors of the graph that each argument stands for.
         results: outputs of the body, or argument tensors.
         finish: edits the body, as a graph of its own, before it is saved.
-
-    Raises:
-        GraphError: the body reads a tensor that is no argument.
     """
     if finish is not None:
         return _edited(graph, name, nodes, arguments, results, finish)
@@ -527,9 +506,6 @@ def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor
     """Copy nodes of another graph, in topological order; returns the copy of each.
 
     ``tensors`` maps tensors of that graph to those of ``target``; the outputs of the copies are added.
-
-    Raises:
-        GraphError: an input is neither copied nor mapped.
     """
     copies: dict[Node, Node] = {}
     for node in nodes:
