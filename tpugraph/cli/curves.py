@@ -85,6 +85,6 @@ def keep_model(model: str, folder: str) -> None:
     """Write the graph that is trained into the folder, as :data:`MODEL`, unless the folder has one of another program's."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    others = [*place.glob("*.meta"), *(place / name for name in NAMES_IN_A_FOLDER)]
+    others = [*place.glob("*.meta"), *(place / name for names in NAMES_IN_A_FOLDER for name in names)]
     if not any(path.exists() for path in others if path.name != MODEL):
         graphdef.save_meta(graphdef.sniff(Path(model)), place / MODEL)

@@ -23,13 +23,9 @@ DEFAULT_ITERATIONS = 100
 
 
 def add_entry_points(graph: Graph) -> None:
-    """Add configure, init, enqueue, train, dequeue, save, restore and shutdown to a TPUEstimator training graph.
+    """Give a TPUEstimator training graph the entry points of a converted one; a RunError where it is not of the documented form.
 
-    The graph's loss of each step (core 0's own in TPUEstimator) becomes the mean over the cores: it is added to what
-    the cluster sends over its outfeed.
-
-    Raises:
-        RunError: the graph is no training graph of the documented form.
+    The loss of each step, which is core 0's own there, becomes the mean over the cores: the cluster sends it over its outfeed, too.
     """
     shapes.infer(graph)
     graph.stage = MADE_BY

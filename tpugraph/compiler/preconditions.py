@@ -11,14 +11,7 @@ from tpugraph.support.wording import first_of
 
 
 def check(graph: Graph) -> list[str]:
-    """Refuse a graph, with roles, that cannot be converted whatever the options.
-
-    Returns:
-        What only looks odd, for the report.
-
-    Raises:
-        ConversionError: Python functions or fed placeholders in the step.
-    """
+    """Raise a ConversionError where the step has Python functions or fed placeholders; returns lines for the report."""
     step = graph.ancestors(graph[name] for name in graph.roles.roots)
     if graph.kept(InProcess) is None:
         _refuse_python(graph, step)

@@ -29,7 +29,6 @@ class Loop:
         name: scope of the loop's own nodes; also the frame name.
         limit: handle of the int32 resource variable that holds the number of iterations.
         attributes: attributes of every node made for the loop (the cluster mark, say).
-        device: device of every node made for the loop.
 
     Attributes:
         counter: the iteration number, inside the body.
@@ -78,11 +77,7 @@ class Loop:
         self._open[index] = (self._open[index][0], value)
 
     def enclose(self, nodes: Iterable[Node]) -> None:
-        """Take nodes into the body: outside inputs enter as constants, what has no input waits for the pivot.
-
-        Raises:
-            GraphError: a node outside reads a value of the body that is not carried out.
-        """
+        """Take nodes into the body: outside inputs enter as constants, what has no input waits for the pivot."""
         body, own = dict.fromkeys(nodes), self._own
         groups: dict[int, list[Node]] = {}  # of what nodes wait for in common, what is in the body
         for node in body:
@@ -218,7 +213,6 @@ class LoopOfSteps:
 
     @property
     def condition(self) -> Node:
-        """Its LoopCond."""
         return self.parts.condition
 
     def pivot(self) -> Node:
@@ -274,17 +268,7 @@ def stack_iterations(
     number: Tensor,
     iterations: int,
 ) -> Tensor:
-    """The values that a tensor of a loop has in each iteration, [iterations, ...], behind the loop; zeros for missing ones.
-
-    Args:
-        make: makes the nodes.
-        value: the tensor, in the loop.
-        shape: its static shape.
-        frame: the loop's frame.
-        condition: the loop's LoopCond.
-        number: the number of the iteration, int32 [], in the loop.
-        iterations: the most iterations.
-    """
+    """The values of a tensor in each of at most ``iterations`` iterations of its loop, [iterations, ...]; zeros for missing ones."""
     kind = value.dtype
     dims, rows = make.constant(np.asarray(shape, "int32")), make.constant(np.int32(iterations))
     empty = make.add("TensorListReserve", [dims, rows], (), element_dtype=kind)

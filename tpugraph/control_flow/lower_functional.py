@@ -27,15 +27,7 @@ _NUMBER = "_tpugraph_first_branch"
 
 
 class Lowering:
-    """Replaces one While, If or Case by control flow of TF1; the node itself is left without uses.
-
-    Args:
-        graph: the graph.
-        call: the node.
-
-    Attributes:
-        calls: the calls that are left.
-    """
+    """Replaces one While, If or Case by control flow of TF1; the node is left without uses, and ``calls`` are left to be inlined."""
 
     def __init__(self, graph: Graph, call: Call) -> None:
         self.graph = graph
@@ -50,9 +42,6 @@ class Lowering:
 
         What every iteration hands on as it is enters as a constant. An iteration begins, and the loop ends, only after
         what the one before did: the value that the condition reads waits for it.
-
-        Raises:
-            ConversionError: a function is not there, or calls itself.
         """
         node, types = self.node, self.node.attr("T")
         condition, body = (inlining.body_of(self.graph, self.call, node.attr(key).name) for key in ("cond", "body"))
@@ -183,11 +172,8 @@ _Branch = Callable[[Sequence[Tensor], Node], Node]
 def inline_updates(graph: Graph, train_op: str | None) -> None:
     """Replace the calls whose functions write variables, such as a conditional of TensorFlow 2 that applies gradients.
 
-    What moves the weights of a plain graph is then found as in any other graph.
-
-    Args:
-        graph: a plain graph.
-        train_op: the names of nodes that stay, separated by commas; so do those of calls that nothing reads.
+    What moves the weights of a plain graph is then found as in any other graph. Nodes that ``train_op`` names, separated by
+    commas, keep their names, and so do calls that nothing reads.
     """
     named = [*(train_op or "").split(","), *graph.collections.get("train_op", [])]
     calls = [call for call in inlining.calls_of(graph, graph) if _writes(graph, call.node)]
@@ -205,13 +191,7 @@ def _writes(graph: Graph, node: Node) -> bool:
 def replace_calls(graph: Graph, calls: list[Call], named: Container[str]) -> list[Node]:
     """Replace nodes that call functions, and the calls in what replaces them, by the nodes of the functions.
 
-    Args:
-        graph: the graph.
-        calls: the nodes.
-        named: the names of those that stay, as what hands on the values that they gave.
-
-    Returns:
-        The nodes that were replaced.
+    Of those that are ``named`` the name stays, as what hands on the values that they gave. Returns the nodes that were replaced.
     """
     calls = list(calls)
     for call in calls:
@@ -258,5 +238,4 @@ def _origin(tensor: Tensor) -> Node:
 
 
 def _reads(body: Body, index: int) -> bool:
-    """Whether the results depend on an argument."""
     return body.arguments[index] in body.graph.ancestors(tensor.node for tensor in body.results)

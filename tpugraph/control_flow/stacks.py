@@ -77,9 +77,6 @@ def begin_stacks(graph: Graph) -> int:
 
     XLA learns dtype and shape from the first push, and takes no stack without them into a conditional. Stacks with elements
     of open shape stay as they are.
-
-    Raises:
-        GraphError: TensorFlow refuses the graph.
     """
     stacks = graph.of_type("StackV2")
     if not stacks or all(switch.inputs[1].node.op in ops.LOOP_COND for switch in graph.of_type(*ops.SWITCH)):

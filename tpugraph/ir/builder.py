@@ -91,35 +91,21 @@ class Builder:
         controls: Iterable[Node] = (),
         **attributes: Any,
     ) -> Tensor:
-        """Make a node and return its first output; see :meth:`node`.
-
-        Args:
-            op: the op type.
-            inputs: its operands.
-            shape: the shape of the first output; None where it is unknown.
-            name: the name wished for, below the scope; the op type where None.
-            controls: nodes to wait for.
-            **attributes: what the operands do not decide.
-        """
+        """Make a node and return its first output, of the shape given; see :meth:`node`."""
         return self.node(op, inputs, name=name, shapes=(shape,), controls=controls, **attributes).out()
 
     def constant(
         self, value: Any, kind: DType | None = None, *, name: str = "const", controls: Iterable[Node] = ()
     ) -> Tensor:
-        """A constant.
+        """A constant: a number, a list or an array, of a dtype that a list or a Python number has to be given.
 
-        Args:
-            value: a number, a list or an array.
-            kind: its dtype; that of the array where None, which a list or a Python number has not.
-            name: the name wished for, below the scope.
-            controls: nodes to wait for, as what stands in a loop or a branch does.
+        What stands in a loop or a branch waits for a node there (``controls``).
         """
         array = np.asarray(value) if kind is None else np.asarray(value, _numpy_name(kind))
         kind = kind or attr_codec.dtype(array.dtype.name)
         return self.add("Const", [], array.shape, name=name, controls=controls, dtype=kind, value=array)
 
     def cast(self, tensor: Tensor, kind: DType, *, name: str = "cast") -> Tensor:
-        """A tensor in another dtype."""
         return self.add("Cast", [tensor], _shape(tensor), name=name, DstT=kind, Truncate=False)
 
     def identity(self, tensor: Tensor, *, name: str = "identity", controls: Iterable[Node] = ()) -> Tensor:
@@ -134,7 +120,6 @@ class Builder:
         return self.add("Reshape", [tensor, wanted], tuple(shape), name=name)
 
     def placeholder(self, kind: DType, shape: Shape, *, name: str = "Placeholder") -> Tensor:
-        """A tensor that is fed."""
         known: dict[str, Any] = {} if shape is None else {"shape": shape}
         return self.node("Placeholder", name=name, shapes=(shape,), dtype=kind, **known).out()
 
@@ -146,14 +131,9 @@ class Builder:
     def enter(
         self, tensor: Tensor, frame: str, *, constant: bool = True, parallel: int = 1, name: str = "Enter"
     ) -> Tensor:
-        """A value from outside of a loop, inside its frame.
+        """A value from outside of a loop, inside its frame: the same in all iterations, or what the first one begins with.
 
-        Args:
-            tensor: the value.
-            frame: the name of the loop's frame.
-            constant: whether it is the same in all iterations; else it is what the first one begins with.
-            parallel: how many iterations may run at once.
-            name: the name wished for, below the scope.
+        ``parallel`` iterations may run at once.
         """
         return self.add("Enter", [tensor], _shape(tensor), name=name, frame_name=frame, is_constant=constant,
                         parallel_iterations=parallel)  # fmt: skip
@@ -178,7 +158,6 @@ class _Argument:
 
     @property
     def is_several(self) -> bool:
-        """Whether attributes say how many tensors it is."""
         return bool(self.number or self.kinds)
 
 
@@ -206,15 +185,11 @@ def _argument(argument: Any) -> _Argument:
 
 
 def default_attrs(op: str) -> Mapping[str, Any]:
-    """The attributes that have a default, with their defaults."""
     return _form(op).defaults
 
 
 def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that the dtypes of operands decide: dtypes but those given, lists of dtypes, how many there are of one kind.
-
-    An operand of an unknown dtype (None) decides nothing.
-    """
+    """The attributes that the dtypes of operands decide, but those given; an operand of an unknown dtype decides nothing."""
     found: dict[str, Any] = {}
     arguments = _form(op).inputs
     several = len(inputs) - sum(not argument.is_several for argument in arguments)
@@ -233,11 +208,7 @@ def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, A
 
 
 def output_dtypes(op: str, attributes: Mapping[str, Any]) -> list[DType]:
-    """The dtypes of the outputs.
-
-    Raises:
-        GraphError: an attribute that decides one is missing.
-    """
+    """The dtypes of the outputs; a GraphError where an attribute that decides one is missing."""
     form = _form(op)
 
     def value(name: str) -> Any:

@@ -23,12 +23,7 @@ def conditional(graph: Graph) -> dict[Node, None]:
 
 
 def behind(switches: Iterable[Node], *, until: Container[str] = ops.MERGE | ops.EXIT) -> dict[Node, None]:
-    """What reads nodes or waits for them, and what follows that, up to nodes of some op types.
-
-    Args:
-        switches: where to start; these are among the result only where one follows another.
-        until: the op types to stop at; nodes of these are not among the result.
-    """
+    """What reads nodes or waits for them, and what follows that, up to nodes of some op types, which are not among it."""
 
     def inside(nodes: Iterable[Node]) -> Iterable[Node]:
         return (node for node in nodes if node.op not in until)

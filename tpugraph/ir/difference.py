@@ -19,12 +19,9 @@ from tpugraph.ir.text import format_node, format_value
 
 @dataclass(frozen=True)
 class Change:
-    """A node of both graphs that is not the same in them.
+    """A node of both graphs that is not the same in them, by its name and op type in the second one.
 
-    Attributes:
-        node: its name in the second graph.
-        op: its op type there.
-        facts: what changed, each as (kind, text); the kind is ``op type``, ``input``, ``waits``, ``device`` or an attribute.
+    ``facts`` has what changed as (kind, text); the kind is ``op type``, ``input``, ``waits``, ``device`` or an attribute.
     """
 
     node: str
@@ -62,7 +59,6 @@ class Difference:
         return dict(Counter(_differing_parts(old, new) for old, new in self.renamed.items()).most_common())
 
     def kinds_changed(self) -> dict[str, int]:
-        """In how many nodes each kind of fact changed."""
         return dict(
             Counter(kind for change in self.changed for kind in {kind for kind, _ in change.facts}).most_common()
         )
@@ -99,7 +95,6 @@ def _ops(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def _facts(node: Node, twin: Node, there: Mapping[Node, Node]) -> Iterator[tuple[str, str]]:
-    """What changed of a node."""
     if node.op != twin.op:
         yield "op type", f"{node.op} -> {twin.op}"
     yield from _attribute_facts(attributes(node), attributes(twin))
@@ -129,15 +124,11 @@ def _attribute_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
 
 def _functions(first: Graph, second: Graph) -> dict[str, str]:
     before, after = function_library.functions_named(first), function_library.functions_named(second)
-    found = {}
-    for name in sorted(before.keys() | after.keys()):
-        if name not in before:
-            found[name] = "added"
-        elif name not in after:
-            found[name] = "removed"
-        elif before[name] != after[name]:
-            found[name] = "changed"
-    return found
+    return {
+        name: "added" if name not in before else "removed" if name not in after else "changed"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    }
 
 
 def _differing_parts(old: str, new: str) -> tuple[str, str]:
@@ -230,7 +221,6 @@ class _Matching:
         return node not in self.there and twin not in self.taken
 
     def spread(self) -> None:
-        """Match the nodes beside those that are matched, as far as it goes."""
         while self._open:
             node, twin = self._open.pop()
             for operand, its in zip(node.inputs, twin.inputs, strict=False):

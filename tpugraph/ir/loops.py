@@ -37,7 +37,7 @@ def frames_around(graph: Graph) -> dict[str, str]:
 
 
 def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
-    """A frame and those that it stands in, the graph itself last; ``around`` is what :func:`frames_around` says."""
+    """A frame and those that it stands in, the graph itself last."""
     chain = [frame]
     while chain[-1]:
         chain.append(around[chain[-1]])
@@ -45,11 +45,7 @@ def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
 
 
 def check_loops(graph: Graph, *, ordered: bool = False) -> None:
-    """See that all circles are loops, and that loops are whole.
-
-    Args:
-        graph: the graph.
-        ordered: whether each node is known to stand behind all that it reads and waits for: then there are no circles.
+    """See that all circles are loops, and that loops are whole; ``ordered`` says that there are no circles.
 
     Raises:
         GraphError: a circle that is no loop, a node that reads from two loops at once or waits for a loop that it is not in,
@@ -90,15 +86,9 @@ def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:
 
 
 class _Frames:
-    """The frames of a graph, read in topological order.
+    """The frame of each node (``of``) and the frame that each frame stands in (``around``), read in topological order.
 
-    Args:
-        graph: the graph.
-        strict: whether a node that reads from two loops is refused; else the first loop that it reads from counts.
-
-    Attributes:
-        of: the frame of each node.
-        around: the frame that each frame stands in.
+    ``strict`` refuses a node that reads from two loops; else the first loop that it reads from counts.
     """
 
     def __init__(self, graph: Graph, *, strict: bool = False) -> None:
@@ -148,7 +138,6 @@ class _Frames:
         return found
 
     def _behind(self, producer: Node) -> str:
-        """The frame of what reads a node."""
         frame = self.of[producer]
         return self.around[frame] if producer.op in ops.EXIT else frame
 
@@ -179,13 +168,7 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
 
 @dataclass(frozen=True)
 class Carried:
-    """A value that a loop carries.
-
-    Attributes:
-        merge: takes the initial value, then that of the iteration before.
-        enter: brings the initial value into the loop.
-        closing: the NextIteration, which hands the value to the next iteration.
-    """
+    """A value that a loop carries: ``merge`` takes the initial value from ``enter``, then from ``closing``, the NextIteration."""
 
     merge: Node
     enter: Node
@@ -193,12 +176,10 @@ class Carried:
 
     @property
     def initial(self) -> Tensor:
-        """The value before the first iteration, outside of the loop."""
         return self.enter.inputs[0]
 
     @property
     def following(self) -> Tensor:
-        """The value at the end of an iteration."""
         return self.closing.inputs[0]
 
     @property
@@ -224,13 +205,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class Counted:
-    """A loop ``while counter < limit`` whose limit is read from a variable.
-
-    Attributes:
-        condition: the loop's LoopCond.
-        counter: what the loop counts.
-        limit: the variable.
-    """
+    """A loop ``while counter < limit`` whose limit is read from a variable."""
 
     condition: Node
     counter: Carried

@@ -14,9 +14,8 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpugraph.support.errors import LoadError
 
-NAMES_IN_A_FOLDER = ("saved_model.pb", "saved_model.pbtxt", "graph.pbtxt", "model.pb")
-"""What a folder's graph is called, beside ``*.meta``; a SavedModel comes first, what Estimator writes as text last."""
-
+NAMES_IN_A_FOLDER = (("saved_model.pb", "saved_model.pbtxt"), ("graph.pbtxt", "model.pb"))
+"""What a folder's graph is called: a SavedModel comes first, then ``*.meta``, what Estimator writes as text last."""
 
 EVENT_FILES = "*.tfevents.*"
 """The event files of a folder, such as an Estimator's folder of evaluations."""
@@ -42,13 +41,9 @@ _COLLECTIONS = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a path held.
+    """What a path held: a GraphDef, MetaGraphDef (then ``meta``), SavedModel or event file.
 
     Attributes:
-        kind: GraphDef, MetaGraphDef, SavedModel or event file.
-        graph_def: the graph.
-        meta: the MetaGraphDef that it is in, or None.
-        path: the file.
         data: the bytes of the file; none of event files.
         plain: of a converted graph the file of the plain one, which it keeps.
     """
@@ -81,12 +76,8 @@ def sniff(path: Path) -> Loaded:
 
 
 def parse(data: bytes, path: Path) -> Loaded:
-    """Tell what the bytes of a file hold and parse them.
-
-    Raises:
-        LoadError: they are no graph.
-    """
-    found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
+    """Tell what the bytes of a file hold and parse them; a LoadError where they are no graph."""
+    found = _parsed(data)
     if found is None:
         raise LoadError(
             f"'{path}' is {_describe(data)}",
@@ -114,11 +105,7 @@ def embedded_plain(plain: bytes) -> bytes:
 
 
 def _unpacked(graph_def: Any, path: Path) -> bytes:
-    """Take the plain graph out of a converted one.
-
-    Raises:
-        LoadError: there is none in its place.
-    """
+    """Take the plain graph out of a converted one."""
     if not graph_def.node or graph_def.node[-1].name != _PLAIN:
         return b""
     held = graph_def.node[-1].attr["value"].tensor.string_val[:]
@@ -129,15 +116,10 @@ def _unpacked(graph_def: Any, path: Path) -> bytes:
 
 
 def _sniff_folder(path: Path) -> Loaded:
-    for name in NAMES_IN_A_FOLDER[:2]:
-        if (path / name).exists():
-            return sniff(path / name)
     metas = sorted(path.glob("*.meta"), key=lambda p: (p.stat().st_mtime, _step_of(p)))
-    if metas:
-        return sniff(metas[-1])
-    for name in NAMES_IN_A_FOLDER[2:]:
-        if (path / name).exists():
-            return sniff(path / name)
+    first, last = ([path / name for name in names if (path / name).exists()] for names in NAMES_IN_A_FOLDER)
+    for found in (*first, *metas[-1:], *last):
+        return sniff(found)
     events = sorted(path.glob(EVENT_FILES), key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     if events:
         return _from_events(events)
@@ -175,40 +157,26 @@ def _is_text(data: bytes) -> bool:
     return b"\0" not in head and not any(b < 9 for b in head)
 
 
-def _sniff_text(data: bytes) -> tuple[str, Any] | None:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    # The first field of a SavedModel, a MetaGraphDef and a GraphDef tells them apart.
-    head = text.lstrip()[:200]
-    kinds: list[tuple[str, Any]] = [("GraphDef", graph_pb2.GraphDef)]
-    if head.startswith(("saved_model_schema_version", "meta_graphs")):
-        kinds = [("SavedModel", saved_model_pb2.SavedModel)]
-    elif head.startswith(("meta_info_def", "graph_def")):
-        kinds = [("MetaGraphDef", meta_graph_pb2.MetaGraphDef)]
-    for kind, message_type in kinds:
-        message = message_type()
-        try:
-            text_format.Parse(text, message)
-        except (text_format.ParseError, RecursionError):
-            continue
-        if _plausible(kind, message):
-            return kind, message
-    return None
+_KINDS = {
+    "GraphDef": graph_pb2.GraphDef,
+    "MetaGraphDef": meta_graph_pb2.MetaGraphDef,
+    "SavedModel": saved_model_pb2.SavedModel,
+}
 
 
-def _sniff_binary(data: bytes) -> tuple[str, Any] | None:
-    kinds: tuple[tuple[str, Any], ...] = (
-        ("GraphDef", graph_pb2.GraphDef),
-        ("MetaGraphDef", meta_graph_pb2.MetaGraphDef),
-        ("SavedModel", saved_model_pb2.SavedModel),
-    )
-    for kind, message_type in kinds:
-        message = message_type()
+def _parsed(data: bytes) -> tuple[str, Any] | None:
+    """The kind of message that bytes are, binary or text, and the message."""
+    text, kinds = _is_text(data), [*_KINDS]
+    if text:  # the first field tells the kinds apart
+        head = data.lstrip()
+        of_saved_model = head.startswith((b"saved_model_schema_version", b"meta_graphs"))
+        of_meta_graph = head.startswith((b"meta_info_def", b"graph_def"))
+        kinds = ["SavedModel" if of_saved_model else "MetaGraphDef" if of_meta_graph else "GraphDef"]
+    for kind in kinds:
+        message = _KINDS[kind]()
         try:
-            message.ParseFromString(data)
-        except (DecodeError, RuntimeError):
+            text_format.Parse(data, message) if text else message.ParseFromString(data)
+        except (DecodeError, text_format.ParseError, UnicodeDecodeError, RuntimeError):
             continue
         if _plausible(kind, message):
             return kind, message
@@ -223,7 +191,6 @@ def _plausible(kind: str, message: Any) -> bool:
 
 
 def _describe(data: bytes) -> str:
-    """What a file that is no graph seems to be."""
     if data.startswith(b"\x89HDF"):
         return "an HDF5 file (Keras weights), not a graph"
     if data.startswith(b"PK\x03\x04"):
@@ -278,12 +245,7 @@ DEFAULT = "serving_default"
 
 @dataclass(frozen=True)
 class Signature:
-    """One signature.
-
-    Attributes:
-        inputs: by name the tensor that is fed; "" where that is no dense tensor.
-        outputs: by name the tensor that is handed out; "" where that is no dense tensor.
-    """
+    """The tensors that are fed and handed out, by name; "" where that is no dense tensor."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]

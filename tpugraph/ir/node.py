@@ -51,12 +51,7 @@ class Use(NamedTuple):
 
 
 class Wait:
-    """What nodes wait for together, and these nodes; thousands that wait for the same hundreds need no edge each.
-
-    Attributes:
-        controls: what is waited for.
-        nodes: who waits: their ``controls`` is the same tuple.
-    """
+    """What nodes wait for together, and these nodes: thousands that wait for the same hundreds need no edge each."""
 
     __slots__ = ("controls", "nodes")
 

@@ -74,7 +74,6 @@ class _ControlDegrees:
         self._left_of: dict[Node, int] = {}  # of each Merge, which does not wait for the end of its own loop
 
     def pending(self, node: Node, wait: Wait) -> bool:
-        """Whether a node waits for any that is ordered."""
         if node.op in ops.MERGE:
             left = self._left_of[node] = len([c for c in self._ordered(wait) if not is_back_edge(c, node)])
             return left > 0

@@ -8,11 +8,7 @@ from tpugraph.support.errors import GraphError
 
 
 def saved_by(save: Node) -> list[tuple[str, str, Tensor]] | None:
-    """Key, slice ("" for the whole) and tensor of each entry, in order; None where the keys are computed and no constants.
-
-    Raises:
-        GraphError: it is no SaveV2, or has other numbers of keys, slices and tensors.
-    """
+    """Key, slice ("" for the whole) and tensor of each entry, in order; None where the keys are computed."""
     if save.op not in ops.TENSOR_SAVES:
         raise GraphError(
             "the node writes no checkpoint: it is no SaveV2", node=save, fix="convert the plain graph again"

@@ -121,7 +121,8 @@ def parse_graph(text: str) -> Graph:
         attrs = _parse_attrs(match["attrs"] or "", number)
         node = graph.add(match["op"], match["name"], attrs=attrs, device=match["device"] or "")
         if match["outputs"]:
-            node.outputs = [_parse_output(kind, dims) for kind, dims in _OUTPUT.findall(match["outputs"])]
+            found = _OUTPUT.findall(match["outputs"])
+            node.outputs = [(attr_codec.dtype(kind), _parse_shape(dims)) for kind, dims in found]
         wiring.append((node, match["inputs"], match["controls"]))
     for node, inputs, controls in wiring:
         tensors = [_find(graph, name.strip()) for name in inputs.split(",") if name.strip()]
@@ -177,10 +178,6 @@ def _find(graph: Graph, name: str) -> Tensor:
     return graph[node or name].out(int(port) if node else 0)
 
 
-def _parse_output(kind: str, dims: str) -> Output:
-    return attr_codec.dtype(kind), _parse_shape(dims)
-
-
 def _parse_shape(dims: str) -> tuple[int | None, ...] | None:
     if dims == "...":
         return None
@@ -230,16 +227,7 @@ def _parse_value(text: str, number: int) -> Any:
         shape = [int(d) for d in array[2].split(",") if d]
         return np.array(json.loads(array[3]), dtype=array[1]).reshape(shape)
     if text.startswith("["):
-        return attr_codec.AttrValue(shape=attr_codec.encode(()).shape) if text == "[]" else _shape_attr(text)
+        return attr_codec.shape_attr(_parse_shape(text[1:-1]))
     if re.fullmatch(r"[a-z]\w*", text) and text not in ("true", "false"):
         return attr_codec.dtype(text)
     return json.loads(text)
-
-
-def _shape_attr(text: str) -> Any:
-    shape = _parse_shape(text[1:-1])
-    if shape is None:
-        unknown = attr_codec.AttrValue()
-        unknown.shape.unknown_rank = True
-        return unknown
-    return shape

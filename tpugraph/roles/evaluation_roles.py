@@ -55,7 +55,6 @@ class PlainStep:
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
 
     def check_input(self) -> None:
-        """Raise a RolesError where the graph reads no input."""
         if not self.inputs:
             raise RolesError(
                 "the graph reads no input: there is no iterator, queue or placeholder",
@@ -71,7 +70,6 @@ class PlainStep:
         return trained
 
     def check_no_training(self, mode: str, writes: list[Node]) -> None:
-        """Raise a RolesError where a write trains: the variable is saved, or an optimizer writes it."""
         for node in writes:
             trained = self.trains(node)
             if trained is not None:
@@ -310,9 +308,7 @@ def _with_loss(
 
 
 def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = None) -> Roles:
-    """Find the roles of a plain prediction graph.
-
-    ``predictions`` has the tensor of each prediction by name; None finds them.
+    """Find the roles of a plain prediction graph, where ``predictions`` may have the tensor of each prediction by name.
 
     Raises:
         RolesError: no input, no prediction, a graph that trains, or a name that is not in the graph.

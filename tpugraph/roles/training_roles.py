@@ -139,12 +139,8 @@ def find_variables(
 ) -> dict[str, Variable]:
     """All variables by name, with initialiser, checkpoint key and slice (from the saver), and whether they are trained.
 
-    Args:
-        graph: the graph.
-        writes: its variable-writing nodes.
-        cone: the nodes of the training step; writes in it are no initialisers.
-        restored: the nodes that depend on a restored value.
-        updates: the writes that train.
+    ``cone`` is the training step, whose writes are no initialisers; ``restored`` depends on what is read of a checkpoint;
+    ``updates`` train.
     """
     variables = {node.name: Variable(node.name) for node in graph.of_type(*ops.VARIABLES)}
     for node in writes:
@@ -184,7 +180,6 @@ def _summaries(graph: Graph) -> list[Finding]:
 
 
 def input_reason(node: Node) -> str:
-    """How an input op gets its batch."""
     if node.op in ops.GET_NEXT:
         return "takes the next batch from an iterator"
     if node.op in ops.DEQUEUES:
@@ -209,11 +204,7 @@ _LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
 def find_loss(
     graph: Graph, varying: Iterable[Node], moving: list[Node], name: str | None
 ) -> tuple[Finding, list[Finding]]:
-    """The loss, and the next candidates, among the nodes that vary with the input.
-
-    Raises:
-        RolesError: there is none, or the tensor that the user named is none.
-    """
+    """The loss, and the next candidates, among the nodes that vary with the input; a RolesError where there is none."""
     if name is not None:
         return _named_loss(graph, varying, name), []
     varying = varying if isinstance(varying, dict) else dict.fromkeys(varying)
