@@ -71,8 +71,7 @@ def define(graph: Graph) -> Graph:
                 part.set_outputs(node, [(node.attr("dtype") or node.attr("Tout")[0], None)])
         nodes = [node for node in part if node.op != "Placeholder"]
         inputs = [part[label].out() for label, _ in pairs]
-        function_library.add_function(part, name, nodes, inputs, [part.tensor(r) for r in results.split(", ") if r], {},
-                                      keep_names=True)  # fmt: skip
+        function_library.add_function(part, name, nodes, inputs, [part.tensor(r) for r in results.split(", ") if r], {})
         graph.library = part.library
     return graph
 

@@ -85,15 +85,13 @@ def _limit(graph: Graph) -> tuple[Node, Node]:
 
 
 def _roles(graph: Graph) -> Roles:
-    writes = [node for node in graph if node.op in ops.WRITES]
-    cluster = {node: None for node in graph if in_cluster(node)}
-    restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
+    cluster = analysis.cluster_nodes(graph)
     return Roles(
         loss=Finding("", "the loop carries it"),
         train_ops=[],
-        step=roles.find_step(graph, writes, cluster),
+        step=roles.find_step(graph, cluster),
         inputs=[],
-        variables=roles.find_variables(graph, writes, cluster, restored, []),
+        variables=roles.find_variables(graph, cluster),
         updates=[],
         table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
         iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],

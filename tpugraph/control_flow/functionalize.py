@@ -462,7 +462,7 @@ def make_function(
         return _edited(graph, name, nodes, arguments, results, finish)
     given = [group[0] for group in arguments]
     alike = {tensor: group[0] for group in arguments for tensor in group[1:]}
-    return function_library.add_function(graph, name, [*nodes], given, results, alike, keep_names=True)
+    return function_library.add_function(graph, name, [*nodes], given, results, alike)
 
 
 def _edited(
@@ -486,7 +486,7 @@ def _edited(
     finish(body)
     found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
     inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
-    function = function_library.add_function(body, name, inner, given, found, {}, keep_names=True)
+    function = function_library.add_function(body, name, inner, given, found, {})
     graph.library = body.library
     return function
 

@@ -172,8 +172,6 @@ def add_function(
     arguments: Sequence[Tensor],
     results: Sequence[Tensor],
     alike: Mapping[Tensor, Tensor],
-    *,
-    keep_names: bool = False,
 ) -> str:
     """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
 
@@ -184,7 +182,6 @@ def add_function(
         arguments: what the body reads from outside, in order.
         results: what the function returns, in order.
         alike: of other tensors that the body reads: the argument or the output of the body that they are the same as.
-        keep_names: name the nodes of the body as in the graph, for messages about it, and not by short numbers.
     """
     library = function_pb2.FunctionDefLibrary()
     if graph.library is not None:
@@ -196,7 +193,8 @@ def add_function(
     signature.name, signature.is_stateful = name, True
     for key in ("_XlaMustCompile", "_noinline"):
         function.attr[key].b = True
-    own = _labels(graph, nodes, len(arguments)) if keep_names else {node: f"n{i}" for i, node in enumerate(nodes)}
+    given = {f"in{index}" for index in range(len(arguments))}
+    own = {node: graph.fresh_name(node.name) if node.name in given else node.name for node in nodes}
     names: dict[Tensor, str] = {}
     for node, label in own.items():
         names.update((Tensor(node, port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
@@ -210,12 +208,6 @@ def add_function(
         function.ret[f"out{index}"] = names[tensor]
     graph.library = library
     return name
-
-
-def _labels(graph: Graph, nodes: Sequence[Node], count: int) -> dict[Node, str]:
-    """The names of nodes in a function: their own, but those that arguments have."""
-    taken = {f"in{index}" for index in range(count)}
-    return {node: graph.fresh_name(node.name) if node.name in taken else node.name for node in nodes}
 
 
 def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, str]) -> None:

@@ -19,7 +19,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
 from tpugraph.roles import find_step, find_variables, input_reason
 from tpugraph.roles.findings import Finding, Roles, Variable, named
-from tpugraph.roles.training_roles import of_every_mode
+from tpugraph.roles.training_roles import from_checkpoints, of_every_mode
 from tpugraph.support.errors import RolesError
 
 NO_LOSS = Finding("", "there is none")
@@ -43,14 +43,14 @@ class PlainStep:
         if any(node.outputs is None for node in graph):
             shapes.infer(graph)
         self.inputs = graph.of_type(*ops.INPUTS)
-        self.writes = [node for node in graph if node.op in ops.WRITES]
+        self.writes = graph.of_type(*ops.WRITES)
         self.varying = flows_from(graph, self.inputs)
-        self.restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
+        self.restored = from_checkpoints(graph)
         behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
         self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
         frame_of = analysis.frames(graph)
         self.inside = {**analysis.conditional(graph), **{n: None for n in graph if frame_of[n]}}
-        saved = find_variables(graph, [], {}, {}, [])
+        saved = find_variables(graph, ())
         hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
 
@@ -85,7 +85,7 @@ class PlainStep:
         graph = self.graph
         roots = [*(f.name for f in updates), *([loss.name] if loss.name else []), *more.get("predictions", {}).values()]
         cone = graph.ancestors(graph.tensor(name).node for name in roots)
-        variables = find_variables(graph, self.writes, cone, self.restored, [])
+        variables = find_variables(graph, cone)
         self._give_keys(variables)
         return Roles(
             loss=loss,
@@ -115,7 +115,7 @@ class PlainStep:
         for name in (*hinted, "global_step"):
             if name in variables:
                 return Finding(name, "in the collection global_step" if hinted else "by its name")
-        return find_step(self.graph, self.writes, dict.fromkeys(self.graph))
+        return find_step(self.graph, self.graph)
 
 
 Metrics = Mapping[str, tuple[str, str]]

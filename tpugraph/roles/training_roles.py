@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,9 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     Raises:
         RolesError: no training step, several that compete, or a name that is not in the graph.
     """
-    writes = [node for node in graph if node.op in ops.WRITES]
-    inputs = [node for node in graph if node.op in ops.INPUTS]
+    writes, inputs = graph.of_type(*ops.WRITES), graph.of_type(*ops.INPUTS)
     varying = flows_from(graph, [*inputs, *_noise(graph, loss)])
-    restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
+    restored = from_checkpoints(graph)
     moving = [node for node in writes if node in varying and node not in restored]
     loss_finding, loss_others = find_loss(graph, varying, moving, loss)
     loss_finding = loss_finding if loss else _unscaled(graph, loss_finding)
@@ -53,11 +52,11 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     if not updates:
         raise no_update(graph, train_ops, inputs, writes, cone)
     check_gradients(graph, graph.tensor(loss_finding.name), cone, updates)
-    variables = find_variables(graph, writes, cone, restored, updates)
+    variables = find_variables(graph, cone, updates)
     return Roles(
         loss=loss_finding,
         train_ops=train_ops,
-        step=find_step(graph, writes, cone),
+        step=find_step(graph, cone),
         inputs=[Finding(n.name, input_reason(n)) for n in inputs if n in cone],
         variables=variables,
         updates=[Finding(n.name, _update_reason(n)) for n in (*updates, *beside)],
@@ -68,6 +67,11 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         other_candidates={"train_op": train_others, "loss": loss_others},
         replica=_combines_replicas(graph),
     )
+
+
+def from_checkpoints(graph: Graph) -> dict[Node, None]:
+    """What is made of values that a checkpoint holds."""
+    return graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
 
 
 def of_every_mode(graph: Graph) -> dict[str, Any]:
@@ -109,11 +113,11 @@ def _noise(graph: Graph, loss: str | None) -> list[Node]:
     return [node for node in behind if node.op in ops.RANDOM]
 
 
-def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Finding | None:
-    """The step counter: an integer scalar variable that one of ``writes`` in ``cone`` increments by one, or None."""
+def find_step(graph: Graph, cone: Container[Node]) -> Finding | None:
+    """The step counter: an integer scalar variable that a node of the step increments by one, or None."""
     hinted = {name.partition(":")[0] for name in graph.collections.get("global_step", [])}
     found: list[tuple[tuple[bool, bool, bool, int], Finding]] = []
-    for position, node in enumerate(writes):
+    for position, node in enumerate(graph.of_type(*ops.WRITES)):
         if node not in cone or ops.WRITES[node.op].kind != "assign":
             continue
         variables = written_variables(node)
@@ -134,16 +138,14 @@ _ADDS_ONE = either(
 )
 
 
-def find_variables(
-    graph: Graph, writes: list[Node], cone: dict[Node, None], restored: dict[Node, None], updates: list[Node]
-) -> dict[str, Variable]:
+def find_variables(graph: Graph, cone: Container[Node], updates: Iterable[Node] = ()) -> dict[str, Variable]:
     """All variables by name, with initialiser, checkpoint key and slice (from the saver), and whether they are trained.
 
-    ``cone`` is the training step, whose writes are no initialisers; ``restored`` depends on what is read of a checkpoint;
-    ``updates`` train.
+    ``cone`` is the step, whose writes are no initialisers; ``updates`` train.
     """
     variables = {node.name: Variable(node.name) for node in graph.of_type(*ops.VARIABLES)}
-    for node in writes:
+    restored = from_checkpoints(graph)
+    for node in graph.of_type(*ops.WRITES):
         written = written_variables(node)
         fact = ops.WRITES[node.op]
         if node in cone or node in restored or fact.kind != "assign" or fact.additive or not written:
@@ -152,8 +154,7 @@ def find_variables(
         if variable.initializer is None:
             variable.initializer = node.name
     for node in updates:
-        fact = ops.WRITES[node.op]
-        target = variable_of(node.inputs[fact.variables[0]])
+        target = variable_of(node.inputs[ops.WRITES[node.op].variables[0]])
         if target is not None:
             variables[target.name].trained = True
     for node in graph.of_type(*ops.TENSOR_SAVES):
@@ -202,12 +203,11 @@ _LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
 
 
 def find_loss(
-    graph: Graph, varying: Iterable[Node], moving: list[Node], name: str | None
+    graph: Graph, varying: dict[Node, None], moving: list[Node], name: str | None
 ) -> tuple[Finding, list[Finding]]:
     """The loss, and the next candidates, among the nodes that vary with the input; a RolesError where there is none."""
     if name is not None:
         return _named_loss(graph, varying, name), []
-    varying = varying if isinstance(varying, dict) else dict.fromkeys(varying)
     ranked = _summarised_losses(graph, varying)
     if not ranked:
         ranked = _unread_scalars(graph, varying, moving)
@@ -222,7 +222,7 @@ def find_loss(
     return ranked[0], ranked[1:4]
 
 
-def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
+def _named_loss(graph: Graph, varying: Container[Node], name: str) -> Finding:
     finding = named(graph, name, "loss")
     tensor = graph.tensor(finding.name)
     if tensor.node.outputs is None:
@@ -234,7 +234,7 @@ def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
         fault = f"'{name}' is no loss: it holds {tensor.dtype}"
     elif shapes.element_count(tensor.shape) not in (1, None):
         fault = f"'{name}' is no loss: it has {shapes.element_count(tensor.shape)} elements, not one"
-    elif tensor.node not in dict.fromkeys(varying):
+    elif tensor.node not in varying:
         fault = f"'{name}' is no loss: it does not depend on the input"
     else:
         return finding
