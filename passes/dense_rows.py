@@ -49,9 +49,9 @@ class DenseRows(Pass):
         return [step for table in found for step in table.steps]
 
     def _make_cheap(self, graph: Graph, steps: list[Node]) -> None:
-        outside = analysis.conditional(graph).keys() | {n for n, f in analysis.frames(graph).items() if f}
+        nested = analysis.nested(graph)
         varying = analysis.replica_varying(graph)
-        for rows in list(rows_of((node for node in steps if node not in outside), DENSE)):
+        for rows in list(rows_of((node for node in steps if node not in nested), DENSE)):
             gathered = rows.gathered_bytes
             if rows.values.node in varying and rows.dense_bytes < gathered:
                 make_rows_dense(graph, rows)

@@ -18,7 +18,7 @@ from tpugraph.analysis.sides_of_step import (
     num_replicas,
 )
 from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input, writes_own
-from tpugraph.ir.conditionals import conditional
+from tpugraph.ir.conditionals import conditional, nested
 from tpugraph.ir.loops import frames, loop_order
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "loop_order",
     "minimum_cut",
     "must_be_host",
+    "nested",
     "num_replicas",
     "reading_host",
     "replica_varying",

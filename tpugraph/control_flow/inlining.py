@@ -47,7 +47,7 @@ def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
     found = [
         node for node in nodes if node.op in ops.CALLS or node.op in functions
     ]  # a function's name is an op type too
-    held = _held(graph) if found else {}
+    held = analysis.nested(graph) if found else {}
     return [Call(node, node.name, _pivot(graph, node) if node in held else ()) for node in found]
 
 
@@ -164,11 +164,6 @@ def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...
 
 
 # --------------------------------------------------------------------------- calls in loops and conditionals of TF1
-
-
-def _held(graph: Graph) -> dict[Node, Any]:
-    frame_of = analysis.frames(graph)
-    return {**analysis.conditional(graph), **{node: None for node, frame in frame_of.items() if frame}}
 
 
 def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:

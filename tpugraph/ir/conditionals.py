@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 
 from tpugraph import ops
 from tpugraph.ir.graph import Graph
+from tpugraph.ir.loops import frames
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.ir.order import is_back_edge
 from tpugraph.ir.walks import reached, source_of
@@ -20,6 +21,11 @@ NONE: Sides = frozenset()
 def conditional(graph: Graph) -> dict[Node, None]:
     """The nodes that may not run: those behind a Switch and not behind the Merge that joins its branches."""
     return behind(graph.of_type(*ops.SWITCH))
+
+
+def nested(graph: Graph) -> dict[Node, None]:
+    """The nodes in loops and branches, which may run never or many times in a step."""
+    return conditional(graph) | {node: None for node, frame in frames(graph).items() if frame}
 
 
 def behind(switches: Iterable[Node], *, until: Container[str] = ops.MERGE | ops.EXIT) -> dict[Node, None]:

@@ -88,10 +88,8 @@ def _looked_up(graph: Graph, lists: Lists) -> set[Node]:
 
 def _free_of_variables(graph: Graph) -> dict[Node, None]:
     """What does not depend on a variable, and is in no loop or branch."""
-    bound = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True)
-    bound.update(dict.fromkeys(analysis.conditional(graph)))
-    frames = analysis.frames(graph)
-    return {node: None for node in graph if node not in bound and not frames[node]}
+    bound = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True) | analysis.nested(graph)
+    return {node: None for node in graph if node not in bound}
 
 
 # --------------------------------------------------------------------------- lists without a fill

@@ -21,8 +21,7 @@ _NUMBERS = frozenset({"int32", "int64", "float32", "float64"})
 
 def fold(graph: Graph) -> None:
     """Replace the shape of a statically shaped tensor by a constant."""
-    inside = analysis.conditional(graph)
-    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
+    inside = analysis.nested(graph)
     for node in graph.of_type(*ops.SHAPE_OF):
         kind = node.attr("out_type", attrs.dtype("int32"))
         for port, tensor in enumerate(node.inputs):
@@ -39,8 +38,7 @@ def fold(graph: Graph) -> None:
 
 def fold_numbers(graph: Graph) -> None:
     """Replace numbers by constants that the known dimensions of open shapes decide, as the width of a batch of any length."""
-    inside = analysis.conditional(graph)
-    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
+    inside = analysis.nested(graph)
     stack = graph.of_type(*ops.SHAPES)
     seen = dict.fromkeys(stack)
     for node in stack:  # grows while it is walked

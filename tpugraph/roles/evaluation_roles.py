@@ -48,8 +48,7 @@ class PlainStep:
         self.restored = from_checkpoints(graph)
         behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
         self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
-        frame_of = analysis.frames(graph)
-        self.inside = {**analysis.conditional(graph), **{n: None for n in graph if frame_of[n]}}
+        self.inside = analysis.nested(graph)
         saved = find_variables(graph, ())
         hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted

@@ -100,7 +100,7 @@ class _Uses:
     def __init__(self, graph: Graph, cores: int) -> None:
         self._device = analysis.cluster_nodes(graph)
         self._of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
-        self._inner = analysis.conditional(graph).keys() | {n for n, frame in analysis.frames(graph).items() if frame}
+        self._inner = analysis.nested(graph)
         self._roles = graph.roles.variables
         self._cores = cores
 
