@@ -40,7 +40,7 @@ class Outfeed(Pass):
             if tensor.shape is None:  # loops leave the rank open; a loss is one number
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
         _refuse_waiting(graph)
-        read = _crossing(graph)
+        read = analysis.read_by_host(graph)
         crossing = list(dict.fromkeys([share, *read]))
         _refuse_open(crossing)
         ends = [graph[f.name] for f in roles.train_ops]
@@ -58,12 +58,6 @@ class Outfeed(Pass):
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
-
-
-def _crossing(graph: Graph) -> list[Tensor]:
-    device = analysis.cluster_nodes(graph)
-    read = (t for node in graph if node not in device for t in node.inputs if t.node in device)
-    return list(dict.fromkeys(read))
 
 
 def _refuse_waiting(graph: Graph) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes, in_cluster
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster
 from tpugraph.analysis.placements import REPLICATE, PerCore, Placement, Shard
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.analysis.values import constant_at
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.analysis import batch_of
 from tpugraph.support.errors import ConversionError, UsageError
@@ -95,10 +95,6 @@ def _refusal(graph: Graph, node: Node, variable: str, *, rows: bool) -> Conversi
 
 def _leaving(graph: Graph) -> dict[str, Placement]:
     """Placements of the tensors that the host reads: those that vary are sharded along dimension 0."""
-    device, varying = cluster_nodes(graph), analysis.replica_varying(graph)
-    read = {tensor: None for node in graph if node not in device for tensor in node.inputs if tensor.node in device}
-    return {str(tensor): _placement(tensor) if tensor.node in varying else REPLICATE for tensor in read}
-
-
-def _placement(tensor: Tensor) -> Placement:
-    return Shard(0) if tensor.shape else PerCore("replica program")
+    varying, read = analysis.replica_varying(graph), analysis.read_by_host(graph)
+    own = {tensor: Shard(0) if tensor.shape else PerCore("replica program") for tensor in read}
+    return {str(tensor): own[tensor] if tensor.node in varying else REPLICATE for tensor in read}

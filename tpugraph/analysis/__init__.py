@@ -16,6 +16,7 @@ from tpugraph.analysis.sides_of_step import (
     is_tpu_graph,
     must_be_host,
     num_replicas,
+    read_by_host,
 )
 from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input, writes_own
 from tpugraph.ir.conditionals import conditional, nested
@@ -41,6 +42,7 @@ __all__ = [
     "must_be_host",
     "nested",
     "num_replicas",
+    "read_by_host",
     "reading_host",
     "replica_varying",
     "varying_from",

@@ -46,6 +46,13 @@ def fed_to_device(graph: Graph) -> list[Tensor]:
     return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 
+def read_by_host(graph: Graph) -> list[Tensor]:
+    """The tensors of the device that the host reads, in the order of their readers."""
+    device = cluster_nodes(graph)
+    read = (t for node in graph if node not in device for t in node.inputs if t.node in device)
+    return list(dict.fromkeys(read))
+
+
 def is_tpu_graph(graph: Graph) -> bool:
     """Whether the graph is in the TPUReplicate form."""
     return bool(graph.of_type("TPUReplicateMetadata"))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes, trip_counts
@@ -312,11 +312,12 @@ def _device(graph: Graph) -> list[Node]:
 def _without_kernels(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
     """Nodes of the device, and of the functions that they call, that XLA has no kernel for."""
     missing = list(_missing(graph, device))
-    without = {found.node for found in missing}
-    for found in missing:
-        forward = _gradient_of(nodes, found.node.split("/"))
-        fix = f"goes when '{forward}' is replaced" if forward in without else found.fix
-        yield _finding(nodes, found.cause, found.node, found.fault, fix, op=found.op)
+    without = {name for name, _, _ in missing}
+    for name, op, (cause, fault, fix) in missing:
+        forward = _gradient_of(nodes, name.split("/"))
+        if forward in without:
+            fix = f"goes when '{forward}' is replaced"
+        yield _finding(nodes, cause, name, fault, fix, op=op)
 
 
 _LOWERED = (
@@ -332,14 +333,10 @@ _LOWERED = (
 """Ops that the lowering replaces before XLA sees them."""
 
 
-class _Missing(NamedTuple):
-    """A node without a kernel; ``caller/inner`` names a node of a library function."""
-
-    node: str
-    op: str
-    cause: str
-    fault: str
-    fix: str | None
+_Fault = tuple[str, str, str | None]
+"""Cause, fault and fix."""
+_Missing = tuple[str, str, _Fault]
+"""A node without a kernel, its op, and why; ``caller/inner`` names a node of a library function."""
 
 
 @cache
@@ -361,8 +358,8 @@ def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[_Missing]:
     library = function_library.functions_named(graph)
     for node in device:
         if node.op in ops.ALL_REDUCES and node.attr("T").name not in REDUCED:
-            yield _Missing(node.name, node.op, "dtype", f"XLA has no all-reduce of {node.attr('T')}",
-                          f"train the variable in one of {', '.join(sorted(REDUCED))}")  # fmt: skip
+            fix = f"train the variable in one of {', '.join(sorted(REDUCED))}"
+            yield node.name, node.op, ("dtype", f"XLA has no all-reduce of {node.attr('T')}", fix)
         if node.op not in _LOWERED:
             yield from _of(node.name, ops.TO_RESOURCE.get(node.op, node.op), _decoded(node.raw_attrs), library, ())
 
@@ -379,9 +376,9 @@ def _of(
     for function in [*called, op]:
         if function in library and function not in inside:
             yield from _in_function(name, library[function], library, (*inside, function))
-    found = None if op in library else _judge(name, op, decoded)
+    found = None if op in library else _judge(op, decoded)
     if found is not None:
-        yield found
+        yield name, op, found
 
 
 def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: tuple[str, ...]) -> Iterator[_Missing]:
@@ -390,43 +387,37 @@ def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: t
             yield from _of(f"{name}/{node.name}", node.op, _decoded(node.attr), library, inside)
 
 
-def _judge(name: str, op: str, decoded: Mapping[str, Any]) -> _Missing | None:
+def _judge(op: str, decoded: Mapping[str, Any]) -> _Fault | None:
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
     if op in ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
-        return _Missing(name, op, "loop", *trip_counts.NESTED)
+        return ("loop", *trip_counts.NESTED)
     if op not in kernels():
-        return _without_kernel(name, op, _works_on_text(op, kinds.values()))
+        return _without_kernel(op, kinds.values())
     lacks = ops.TPU_LACKS.get(op, frozenset())
     lacked = next((kind for kind in kinds.values() if kind.name in lacks), None)
     if lacked is not None:
-        return _Missing(name, op, "device", f"a TPU has no {op} of {lacked}", "cast to a dtype of half the size")
+        return "device", f"a TPU has no {op} of {lacked}", "cast to a dtype of half the size"
     attribute, value, instead = ops.XLA_REFUSES.get(op, ("", None, ""))
     if attribute and decoded.get(attribute) == value:
-        return _Missing(name, op, "attribute", f"XLA does not take {op} with {attribute}={value}", instead)
+        return "attribute", f"XLA does not take {op} with {attribute}={value}", instead
     refused = [_refused(taken, decoded) for taken in kernels()[op]]
     if None in refused:
         return None
     key, values = next(found for found in refused if found is not None)
     listed = ", ".join(sorted(map(str, values)))
-    cause = "dtype" if key in kinds else "attribute"
-    fix = f"cast to one of {listed}" if key in kinds else f"set it to one of {listed}"
-    return _Missing(name, op, cause, f"XLA's kernel for {op} does not take {key}={decoded[key]}", fix)
+    cause, fix = ("dtype", "cast") if key in kinds else ("attribute", "set it")
+    return cause, f"XLA's kernel for {op} does not take {key}={decoded[key]}", f"{fix} to one of {listed}"
 
 
-def _works_on_text(op: str, kinds: Iterable[DType]) -> bool:
+def _without_kernel(op: str, kinds: Iterable[DType]) -> _Fault:
+    if ops.is_host_only(op):
+        return "host", f"{op} runs on a host only", "compute it in the input function"
     definition = ops.op_def(op)
     arguments = () if definition is None else (*definition.input_arg, *definition.output_arg)
     fixed = {attrs.dtype(argument.type) for argument in arguments if argument.type}
-    return any(kind.name == "string" for kind in (*kinds, *fixed))
-
-
-def _without_kernel(name: str, op: str, text: bool) -> _Missing:
-    if ops.is_host_only(op):
-        return _Missing(name, op, "host", f"{op} runs on a host only", "compute it in the input function")
-    if text:
-        return _Missing(name, op, "text", f"{op} works on text, which no TPU does",
-                       "turn text into numbers in the input function")  # fmt: skip
-    return _Missing(name, op, "kernel", f"XLA has no kernel for {op}", ops.instead_of(op))
+    if any(kind.name == "string" for kind in (*kinds, *fixed)):
+        return "text", f"{op} works on text, which no TPU does", "turn text into numbers in the input function"
+    return "kernel", f"XLA has no kernel for {op}", ops.instead_of(op)
 
 
 def _refused(taken: Mapping[str, frozenset[Any]], decoded: Mapping[str, Any]) -> tuple[str, frozenset[Any]] | None:
