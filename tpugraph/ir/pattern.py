@@ -223,11 +223,9 @@ def apply(graph: Graph, rules: Sequence[Rule], nodes: Iterable[Node] | None = No
     Returns:
         Why no rule matched, of each node of an op type that some pattern ends in; "" of those that were rewritten.
     """
-    if nodes is None:
-        types = _types([rule.pattern for rule in rules])
-        nodes = graph if types is None else graph.of_type(*types)
+    types = _types([rule.pattern for rule in rules])
     found: dict[Node, str] = {}
-    for node in list(nodes):
+    for node in [node for node in (graph if nodes is None else nodes) if types is None or node.op in types]:
         tried: list[Miss] = []
         for rule in rules if node in graph else ():  # else a rule has removed it
             if rule.pattern.types is not None and node.op not in rule.pattern.types:

@@ -229,8 +229,9 @@ def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _in_loop(graph: Graph) -> Iterator[Violation]:
     """The training step is inside the device loop."""
+    inside = graph.descendants(graph.of_type(*ops.ENTER), until=ops.EXIT)
     for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple"):
-        if not analysis.frames(graph)[node]:
+        if node not in inside:
             yield Violation(node, "is outside the device loop", "run the pass training-loop")
 
 
