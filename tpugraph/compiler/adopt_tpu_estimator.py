@@ -158,7 +158,7 @@ def _feeding_loop(graph: Graph) -> Node:
     """The Exit of the loop in which the infeed is written: those of several hosts become one."""
     enqueues = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
     frame_of = analysis.frames(graph)
-    loops = [loop_of_frame(graph, frame_of, frame) for frame in dict.fromkeys(frame_of[node] for node in enqueues)]
+    loops = [loop_of_frame(graph, frame) for frame in dict.fromkeys(frame_of[node] for node in enqueues)]
     first = loops[0] if loops else None
     if first is None or not all(loop is not None and unite(graph, loop, first) for loop in loops[1:]):
         raise RunError("the infeed is not written in loops over the steps", origin=graph.source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import Counted, counted, frames, frames_around
-from tpugraph.support.errors import GraphError, RunError
+from tpugraph.support.errors import GraphError
 
 _INT32 = attrs.dtype("int32")
 
@@ -204,55 +204,26 @@ def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[No
 # --------------------------------------------------------------------------- loops over steps that can be one
 
 
-@dataclass(frozen=True)
-class LoopOfSteps:
-    """A loop ``while i < limit`` over the steps."""
-
-    frame: str
-    parts: Counted
-
-    @property
-    def condition(self) -> Node:
-        return self.parts.condition
-
-    def pivot(self) -> Node:
-        """The Identity of the counter in the body; a RunError where there is none."""
-        found = next((node for node in self.parts.counter.inside if node.op in ops.IDENTITIES), None)
-        if found is None:
-            raise RunError("the loop has no pivot", node=self.parts.counter.merge)
-        return found
-
-
-def loop_of_frame(graph: Graph, frame_of: Mapping[Node, str], frame: str) -> LoopOfSteps | None:
+def loop_of_frame(graph: Graph, frame: str) -> Counted | None:
     """The loop of a frame; None where there is none, or it counts to no variable."""
-    if not frame:
-        return None
-    for condition in graph.of_type(*ops.LOOP_COND):
-        if frame_of.get(condition) == frame:
-            parts = counted(condition)
-            return None if parts is None else LoopOfSteps(frame, parts)
-    return None
+    found = (counted(condition) for condition in graph.of_type(*ops.LOOP_COND))
+    return next((loop for loop in found if loop is not None and loop.frame == frame), None)
 
 
-def unite(graph: Graph, one: LoopOfSteps, into: LoopOfSteps) -> bool:
+def unite(graph: Graph, one: Counted, into: Counted) -> bool:
     """Move the body of one loop into another; returns False where they count to different limits."""
-    if one.parts.limit is not into.parts.limit:
+    if one.limit is not into.limit:
         return False
-    for node in graph.of_type(*ops.ENTER):
-        if node.attr("frame_name") in (one.frame, into.frame):
-            graph.set_attr(node, "frame_name", into.frame)
-            graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
+    both = (one.frame, into.frame)
+    for node in [node for node in graph.of_type(*ops.ENTER) if node.attr("frame_name") in both]:
+        graph.set_attr(node, "frame_name", both[1])
+        graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
     for use in one.condition.uses():
         graph.set_input(use.node, use.index, into.condition.out())
-    pivot, own = into.pivot(), one.pivot()
+    pivot, own = into.pivot, one.pivot
     graph.replace_control_uses(own, [pivot])
-    graph.replace_uses(own.out(), pivot.out(), where=lambda use: not _closes(use.node, one))
+    graph.replace_uses(own.out(), pivot.out(), where=lambda use: one.counter.closing not in use.node.consumers())
     return True
-
-
-def _closes(node: Node, loop: LoopOfSteps) -> bool:
-    """Whether a node is the increment of the loop's own counter."""
-    return loop.parts.counter.closing in node.consumers()
 
 
 # --------------------------------------------------------------------------- values of all iterations

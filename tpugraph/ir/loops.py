@@ -211,6 +211,19 @@ class Counted:
     counter: Carried
     limit: Node
 
+    @property
+    def frame(self) -> str:
+        name: str = self.counter.enter.attr("frame_name")
+        return name
+
+    @property
+    def pivot(self) -> Node:
+        """The Identity of the counter, which runs in each iteration that takes place."""
+        found = next((node for node in self.counter.inside if node.op in ops.IDENTITIES), None)
+        if found is None:
+            raise GraphError("the loop has no pivot", node=self.counter.merge, fix=_FIX)
+        return found
+
 
 def carried(merge: Node) -> Carried | None:
     """What a loop carries through a Merge; None where the Merge joins branches, or the node is no Merge."""

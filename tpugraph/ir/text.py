@@ -227,7 +227,7 @@ def _parse_value(text: str, number: int) -> Any:
         shape = [int(d) for d in array[2].split(",") if d]
         return np.array(json.loads(array[3]), dtype=array[1]).reshape(shape)
     if text.startswith("["):
-        return attr_codec.shape_attr(_parse_shape(text[1:-1]))
+        return attr_codec.encode_shape(_parse_shape(text[1:-1]))
     if re.fullmatch(r"[a-z]\w*", text) and text not in ("true", "false"):
         return attr_codec.dtype(text)
     return json.loads(text)

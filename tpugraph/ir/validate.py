@@ -23,6 +23,7 @@ from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.support.errors import LoadError
+from tpugraph.support.wording import counted
 
 Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
 """A node with its inputs and what it waits for."""
@@ -267,7 +268,7 @@ class Schema:
         self._check_trusted(held)
         inputs = self._dtypes(self.definition.input_arg, held, given, "inputs")
         if inputs is not None and len(inputs) != given:
-            raise Mismatch(f"{self.definition.name} takes {_counted(len(inputs))} here and has {given}")
+            raise Mismatch(f"{self.definition.name} takes {counted(len(inputs), 'input')} here and has {given}")
         return Signature(inputs, self._dtypes(self.definition.output_arg, held, MOST_OUTPUTS, "outputs"))
 
     @cached_property
@@ -310,7 +311,8 @@ class Schema:
         for attribute, kind in trusted.never:
             if attr_codec.dtype(kind).number == held[attribute].type:
                 raise Mismatch(f"the attribute '{attribute}' is {kind}, which {name} does not take")
-        lengths = {attribute: _length(held[attribute].list) for attribute in trusted.alike}
+        lists = {attribute: held[attribute].list.ListFields() for attribute in trusted.alike}
+        lengths = {attribute: sum(len(items) for _, items in fields) for attribute, fields in lists.items()}
         if len(set(lengths.values())) > 1:
             told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
             raise Mismatch(f"{name} is told of {told}, which must be as many")
@@ -369,10 +371,6 @@ def _list_items(kind: str, value: Any) -> list[Any] | None:
     return list(getattr(value.list, own)) if all(field.name == own for field in fields) else None
 
 
-def _length(values: Any) -> int:
-    return sum(len(held) for _, held in values.ListFields())
-
-
 def shape_fault(shape: Any) -> str | None:
     """What is wrong with a ``TensorShapeProto``, after the words for what holds it, or None."""
     if shape.unknown_rank:
@@ -391,10 +389,6 @@ def tensors(definition: Any, arguments: Any, attributes: Mapping[str, Any]) -> l
     """Argument and number of the dtype of each tensor that a node with these attributes takes or gives."""
     held = {declared.name: declared.default_value for declared in definition.attr} | dict(attributes)
     return [(a.name, number) for a in arguments for number in _argument_dtypes(a, held, MOST_OUTPUTS, "") or ()]
-
-
-def _counted(count: int) -> str:
-    return f"{count:,} input{'' if count == 1 else 's'}"
 
 
 def _shown(kind: str, item: Any) -> str:

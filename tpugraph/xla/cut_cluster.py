@@ -173,8 +173,7 @@ def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
     for condition in graph.of_type(*ops.LOOP_COND):
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None and loop.limit is limit and loop.counter.switches:
-            frame = loop.counter.enter.attr("frame_name")
-            return DeviceLoop(frame, condition, loop.counter.switches[0].out(1))
+            return DeviceLoop(loop.frame, condition, loop.counter.switches[0].out(1))
     raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 

@@ -6,9 +6,10 @@ part of an iteration runs in the device's iteration, and no value is copied thro
 from __future__ import annotations
 
 from tpugraph import analysis, ops
-from tpugraph.control_flow.loops import LoopOfSteps, loop_of_frame, unite
+from tpugraph.control_flow.loops import loop_of_frame, unite
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.loops import Counted
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.hosts import Hosts
@@ -35,7 +36,7 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
     boundary = takes[:1] or gives[:1]
     if not boundary:
         return False
-    device = loop_of_frame(graph, frame_of, frame_of[boundary[0]])
+    device = loop_of_frame(graph, frame_of[boundary[0]])
     fed = not queues and _unite(graph, frame_of, device, puts)
     read = not queues and _unite(graph, frame_of, device, gets)
     for core, take in enumerate(takes):
@@ -47,7 +48,7 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
             join_by_queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
     if gives and not read:
         gives += [again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
-        closing = None if device is None else device.parts.counter.closing
+        closing = None if device is None else device.counter.closing
         if closing is not None:  # what a core carries on alone may be read by nothing
             graph.add_controls(closing, [give for give in gives if give not in closing.controls])
     for core, get in enumerate(gets if gives else ()):
@@ -89,16 +90,16 @@ def _cluster_ops(graph: Graph, op: str, copies: Copies) -> list[Node]:
     return copies.nodes(found[0]) if found and copies.varies(found[0]) else found
 
 
-def _unite(graph: Graph, frame_of: dict[Node, str], device: LoopOfSteps | None, nodes: list[Node]) -> bool:
+def _unite(graph: Graph, frame_of: dict[Node, str], device: Counted | None, nodes: list[Node]) -> bool:
     """Let the loop around ``nodes`` be the device loop; returns False where they are not in a like loop."""
     frames = {frame_of[node] for node in nodes}
     if device is None or len(frames) != 1:
         return False
-    host = loop_of_frame(graph, frame_of, frames.pop())
+    host = loop_of_frame(graph, frames.pop())
     return host is not None and unite(graph, host, device)
 
 
-def _direct(graph: Graph, put: Node, take: Node, device: LoopOfSteps | None) -> None:
+def _direct(graph: Graph, put: Node, take: Node, device: Counted | None) -> None:
     for port, tensor in enumerate(put.inputs):
         graph.replace_uses(take.out(port), tensor)
     graph.replace_control_uses(take, [t.node for t in put.inputs[:1]])
@@ -113,7 +114,7 @@ def _direct_out(graph: Graph, give: Node, get: Node) -> None:
     graph.remove(get)
 
 
-def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: LoopOfSteps) -> None:
+def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: Counted) -> None:
     """What goes from host to host beside the device goes directly where both ends are in the one loop."""
     enters = [node for node in queue.consumers() if node.op in ops.ENTER]
     ends = {use.node.op: use.node for node in [queue, *enters] for use in node.uses() if use.node not in enters}
@@ -130,15 +131,15 @@ def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device:
     graph.remove_all([*enters, queue])
 
 
-def _drop_sink(graph: Graph, sink: Node, device: LoopOfSteps | None) -> None:
+def _drop_sink(graph: Graph, sink: Node, device: Counted | None) -> None:
     """Remove a node that only consumes; what it waited for still runs in each iteration."""
     waits = list(sink.controls)
     graph.replace_control_uses(sink, [*waits, *(t.node for t in sink.inputs)])
     graph.remove(sink)
     if device is not None:
         for node in waits:
-            if node is not device.pivot():
-                graph.add_control(device.parts.counter.closing, node)
+            if node is not device.pivot:
+                graph.add_control(device.counter.closing, node)
 
 
 def join_by_queue(
