@@ -6,8 +6,7 @@ The kind of a file is told from its content, never from its name.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,16 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node
 from tpugraph.ir.loops import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
 from tpugraph.ir.model_files import sniff as sniff
 from tpugraph.ir.node import assign
-from tpugraph.ir.validate import Validator, Wired, guard
+from tpugraph.ir.validate import FIX, Validator, Wired, guard, wire
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
 
 _MAX_BYTES = 2**31 - 1  # the protobuf limit
-_PORT = re.compile(r"\d{1,9}")
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
@@ -89,70 +87,13 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
     for definition in graph_def.node:
         name = definition.name
         if name in by_name:
-            raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
+            raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix=FIX)
         attributes = definition.attr
         node = by_name[name] = Node(
             definition.op, name, definition.device, {key: attributes[key] for key in attributes}
         )
         texts.append((node, definition.input[:]))
-    return graph, list(_wire(texts, by_name, source))
-
-
-def _wire(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[Wired]:
-    """Each node with what it reads and waits for; what many nodes name alike is looked up once."""
-    tensors: dict[str, Tensor] = {}
-    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
-    for node, texts in wired:
-        inputs: list[Tensor] = []
-        controls: tuple[Node, ...] = ()
-        for index, text in enumerate(texts):
-            tensor = tensors.get(text)
-            if tensor is None:
-                if text.startswith("^"):
-                    names = tuple(texts[index:])
-                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
-                    break
-                tensor = tensors[text] = _tensor(text, by_name, node, source)
-            inputs.append(tensor)
-        yield node, tuple(inputs), controls
-
-
-def _tensor(text: str, by_name: Mapping[str, Node], node: Node, source: str) -> Tensor:
-    producer = by_name.get(text)
-    if producer is not None:
-        return Tensor(producer, 0)
-    base, _, port = text.rpartition(":")
-    producer = _producer(by_name, base or text, node, source)
-    if not _PORT.fullmatch(port):
-        raise LoadError(f"the input '{text}' names no output", node=node, origin=source, fix="write the graph again")
-    return Tensor(producer, int(port))
-
-
-def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
-    found = dict.fromkeys([by_name.get(name[1:]) if name[:1] == "^" else None for name in names])
-    if None not in found:
-        return tuple(found)  # type: ignore[arg-type]  # None is none of them
-    for name in names:
-        _producer(by_name, name.removeprefix("^").partition(":")[0], node, source)
-    wrong = next(name for name in names if name[:1] != "^" or name[1:] not in by_name)
-    fault = (
-        "names an output, which a control input has not"
-        if wrong[:1] == "^"
-        else "stands behind a control input, where TensorFlow takes none"
-    )
-    raise LoadError(f"the input '{wrong}' {fault}", node=node, origin=source, fix="write the graph again")
-
-
-def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
-    producer = by_name.get(name)
-    if producer is None:
-        raise LoadError(
-            f"the input '{name}' is not in the graph",
-            node=consumer,
-            origin=source,
-            fix="the file is cut off or was edited by hand: write it again",
-        )
-    return producer
+    return graph, list(wire(texts, by_name, source))
 
 
 # --------------------------------------------------------------------------- Graph -> protobuf

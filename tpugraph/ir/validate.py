@@ -28,7 +28,7 @@ from tpugraph.support.wording import counted
 Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
 """A node with its inputs and what it waits for."""
 
-FIX = "the file is damaged or was edited by hand: write the graph again, or copy it again"
+FIX = "the file is cut off, damaged or was edited by hand: write the graph again, or copy it again"
 
 MOST_OUTPUTS_TOGETHER = 1 << 20  # of the nodes of a file, beyond 16 for each node
 
@@ -43,6 +43,63 @@ _serialized = attr_codec.AttrValue.SerializeToString
 _Taker = Callable[[dict[str, Any]], tuple[Any, ...]]
 _Outputs = dict[Node, tuple[int, ...]]
 _Early = tuple[Node, tuple[Tensor, ...], tuple[int, ...]]
+
+
+_PORT = re.compile(r"\d{1,9}")
+
+
+def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[Wired]:
+    """Each node with what it reads and waits for, from the texts of its inputs; what many nodes name alike is looked up once."""
+    tensors: dict[str, Tensor] = {}
+    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
+    for node, texts in read:
+        inputs: list[Tensor] = []
+        controls: tuple[Node, ...] = ()
+        for index, text in enumerate(texts):
+            tensor = tensors.get(text)
+            if tensor is None:
+                if text.startswith("^"):
+                    names = tuple(texts[index:])
+                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
+                    break
+                tensor = tensors[text] = _tensor(text, by_name, node, source)
+            inputs.append(tensor)
+        yield node, tuple(inputs), controls
+
+
+def _tensor(text: str, by_name: Mapping[str, Node], node: Node, source: str) -> Tensor:
+    producer = by_name.get(text)
+    if producer is not None:
+        return Tensor(producer, 0)
+    base, _, port = text.rpartition(":")
+    producer = _producer(by_name, base or text, node, source)
+    if not _PORT.fullmatch(port):
+        raise _refusal(f"the input '{text}' names no output", node, source)
+    return Tensor(producer, int(port))
+
+
+def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
+    found: dict[Node, None] = {}
+    for name in names:
+        base, _, port = name.removeprefix("^").partition(":")
+        found[_producer(by_name, base, node, source)] = None
+        if port or name[:1] != "^":
+            fault = "names an output, which a control input has not"
+            if name[:1] != "^":
+                fault = "stands behind a control input, where TensorFlow takes none"
+            raise _refusal(f"the input '{name}' {fault}", node, source)
+    return tuple(found)
+
+
+def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
+    producer = by_name.get(name)
+    if producer is None:
+        raise _refusal(f"the input '{name}' is not in the graph", consumer, source)
+    return producer
+
+
+def _refusal(fault: str, node: Node, source: str) -> LoadError:
+    return LoadError(fault, node=node, origin=source, fix=FIX)
 
 
 class Validator:
@@ -208,7 +265,7 @@ class Validator:
             raise LoadError(str(error), origin=self._source, fix=FIX) from error
 
     def _refusal(self, fault: str, node: Node) -> LoadError:
-        return LoadError(fault, node=node, origin=self._source, fix=FIX)
+        return _refusal(fault, node, self._source)
 
 
 def _taker(names: list[str]) -> _Taker:
