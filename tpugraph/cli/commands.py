@@ -92,8 +92,8 @@ def _steps_compared(flags: Flags, steps: int, what: str) -> None:
 def convert(flags: Flags) -> None:
     """rewrite a plain training graph into a TPU training graph
 
-    MODEL is a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or an Estimator's model_dir; which one is told from its
-    content. The output is one GraphDef that needs no side file.
+    MODEL is a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or an Estimator's model_dir; its content tells
+    which. The output is one GraphDef that needs no side file.
 
     tpugraph convert model_dir/model.ckpt-0.meta -o model_tpu.pb --num_replicas=8 --iterations_per_loop=100
     """
@@ -273,9 +273,9 @@ def report(flags: Flags) -> None:
 def verify(flags: Flags) -> None:
     """compare the converted graph with the plain one on your own data
 
-    Trains the plain graph K steps, run by TensorFlow at its own batch, and the cores, which share each of its batches, one by one
-    and as one loop, from the same weights. Compares every loss and every variable of every step, and says which variable differs
-    most and by how much. The exit code is 1 where something differs by more than the tolerance.
+    Trains K steps from the same weights: the plain graph in TensorFlow at its own batch, and the cores, which split each batch,
+    step by step and then in one loop. Compares every loss and every variable of every step, and says which variable differs most
+    and by how much. The exit code is 1 where something differs by more than the tolerance.
 
     tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0
     tpugraph verify model.pb --grid=page.html
@@ -291,9 +291,9 @@ def verify(flags: Flags) -> None:
 def compare(flags: Flags) -> None:
     """find the first tensor that differs between the plain and the converted graph
 
-    Trains a few steps on each engine and compares the tensors of the step, its loss and its variables. The cores share each batch
-    of the plain graph: rows of the cores are put together, parts of a sum are added up. Names the first tensor in topological
-    order that differs, in which step, on which core, and where it lives. The exit code is 1 where one does.
+    Trains a few steps on each engine and compares the tensors of the step, its loss and its variables. The cores split each batch
+    of the plain graph; their rows are concatenated and their partial sums added before a comparison. Names the first tensor in
+    topological order that differs, with its step, core and placement. The exit code is 1 where one does.
 
     tpugraph compare model.pb --checkpoint=model.ckpt-0
     tpugraph compare model.pb --engines=plain,emulator,pjrt --tensors='dense.*'
@@ -333,8 +333,8 @@ def reduce(flags: Flags) -> None:
 def diff(flags: Flags) -> None:
     """say how two graphs differ, by what they mean
 
-    Nodes are matched by name, and where names differ by what they read and who reads them. The order of nodes, shapes that were
-    inferred, and attributes that have their default value mean nothing. The exit code is 1 where the graphs differ.
+    Nodes are matched by name, else by their operands and readers. The order of nodes, inferred shapes, and attributes that have
+    their default value are ignored. The exit code is 1 where the graphs differ.
 
     tpugraph diff model.pb model_tpu.pb
     tpugraph diff old/model.ckpt-0.meta new/model.ckpt-0.meta --all

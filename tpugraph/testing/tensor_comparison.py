@@ -325,8 +325,9 @@ def compare(
 ) -> TensorComparison:
     """Find the first tensor of a training step that differs between engines.
 
-    The cores share each batch of the plain graph: rows of the cores are put together, parts of a sum are added up. Behind the
-    tensors of a step come its loss and its variables. Tensors inside loops and branches are not compared; their outputs are.
+    The cores split each batch of the plain graph; their rows are concatenated and their partial sums added before a comparison.
+    After the tensors of a step its loss and its variables are compared. Tensors inside loops and branches are not compared; their
+    outputs are.
 
     Args:
         model: a plain training graph, or its file.
