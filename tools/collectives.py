@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from programs import PROGRAMS, parts, trace  # noqa: E402
 from tpugraph.compiler import ConvertOptions, convert, find_roles  # noqa: E402
 from tpugraph.compiler.conversion import another_batch  # noqa: E402
 from tpugraph.ir import graphdef  # noqa: E402
+from tpugraph.ir.walks import reached  # noqa: E402
 
 PAGE = ROOT / "docs" / "collectives.md"
 CORES = 8
+HANDS_ON = ("Identity", "ReadVariableOp", "Enter")
 LAST_LOSS = "tpugraph/device/while/Exit_1"
 """Behind the loop: the loss of the last step is summed once for each Session.run."""
 
@@ -79,13 +81,8 @@ def row(name: str, model: Model) -> str:
     made = [node for node in program.graph_def.node if node.op == "CrossReplicaSum" and node.input[0] != LAST_LOSS]
     trained, norms = program.report["trained"], list(_norms(plain))
     loss = plain.get_operation_by_name(program.report["loss"]["name"].partition(":")[0])
-    least = [
-        *gradients(plain, trained),
-        *statistics(norms, trained),
-        *bounds(plain),
-        *picked(plain),
-        *divisors(plain, loss),
-    ]
+    parts = (gradients(plain, trained), statistics(norms, trained), bounds(plain), picked(plain), divisors(plain, loss))
+    least = [size for part in parts for size in part]
     found = [len(made), program.report["collectives"]["bytes"]], [len(least), sum(least)]
     cells = [name, *(f"{n:,}" for n in (len(trained), len(norms), *found[0], *found[1]))]
     return f"| {' | '.join(cells)} | {'yes' if found[0] == found[1] else 'no'} |"
@@ -100,7 +97,7 @@ def gradients(graph: tf.Graph, trained: list[str]) -> Iterator[int]:
         value = graph.get_operation_by_name(name)
         shape = value.get_attr("shape").dim
         whole = 4 * math.prod(d.size for d in shape)
-        reads = list(_reads(value))
+        reads = _reads(value)
         if len(reads) == 1 and reads[0].type in ("Slice", "StridedSlice"):
             yield _bytes(reads[0].outputs[0])
         elif reads and all(read.type in ("Gather", "GatherV2", "ResourceGather") for read in reads):
@@ -110,15 +107,14 @@ def gradients(graph: tf.Graph, trained: list[str]) -> Iterator[int]:
             yield whole
 
 
-def _reads(variable: tf.Operation) -> Iterator[tf.Operation]:
-    """What the forward step computes with a variable: all that has a gradient's node beside it."""
-    handed_on = [variable]
-    for at in handed_on:  # grows while it is walked
-        for reader in [op for out in at.outputs for op in out.consumers()]:
-            if reader.type in ("Identity", "ReadVariableOp", "Enter"):
-                handed_on.append(reader)
-            elif _has_gradient(reader):
-                yield reader
+def _reads(variable: tf.Operation) -> list[tf.Operation]:
+    """The ops of the forward step that compute with a variable: all that have a gradient's node beside them."""
+    handed_on = reached([variable], lambda op: [to for to in _readers(op) if to.type in HANDS_ON])
+    return [to for op in handed_on for to in _readers(op) if to.type not in HANDS_ON and _has_gradient(to)]
+
+
+def _readers(op: tf.Operation) -> list[tf.Operation]:
+    return [to for out in op.outputs for to in out.consumers()]
 
 
 def _has_gradient(op: tf.Operation) -> bool:
@@ -145,7 +141,7 @@ def statistics(norms: list[tf.Operation], trained: list[str]) -> Iterator[int]:
 
 def _source(tensor: tf.Tensor) -> tf.Operation:
     op = tensor.op
-    while op.type in ("Identity", "ReadVariableOp", "Enter"):
+    while op.type in HANDS_ON:
         op = op.inputs[0].op
     return op
 
@@ -184,26 +180,15 @@ def divisors(graph: tf.Graph, loss: tf.Operation) -> Iterator[int]:
             yield op.outputs[0].dtype.size
 
 
-def _reached(
-    ops: list[tf.Operation], following: Callable[[tf.Operation], Collection[tf.Operation]]
-) -> dict[tf.Operation, None]:
-    found, pending = dict.fromkeys(ops), list(ops)
-    for at in pending:  # grows while it is walked
-        new = [op for op in following(at) if op not in found]
-        found.update(dict.fromkeys(new))
-        pending += new
-    return found
-
-
 def _before(ops: list[tf.Operation], *, scalar: bool = False) -> dict[tf.Operation, None]:
     """What ops are computed from; with ``scalar`` by numbers alone."""
-    return _reached(ops, lambda op: [t.op for t in op.inputs if not scalar or t.shape.rank == 0])
+    return reached(ops, lambda op: [t.op for t in op.inputs if not scalar or t.shape.rank == 0])
 
 
 def _after(ops: list[tf.Operation]) -> dict[tf.Operation, None]:
     """The ops that data flow to, not just their shapes."""
     shapes = ("Shape", "Size", "ZerosLike", "OnesLike")
-    return _reached(ops, lambda op: [to for out in op.outputs for to in out.consumers() if to.type not in shapes])
+    return reached(ops, lambda op: [to for to in _readers(op) if to.type not in shapes])
 
 
 def _fed(graph: tf.Graph) -> dict[tf.Operation, None]:
