@@ -146,16 +146,21 @@ def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
     return rest
 
 
-def rebinds(pairs: Sequence[str]) -> dict[str, str]:
-    """File names to replace, from texts OLD=NEW."""
+def pairs(texts: Sequence[str], flag: str, form: str, example: str) -> dict[str, str]:
+    """What a repeated flag says, from texts NAME=VALUE."""
     found = {}
-    for pair in pairs:
-        old, equals, new = pair.partition("=")
-        if not (old and equals and new):
-            raise UsageError(f"--rebind={pair} is not of the form OLD=NEW",
-                             fix="--rebind=train.tfrecords=/data/train.tfrecords")  # fmt: skip
-        found[old] = new
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--{flag}={text} is not of the form {form}", fix=f"--{flag}={example}")
+        if name in found:
+            raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
+        found[name] = value
     return found
+
+
+def rebinds(texts: Sequence[str]) -> dict[str, str]:
+    return pairs(texts, "rebind", "OLD=NEW", "train.tfrecords=/data/train.tfrecords")
 
 
 def _underscores(argument: str) -> str:

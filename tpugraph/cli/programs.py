@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console
-from tpugraph.cli.flags import Parsed
+from tpugraph.cli.flags import Parsed, pairs
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
@@ -33,29 +33,17 @@ def options(flags: Parsed, **more: Any) -> ConvertOptions:
     found = {option.name: values[option.name] for option in fields(ConvertOptions) if option.name in values}
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
     if "mode" in found:
-        form = "accuracy=accuracy/value,accuracy/update_op"
-        pairs = {name: both.split(",") for name, both in _named_tensors(found["metrics"], "metrics", form).items()}
-        for name, both in pairs.items():
+        form, example = "NAME=VALUE,UPDATE", "accuracy=accuracy/value,accuracy/update_op"
+        metrics = {n: tuple(both.split(",")) for n, both in pairs(found["metrics"], "metrics", form, example).items()}
+        for name, both in metrics.items():
             if len(both) != 2 or not all(both):
-                given = f"--metrics={name}={','.join(both)}"
-                raise UsageError(f"{given} is not of the form NAME=VALUE,UPDATE", fix=f"--metrics={form}")
-        found["metrics"] = {name: (value, update) for name, (value, update) in pairs.items()} or None
-        found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None
+                raise UsageError(
+                    f"--metrics={name}={','.join(both)} is not of the form {form}", fix=f"--metrics={example}"
+                )
+        found["metrics"] = metrics or None
+        form = "NAME=TENSOR"
+        found["predictions"] = pairs(found["predictions"], "predictions", form, form) or None
     return ConvertOptions(**found)
-
-
-def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]:
-    """Names and what they stand for, from texts NAME=TENSOR."""
-    found = {}
-    for text in texts:
-        name, equals, tensor = text.partition("=")
-        if not (name and equals and tensor):
-            raise UsageError(f"--{flag}={text} is not of the form NAME={'VALUE,UPDATE' if ',' in form else 'TENSOR'}",
-                             fix=f"--{flag}={form}")  # fmt: skip
-        if name in found:
-            raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
-        found[name] = tensor
-    return found
 
 
 def mode_of(flags: Parsed) -> str:

@@ -21,7 +21,7 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Rep
 from tpugraph.analysis.shapes import is_static
 from tpugraph.compiler import ConvertOptions, convert, with_cores
 from tpugraph.compiler.options import given
-from tpugraph.ir import Graph, Node, Tensor, graphdef
+from tpugraph.ir import Graph, Tensor, graphdef
 from tpugraph.ir.attrs import SIZE_OF
 from tpugraph.ir.conditionals import sides
 from tpugraph.passes.partition import Partition
@@ -222,19 +222,25 @@ class Taps:
 
     def __init__(self, graph: Graph, tensors: Sequence[Tensor]) -> None:
         self._names = [str(tensor) for tensor in tensors]
-        self._arrived: list[list[list[Array]]] = []
+        self._arrived: list[list[list[Array]]] = []  # on each core in each step
         self._functions = tf.Graph()  # keeps the functions alive that the taps call
         enqueue = graph.of_type("OutfeedEnqueueTuple")[0]
-        dequeues = by_core(graph.of_type("OutfeedDequeueTuple"))
-        first = len(enqueue.inputs)
         sent = [*enqueue.inputs, *tensors]
         graph.set_inputs(enqueue, sent)
         graph.set_attr(enqueue, "dtypes", [tensor.dtype for tensor in sent])
-        for core, dequeue in enumerate(dequeues):
-            arrived: list[list[Array]] = []
-            self._arrived.append(arrived)
-            self._tap(graph, dequeue, tensors, f"core_{core}", arrived)
-            assert len(dequeue.outputs or ()) == first + len(tensors)
+        for core, dequeue in enumerate(by_core(graph.of_type("OutfeedDequeueTuple"))):
+            readers = dequeue.consumers()
+            outputs = [*(dequeue.outputs or ()), *((tensor.dtype, tensor.shape) for tensor in tensors)]
+            graph.set_attr(dequeue, "dtypes", [kind for kind, _ in outputs])
+            graph.set_attr(dequeue, "shapes", [shape for _, shape in outputs])
+            graph.set_outputs(dequeue, outputs)
+            received = [dequeue.out(port) for port in range(len(outputs) - len(tensors), len(outputs))]
+            attributes = {"token": self._keeper(), "Tin": [tensor.dtype for tensor in tensors], "Tout": []}
+            call = graph.add(
+                "PyFunc", f"tpugraph/taps/core_{core}", received, outputs=[], device=HOST_DEVICE, attrs=attributes
+            )
+            for reader in readers:
+                graph.add_control(reader, call)
 
     @property
     def steps(self) -> list[dict[str, list[Array]]]:
@@ -243,33 +249,16 @@ class Taps:
             for cores in zip(*self._arrived, strict=True)
         ]
 
-    def _tap(
-        self, graph: Graph, dequeue: Node, tensors: Sequence[Tensor], name: str, arrived: list[list[Array]]
-    ) -> None:
-        """Let the host receive the tensors of a core, and call back with them."""
-        readers = dequeue.consumers()
-        made = [(tensor.dtype, tensor.shape) for tensor in tensors]
-        outputs = [*(dequeue.outputs or ()), *made]
-        graph.set_attr(dequeue, "dtypes", [kind for kind, _ in outputs])
-        graph.set_attr(dequeue, "shapes", [shape for _, shape in outputs])
-        graph.set_outputs(dequeue, outputs)
-        received = [dequeue.out(len(outputs) - len(made) + index) for index in range(len(made))]
-        call = graph.add("PyFunc", f"tpugraph/taps/{name}", received, outputs=[], device=HOST_DEVICE,
-                         attrs={"token": self._token(lambda *values: _keep(arrived, values)),
-                                "Tin": [kind for kind, _ in made], "Tout": []})  # fmt: skip
-        for reader in readers:
-            graph.add_control(reader, call)
-
-    def _token(self, function: Callable[..., None]) -> str:
-        """The name under which TensorFlow calls a Python function."""
+    def _keeper(self) -> str:
+        """The name under which TensorFlow calls a function that keeps what arrives on one more core."""
+        arrived: list[list[Array]] = []
+        self._arrived.append(arrived)
         with self._functions.as_default():
-            tf.numpy_function(function, [np.float32(0)], [])
+            tf.numpy_function(
+                lambda *values: arrived.append([np.array(value) for value in values]), [np.float32(0)], []
+            )
         call = next(op for op in reversed(self._functions.get_operations()) if op.type == "PyFunc")
         return str(call.get_attr("token").decode())
-
-
-def _keep(arrived: list[list[Array]], values: Sequence[Any]) -> None:
-    arrived.append([np.array(value) for value in values])
 
 
 def can_tap(graph: Graph) -> dict[str, Tensor]:
