@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,14 +84,21 @@ def _chosen(graph: Graph, op: str) -> Node | None:
     )
 
 
-@dataclass(frozen=True)
-class PassGradient(tpugraph.Pass):
-    """A gradient of relu lets everything through."""
+def _at(name: str, op: str, edit: Callable[[Graph, Node], object]) -> type[tpugraph.Pass]:
+    """A pass that edits the graph at the node that is chosen of an op type."""
 
-    def run(self, graph: Graph) -> None:
-        node = _chosen(graph, "ReluGrad")
-        if node is not None:
-            graph.replace_uses(node.out(), node.inputs[0])
+    def run(self: tpugraph.Pass, graph: Graph) -> None:
+        if (node := _chosen(graph, op)) is not None:
+            edit(graph, node)
+
+    return type(name, (tpugraph.Pass,), {"run": run})
+
+
+PassGradient = _at("PassGradient", "ReluGrad", lambda graph, node: graph.replace_uses(node.out(), node.inputs[0]))
+SwapOperands = _at("SwapOperands", "TanhGrad", lambda graph, node: graph.set_inputs(node, node.inputs[::-1]))
+LoseStep = _at(
+    "LoseStep", "ResourceApplyAdam", lambda graph, node: graph.set_input(node, 6, node.inputs[7])
+)  # a decay for both
 
 
 @dataclass(frozen=True)
@@ -112,26 +120,6 @@ class ScaleGradient(tpugraph.Pass):
                            outputs=[node.output(0)], source=node)  # fmt: skip
         for use in uses:
             graph.set_input(use.node, use.index, scaled.out())
-
-
-@dataclass(frozen=True)
-class SwapOperands(tpugraph.Pass):
-    """A gradient of tanh takes its operands the other way round."""
-
-    def run(self, graph: Graph) -> None:
-        node = _chosen(graph, "TanhGrad")
-        if node is not None:
-            graph.set_inputs(node, node.inputs[::-1])
-
-
-@dataclass(frozen=True)
-class LoseStep(tpugraph.Pass):
-    """An optimizer takes the larger of its decays for both."""
-
-    def run(self, graph: Graph) -> None:
-        node = _chosen(graph, "ResourceApplyAdam")
-        if node is not None:
-            graph.set_input(node, 6, node.inputs[7])
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """The pass batch-norm: fused batch norms become arithmetic whose means and sums the cores combine."""
 
-import functools
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import tensorflow as tf
 
 import tpugraph
 from estimators import input_fn
-from models import batches, check, family, finish, tf1, trace, variable
+from models import assert_same_on_cores, batches, check, family, finish, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, shapes
 from tpugraph.compiler import convert
@@ -188,25 +186,16 @@ def images(
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
-def compare(build: Callable[[], None], cores: int, *, plain: Callable[[], None] | None = None, close: float = 2e-5,
-            resource: bool = False, **options: Any) -> None:  # fmt: skip
-    expected = testing.run_plain(trace(plain or build, resource=resource), steps=5)
-    found = testing.run_on_cores(
-        trace(build, resource=resource), steps=5, num_replicas=cores, iterations_per_loop=2, **options
-    )
-    testing.assert_same_training(found, expected, relative=close, absolute=close / 10)
-
-
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize(
     ("cores", "rows", "shape"), [(2, 8, (2, 2, 3)), (4, 16, (2, 1, 2, 4)), (4, 8, (4, 4, 4)), (8, 8, (1, 1, 3))]
 )
 def test_cores_normalise_by_the_whole_batch(cores: int, rows: int, shape: tuple[int, ...], resource: bool) -> None:
-    compare(lambda: images(rows, shape=shape), cores, resource=resource)
+    assert_same_on_cores(lambda rows: images(rows, shape=shape), cores=cores, rows=rows // cores, resource=resource)
 
 
 def test_half_precision_has_statistics_in_float32() -> None:
-    compare(lambda: images(16, half=True), 4, close=2e-2)
+    assert_same_on_cores(lambda rows: images(rows, half=True), relative=2e-2, absolute=2e-3)
 
 
 def inside(where: str, rows: int) -> None:
@@ -228,7 +217,7 @@ def inside(where: str, rows: int) -> None:
 
 @pytest.mark.parametrize("where", ["branch", "loop"])
 def test_branches_and_loops(where: str) -> None:
-    compare(lambda: inside(where, 16), 4)
+    assert_same_on_cores(lambda rows: inside(where, rows))
 
 
 def test_a_batch_norm_costs_two_small_collectives_each_way() -> None:
@@ -247,8 +236,10 @@ def test_per_core_is_a_batch_norm_of_each_cores_rows(varying: str) -> None:
     program = convert(trace(lambda: images(16)), num_replicas=4, batch_norm="per_core")
     assert [node.op for node in program.graph_def.node].count("FusedBatchNormV3") == 1
     assert "--batch_norm=per_core" in " ".join(program.report["notes"])
-    grouped = functools.partial(images, 16, 4, first=varying == "replica0")
-    compare(lambda: images(16), 4, plain=grouped, batch_norm="per_core", varying_updates=varying)
+    expected = testing.run_plain(trace(lambda: images(16, 4, first=varying == "replica0")), steps=5)
+    found = testing.run_on_cores(trace(lambda: images(16)), steps=5, num_replicas=4, iterations_per_loop=2,
+                                 batch_norm="per_core", varying_updates=varying)  # fmt: skip
+    testing.assert_same_training(found, expected, relative=2e-5, absolute=2e-6)
 
 
 def test_per_core_averages_may_be_refused() -> None:
