@@ -14,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 from browser import NAMES, chromium
+from command_line import Command
+from estimators import lines
 from models import CORPUS
 from outside import program
 from tpugraph.xla import jax_client
@@ -102,6 +104,24 @@ def new_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked.Pro
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow", environment={"PYTHONHASHSEED": seed}) as run:
         yield run
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What is said in a test."""
+    with lines() as found:
+        yield found
+
+
+@pytest.fixture(params=[True, False], ids=["cores", "plain"])
+def use_tpu(request: pytest.FixtureRequest) -> bool:
+    """A test is run on cores, and without."""
+    return bool(request.param)
 
 
 @pytest.fixture

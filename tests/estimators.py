@@ -46,7 +46,42 @@ def estimator(model_dir: Path | str, model_fn: Callable[..., Any] = linear_fn, *
     tpu = tpugraph.TPUConfig(loop, cores, per_host_input_for_training=per_host)
     run = tpugraph.RunConfig(tpu, model_dir=model_dir, **{"tf_random_seed": 7, **config})
     return tpugraph.TPUEstimator(model_fn, config=run, params=params, use_tpu=use_tpu, train_batch_size=rows,
-                                 warm_start_from=warm_start_from, batch_axis=batch_axis)  # fmt: skip
+                                 eval_batch_size=rows, predict_batch_size=rows, warm_start_from=warm_start_from,
+                                 batch_axis=batch_axis)  # fmt: skip
+
+
+def checkpoint_of(folder: Path, **values: Any) -> str:
+    """A checkpoint of step 5 with the weights 1, -2 and 3 of a linear model, and other values."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        for name, value in {"w": np.float32([[1], [-2], [3]]), "global_step": np.int64(5), **values}.items():
+            session.run(tf1.get_variable(name, initializer=value).initializer)
+        return str(tf1.train.Saver().save(session, str(folder / "model.ckpt"), 5))
+
+
+def example(**features: Any) -> bytes:
+    """A serialised tf.train.Example of lists of bytes, whole numbers and floats."""
+    made = tf.train.Example()
+    for name, values in features.items():
+        for value in values:
+            feature = made.features.feature[name]
+            whole = feature.int64_list if isinstance(value, (int, np.integer)) else feature.float_list
+            (feature.bytes_list if isinstance(value, bytes) else whole).value.append(value)
+    return made.SerializeToString()
+
+
+def linear_with(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The linear model with what ``change`` makes of its spec."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        return change(linear_fn(features, labels, mode, params))
+
+    return model_fn
+
+
+def assert_trained(made: Any, steps: int, *, rows: int = ROWS, relative: float = 1e-4) -> None:
+    """The weights are those that NumPy computes in so many steps."""
+    weights = by_hand(steps, rows=rows)[1]
+    np.testing.assert_allclose(made.get_variable_value("w")[:, 0], weights, rtol=relative, atol=relative / 100)
 
 
 def by_hand(steps: int, *, rows: int = ROWS, rate: float = 0.05) -> tuple[list[float], np.ndarray]:
@@ -61,6 +96,11 @@ def by_hand(steps: int, *, rows: int = ROWS, rate: float = 0.05) -> tuple[list[f
         moment = 0.9 * moment + 2 * x.T @ error / rows
         weights = weights - rate * moment
     return losses, weights
+
+
+def saved(folder: Path, end: str = ".index") -> list[int]:
+    """The steps of the checkpoints in a folder."""
+    return sorted(int(path.name.removesuffix(end).rpartition("-")[2]) for path in folder.glob(f"model.ckpt-*{end}"))
 
 
 def losses_in(model_dir: Path | str) -> dict[int, float]:

@@ -4,7 +4,8 @@ import functools
 import gzip
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import PASSES
 from tpugraph.roles.findings import Finding, Roles, Variable
+from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 from tpugraph.tpu.pipeline import Pass
 
@@ -57,6 +59,18 @@ class Model:
     def recorded(self, mode: str) -> Training:
         with np.load(self.folder / f"final_{mode}.npz") as values:
             return Training(self.losses(mode), {key: values[key] for key in values.files})
+
+    @contextmanager
+    def session(self, program: Any, **options: Any) -> Iterator[TPUSession]:
+        """A session of a converted graph at the checkpoint."""
+        with TPUSession(program, **options) as opened:
+            opened.restore(self.checkpoint)
+            yield opened
+
+    def trained(self, program: Any, steps: int, **options: Any) -> Training:
+        """Some steps of a converted graph from the checkpoint."""
+        with self.session(program, **options) as session:
+            return Training(session.train(steps), session.values())
 
     @functools.cached_property
     def rows(self) -> int:

@@ -1,21 +1,23 @@
 """The command line, end to end: each command in this process, the main road and signals in processes of their own."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from forked import Programs
 from sampling import runs
 
 import tpugraph
+from command_line import Command
+from estimators import saved
 from tpugraph import cli
 from tpugraph.cli import commands, flags
 from tpugraph.cli.training import LossFile
@@ -23,7 +25,7 @@ from tpugraph.support.errors import UsageError
 from tpugraph.support.progress import Progress, duration
 
 ROOT = Path(__file__).parents[2]
-IRIS = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
+IRIS = ROOT / "tests" / "data" / "corpus" / "iris_dnn"
 FLAGS = ("--num_replicas=2", "--iterations_per_loop=3")
 
 
@@ -38,17 +40,15 @@ def losses_in(path: Path) -> list[float]:
     return [line["loss"] for line in lines]
 
 
-def command(*arguments: object, module: bool = True) -> list[str]:
-    return [sys.executable, *(("-m", "tpugraph") if module else ()), *map(str, arguments)]
-
-
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
-    return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])}
+    return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])} | more
 
 
-def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+def python(*words: object, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own."""
+    return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, env=environment(**more), capture_output=True,
+                          text=True, check=False)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +62,21 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --------------------------------------------------------------------------- the face of the package
 
 
-def seconds(*arguments: str) -> float:
+@pytest.mark.parametrize("words", [("-c", "import tpugraph"), ("-m", "tpugraph", "--help")])
+def test_start_takes_less_than_a_third_of_a_second(words: tuple[str, ...]) -> None:
     """CPU time of the quickest of five cold starts; the clock on the wall would measure what else the machine does."""
     taken = []
     for _ in range(5):
         before = os.times()
-        subprocess.run(command(*arguments, module=False), env=environment(), capture_output=True, check=True)
+        assert python(*words).returncode == 0
         after = os.times()
         taken.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    return min(taken)
-
-
-@pytest.mark.parametrize("arguments", [("-c", "import tpugraph"), ("-m", "tpugraph", "--help")])
-def test_start_takes_less_than_a_third_of_a_second(arguments: tuple[str, ...]) -> None:
-    assert seconds(*arguments) < 0.3
+    assert min(taken) < 0.3
 
 
 def test_help_and_import_load_nothing_heavy() -> None:
     code = "import sys, tpugraph.cli as cli; cli.main(['run', '--help']); heavy = {'tensorflow', 'numpy', 'networkx'}"
-    code += "; sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
-    done = subprocess.run(
-        command("-c", code, module=False), env=environment(), capture_output=True, text=True, check=False
-    )
+    done = python("-c", code + "; sys.exit(', '.join(heavy & sys.modules.keys()) or 0)")
     assert done.returncode == 0, done.stderr
 
 
@@ -102,26 +95,20 @@ def test_the_version_is_the_one_of_the_project() -> None:
 # --------------------------------------------------------------------------- help and flags
 
 
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_lists_the_commands(command: Command) -> None:
+    text = command("--help").out
     assert all(f"  {name} " in text for name in commands.COMMANDS)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", list(commands.COMMANDS))
-def test_help_of_a_command_shows_an_example_and_its_own_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, "--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_of_a_command_shows_an_example_and_its_own_flags(name: str, command: Command) -> None:
+    text = command(name, "--help").out
     assert f"example{'s' if len(commands.COMMANDS[name].examples) > 1 else ''}:\n  tpugraph {name}" in text
     assert ("--steps" in text) == (name in ("run", "verify", "compare", "reduce"))
     assert ("--dry_run" in text) == (name in ("convert", "verify"))
     assert "<" not in text  # nothing that absl adds to a help
-
-
-@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in commands.COMMANDS)], ids=" ".join)
-def test_every_help_fits_a_terminal_of_80_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(words) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+    assert max(map(len, text.splitlines())) <= 80, "a terminal of 80 columns"
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
@@ -132,38 +119,25 @@ def test_the_examples_parse(name: str) -> None:
 
 
 def test_dashes_are_underscores_and_flags_may_follow_the_model() -> None:
-    parsed = flags.parse(
-        commands.COMMANDS["run"], ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
-    )
+    words = ["--batch-norm=per_core", "m.pb", "--num-replicas", "4", "--rebind=a-b=c-d", "--json"]
+    parsed = flags.parse(commands.COMMANDS["run"], words)
     assert (parsed.model, parsed["batch_norm"], parsed["num_replicas"]) == ("m.pb", "per_core", 4)
-    assert parsed["rebind"] == ["a-b=c-d"]
-    assert parsed["json"] is True
+    assert (parsed["rebind"], parsed["json"]) == (["a-b=c-d"], True)
     assert parsed.given == {"batch_norm", "num_replicas", "rebind", "json"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault", "fix"),
-    [
-        (["m", "--num_replica=2"], "has no flag --num_replica", "did you mean --num_replicas?"),
-        (["m", "--steps=2"], "has no flag --steps", "--steps is a flag of: tpugraph run, tpugraph verify"),
-        (["m", "--num_replicas=two"], "--num_replicas=two is not a whole number of at least 1", "number of cores"),
-        (["m", "--num_replicas=0"], "--num_replicas=0 is not a whole number of at least 1", "number of cores"),
-        (
-            ["m", "--random=both"],
-            "--random=both is none of per_core, plain",
-            "--random=per_core|plain",
-        ),
-        (["m", "--batch_mode=global"], "--batch_mode is gone", "--global_batch=G has it read G rows"),
-        (
-            ["m", "--loss_reduction=mean"],
-            "--loss_reduction is gone",
-            "the loss and the gradients are those of the plain",
-        ),
-        (["m", "--report"], "--report needs a value", "--report=FILE.json"),
-        ([], "needs a MODEL", "tpugraph convert model_dir"),
-        (["m", "n"], "does not take the argument 'n'", "tpugraph convert model_dir"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "fault", "fix"), [
+    (["m", "--num_replica=2"], "has no flag --num_replica", "did you mean --num_replicas?"),
+    (["m", "--steps=2"], "has no flag --steps", "--steps is a flag of: tpugraph run, tpugraph verify"),
+    (["m", "--num_replicas=two"], "--num_replicas=two is not a whole number of at least 1", "number of cores"),
+    (["m", "--num_replicas=0"], "--num_replicas=0 is not a whole number of at least 1", "number of cores"),
+    (["m", "--random=both"], "--random=both is none of per_core, plain", "--random=per_core|plain"),
+    (["m", "--batch_mode=global"], "--batch_mode is gone", "--global_batch=G has it read G rows"),
+    (["m", "--loss_reduction=mean"], "--loss_reduction is gone", "the loss and the gradients are those of the plain"),
+    (["m", "--report"], "--report needs a value", "--report=FILE.json"),
+    ([], "needs a MODEL", "tpugraph convert model_dir"),
+    (["m", "n"], "does not take the argument 'n'", "tpugraph convert model_dir"),
+])  # fmt: skip
 def test_bad_flags_are_named_with_a_fix(arguments: list[str], fault: str, fix: str) -> None:
     with pytest.raises(UsageError) as caught:
         flags.parse(commands.COMMANDS["convert"], arguments)
@@ -171,137 +145,109 @@ def test_bad_flags_are_named_with_a_fix(arguments: list[str], fault: str, fix: s
     assert fix in str(caught.value.fix)
 
 
-def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["convrt", "m.pb"]) == 2
-    assert capsys.readouterr().err == "error: 'convrt' is no command\n  fix     did you mean 'tpugraph convert'?\n"
+def test_an_unknown_command_names_the_nearest(command: Command) -> None:
+    error = command.refused("convrt", "m.pb")
+    assert error == "error: 'convrt' is no command\n  fix     did you mean 'tpugraph convert'?\n"
 
 
-def test_a_failure_nobody_foresaw_is_a_block_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*arguments: object) -> None:
-        raise KeyError("x")
-
-    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", fail)
-    assert cli.main(["passes"]) == 2
-    assert "error: KeyError: 'x'" in capsys.readouterr().err
-    assert cli.main(["passes", "--traceback"]) == 2
-    assert "Traceback (most recent call last)" in capsys.readouterr().err
+def test_a_failure_nobody_foresaw_is_a_block_too(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", mock.Mock(side_effect=KeyError("x")))
+    assert "error: KeyError: 'x'" in command.refused("passes")
+    assert "Traceback (most recent call last)" in command.refused("passes", "--traceback")
 
 
-def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", interrupt)
-    assert cli.main(["passes"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", mock.Mock(side_effect=KeyboardInterrupt))
+    assert command("passes", code=130).err == "interrupted\n"
 
 
 # --------------------------------------------------------------------------- convert
 
 
-def test_convert_writes_beside_the_model_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = tmp_path / "model.pb"
-    model.write_bytes((IRIS / "model.pb").read_bytes())
-    assert cli.main(["convert", str(model), f"--report={tmp_path / 'r.json'}", *FLAGS]) == 0
+def test_convert_writes_beside_the_model_by_default(tmp_path: Path, command: Command) -> None:
+    model = Path(shutil.copy(IRIS / "model.pb", tmp_path))
+    said = command("convert", model, f"--report={tmp_path / 'r.json'}", *FLAGS).out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pb", "model_tpu.pb", "r.json"]
-    assert "global batch 32 = 2 cores x 16" in capsys.readouterr().out
+    assert "global batch 32 = 2 cores x 16" in said
     assert json.loads((tmp_path / "r.json").read_text())["num_replicas"] == 2
 
 
-def test_convert_of_a_folder_writes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_of_a_folder_writes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["convert", str(IRIS), *FLAGS]) == 0
+    command("convert", IRIS, *FLAGS)
     assert [path.name for path in tmp_path.iterdir()] == ["iris_dnn_tpu.pb"]
 
 
-def test_a_dry_run_writes_no_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["-o", str(tmp_path / "o.pb"), "--dry_run", "--json", *FLAGS]
-    assert cli.main(["convert", str(IRIS / "model.pb"), *arguments]) == 0
+def test_a_dry_run_writes_no_graph(tmp_path: Path, command: Command) -> None:
+    words = [IRIS / "model.pb", "-o", tmp_path / "o.pb", "--dry_run", "--json", *FLAGS]
+    said = command("convert", *words)
     assert list(tmp_path.iterdir()) == []
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["report"]["batch"]["global"] == 32
-    assert "nothing was written" in captured.err
+    assert json.loads(said.out)["report"]["batch"]["global"] == 32
+    assert "nothing was written" in said.err
     report = tmp_path / "r.json"
-    assert cli.main(["convert", str(IRIS / "model.pb"), f"--report={report}", *arguments]) == 0
+    found = json.loads(command("convert", f"--report={report}", *words).out)["report"]
     assert list(tmp_path.iterdir()) == [report]
-    assert json.loads(report.read_text()) == json.loads(capsys.readouterr().out)["report"]
+    assert json.loads(report.read_text()) == found
 
 
-def test_dumps_are_numbered_and_filtered(tmp_path: Path) -> None:
-    arguments = [f"--dump_dir={tmp_path}", "--dump_after=prune,infeed", "--dry_run", *FLAGS]
-    assert cli.main(["convert", str(IRIS / "model.pb"), *arguments]) == 0
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names[0] == "00_input.txt"
-    assert [name.partition("_")[2] for name in names] == ["input.txt", "prune.txt", "infeed.txt"]
+def test_dumps_are_numbered_and_filtered(tmp_path: Path, command: Command) -> None:
+    command("convert", IRIS / "model.pb", f"--dump_dir={tmp_path}", "--dump_after=prune,infeed", "--dry_run", *FLAGS)
+    first, *others = sorted(path.name for path in tmp_path.iterdir())
+    assert first == "00_input.txt"
+    assert [name.partition("_")[2] for name in others] == ["prune.txt", "infeed.txt"]
 
 
 def test_tensorflow_is_silent_at_every_log_level_but_the_lowest(tmp_path: Path) -> None:
     for level in ("0", "1"):
-        words = command("inspect", IRIS / "model.pb")
-        said = subprocess.run(words, cwd=tmp_path, env=environment() | {"TF_CPP_MIN_LOG_LEVEL": level}, capture_output=True,
-                              text=True, check=True).stderr  # fmt: skip
-        assert bool(said) is (level == "0"), said
+        done = python("-m", "tpugraph", "inspect", IRIS / "model.pb", cwd=tmp_path, TF_CPP_MIN_LOG_LEVEL=level)
+        assert (done.returncode, bool(done.stderr)) == (0, level == "0"), done.stderr
 
 
 # --------------------------------------------------------------------------- run
 
 
-def test_run_trains_and_goes_on_where_it_stopped(
-    converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_trains_and_goes_on_where_it_stopped(converted: Path, tmp_path: Path, command: Command) -> None:
     losses, folder = tmp_path / "l.jsonl", tmp_path / "out"
-    common = ["run", str(converted), f"--model_dir={folder}", f"--losses={losses}"]
-    assert cli.main([*common, "--steps=14", f"--checkpoint={IRIS / 'model.ckpt-0'}", "--save-steps=6"]) == 0
-    first = capsys.readouterr().out
+    common = ["run", converted, f"--model_dir={folder}", f"--losses={losses}"]
+    first = command(*common, "--steps=14", f"--checkpoint={IRIS / 'model.ckpt-0'}", "--save-steps=6").out
     assert "global batch 32 = 8 cores x 4" in first
     assert "step 14 of 14" in first
-    assert sorted(path.name for path in folder.glob("*.index")) == [f"model.ckpt-{n}.index" for n in (12, 14, 6)]
-    assert cli.main([*common, "--steps=10", "--json"]) == 0
-    captured = capsys.readouterr()
-    assert f"restored {folder}/model.ckpt-14 at step 14" in captured.err
-    assert "step 24 of 24" in captured.err
-    result = json.loads(captured.out)
+    assert saved(folder) == [6, 12, 14]
+    second = command(*common, "--steps=10", "--json")
+    assert f"restored {folder}/model.ckpt-14 at step 14" in second.err
+    assert "step 24 of 24" in second.err
+    result = json.loads(second.out)
     assert (result["steps"], result["global_step"], result["interrupted"]) == (10, 24, False)
     assert losses_in(losses) == pytest.approx(golden("plain"), rel=1e-4)
 
 
-def test_run_converts_a_plain_graph_and_a_relative_folder_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_converts_a_plain_graph_and_a_relative_folder_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  command: Command) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    common = ["run", str(IRIS / "model.pb"), "--num_replicas=1", "--iterations_per_loop=5", "--model_dir=out"]
-    assert cli.main([*common, "--steps=7", "--losses=l.jsonl", f"--checkpoint={IRIS}"]) == 0
-    assert cli.main([*common, "--steps=5", "--losses=l.jsonl"]) == 0
-    assert "restored out/model.ckpt-7 at step 7" in capsys.readouterr().out
+    common = ["run", IRIS / "model.pb", "--num_replicas=1", "--iterations_per_loop=5", "--model_dir=out",
+              "--losses=l.jsonl"]  # fmt: skip
+    command(*common, "--steps=7", f"--checkpoint={IRIS}")
+    assert "restored out/model.ckpt-7 at step 7" in command(*common, "--steps=5").out
     assert losses_in(tmp_path / "l.jsonl") == pytest.approx(golden("plain")[:12], rel=1e-4)
 
 
-def test_a_repeated_command_goes_on_though_it_names_a_checkpoint_to_start_from(
-    converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_repeated_command_goes_on_though_it_names_a_checkpoint_to_start_from(converted: Path, tmp_path: Path,
+                                                                               command: Command) -> None:  # fmt: skip
     folder, start = tmp_path / "out", IRIS / "model.ckpt-0"
-    common = ["run", str(converted), f"--model_dir={folder}", "--steps=6", f"--checkpoint={start}"]
-    assert cli.main(common) == 0
-    assert "note: --checkpoint" not in capsys.readouterr().out
-    assert cli.main(common) == 0
-    said = capsys.readouterr().out
+    common = ["run", converted, f"--model_dir={folder}", "--steps=6", f"--checkpoint={start}"]
+    assert "note: --checkpoint" not in command(*common).out
+    said = command(*common).out
     assert f"restored {folder}/model.ckpt-6 at step 6" in said
     assert f"note: --checkpoint={start} is where a new --model_dir starts; this one has its own" in said
 
 
-def test_max_steps_is_reached_once(converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = ["run", str(converted), f"--model_dir={tmp_path / 'out'}", "--json"]
-    assert cli.main([*common, "--steps=4"]) == 0
-    assert cli.main([*common, "--max-steps=6"]) == 0
-    assert cli.main([*common, "--max_steps=6"]) == 0
-    captured = capsys.readouterr()
-    results = [json.loads(line) for line in captured.out.splitlines()]
+def test_max_steps_is_reached_once(converted: Path, tmp_path: Path, command: Command) -> None:
+    common = ["run", converted, f"--model_dir={tmp_path / 'out'}", "--json"]
+    said = [command(*common, flag) for flag in ("--steps=4", "--max-steps=6", "--max_steps=6")]
+    results = [json.loads(one.out) for one in said]
     assert [(r["steps"], r["global_step"]) for r in results] == [(4, 4), (2, 6), (0, 6)]
-    assert "step 6 is reached already: --max_steps=6" in captured.err
-    assert cli.main([*common, "--max_steps=6", "--steps=6"]) == 2
-    assert "--steps and --max_steps say two things" in capsys.readouterr().err
+    assert "step 6 is reached already: --max_steps=6" in said[-1].err
+    assert "--steps and --max_steps say two things" in command.refused(*common, "--max_steps=6", "--steps=6")
 
 
 def test_losses_of_steps_that_are_trained_again_are_replaced(tmp_path: Path) -> None:
@@ -316,67 +262,54 @@ def test_losses_of_steps_that_are_trained_again_are_replaced(tmp_path: Path) -> 
 # --------------------------------------------------------------------------- inspect, passes
 
 
-def test_inspect_of_a_plain_graph(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(IRIS / "model.ckpt-0.meta"), "--json"]) == 0
-    captured = capsys.readouterr()
-    found = json.loads(captured.out)
+def test_inspect_of_a_plain_graph(command: Command) -> None:
+    said = command("inspect", IRIS / "model.ckpt-0.meta", "--json")
+    found = json.loads(said.out)
     assert (found["kind"], found["converted"]) == ("MetaGraphDef", False)
     assert found["roles"]["loss"][0]["name"] == "sparse_softmax_cross_entropy_loss/value"
     assert len(found["trained"]) == 6
     assert found["collectives"]["sums"] == len(found["collectives"]["combined"]) == 6
     assert found["placement"]["crossing_bytes"] == 640
     assert found["files"] == []
-    assert "train op      Adagrad (runs 6 of 6 updates" in captured.err
+    assert "train op      Adagrad (runs 6 of 6 updates" in said.err
 
 
-def test_inspect_of_a_converted_graph(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(converted)]) == 0
-    text = capsys.readouterr().out
+def test_inspect_of_a_converted_graph(converted: Path, command: Command) -> None:
+    text = command("inspect", converted).out
     for words in ("a TPU graph", "cores       8", "loop        6 steps", "tpugraph/train", "int32[4]", "dense/kernel"):
         assert words in text
 
 
-@pytest.mark.parametrize(
-    ("node", "words"),
-    [
-        ("dense/kernel", ["variable: trained, saved as 'dense/kernel'", "VarHandleOp"]),
-        ("gradients/dense/MatMul_grad/MatMul_1", ["combined over the cores: the sum over the cores"]),
-        ("save/SaveV2", ["saver: writes the checkpoint", "by prune: the training step does not need it"]),
-        ("tpugraph/train", ["is not in the plain graph", "made by   entry-points", "runs on   the host"]),
-    ],
-)
-def test_inspect_why(node: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(IRIS / "model.pb"), f"--why={node}"]) == 0
-    text = capsys.readouterr().out
+@pytest.mark.parametrize(("node", "words"), [
+    ("dense/kernel", ["variable: trained, saved as 'dense/kernel'", "VarHandleOp"]),
+    ("gradients/dense/MatMul_grad/MatMul_1", ["combined over the cores: the sum over the cores"]),
+    ("save/SaveV2", ["saver: writes the checkpoint", "by prune: the training step does not need it"]),
+    ("tpugraph/train", ["is not in the plain graph", "made by   entry-points", "runs on   the host"]),
+])  # fmt: skip
+def test_inspect_why(node: str, words: list[str], command: Command) -> None:
+    text = command("inspect", IRIS / "model.pb", f"--why={node}").out
     for word in words:
         assert word in text
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("dense/kernal", "dense/kernel"), ("LayerNorm", "input_layer/concat")])
-def test_inspect_why_of_no_node(name: str, nearest: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(IRIS / "model.pb"), f"--why={name}"]) == 2
-    assert f"did you mean {nearest}" in capsys.readouterr().err
+def test_inspect_why_of_no_node(name: str, nearest: str, command: Command) -> None:
+    assert f"did you mean {nearest}" in command.refused("inspect", IRIS / "model.pb", f"--why={name}")
 
 
-def test_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["passes", "--json"]) == 0
-    captured = capsys.readouterr()
-    listed = json.loads(captured.out)["passes"]
+def test_passes(command: Command) -> None:
+    said = command("passes", "--json")
+    listed = json.loads(said.out)["passes"]
     assert listed[0]["name"] == "prune"
-    assert all(entry["summary"] and entry["name"] in captured.err for entry in listed)
+    assert all(entry["summary"] and entry["name"] in said.err for entry in listed)
 
 
 # --------------------------------------------------------------------------- progress
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_progress_on_a_terminal_is_one_line() -> None:
-    now = [0.0]
-    stream = Terminal()
+    now, stream = [0.0], io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
     progress = Progress(stream, 400, clock=lambda: now[0])
     for done in (100, 200, 400):
         now[0] += 2
@@ -389,8 +322,7 @@ def test_progress_on_a_terminal_is_one_line() -> None:
 
 
 def test_progress_elsewhere_is_a_line_now_and_then_and_the_last() -> None:
-    now = [0.0]
-    stream = io.StringIO()
+    now, stream = [0.0], io.StringIO()
     progress = Progress(stream, 100, clock=lambda: now[0])
     for done in range(1, 100):
         now[0] += 0.125
@@ -409,7 +341,7 @@ def test_durations(value: float, text: str) -> None:
 
 
 def test_from_a_shell_nothing_but_our_own_lines_is_printed(tmp_path: Path) -> None:
-    done = run("run", IRIS / "model.ckpt-0.meta", *FLAGS, "--steps=4", "--json", cwd=tmp_path)
+    done = python("-m", "tpugraph", "run", IRIS / "model.ckpt-0.meta", *FLAGS, "--steps=4", "--json", cwd=tmp_path)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) > 5
     labels = [line.split()[0] for line in done.stderr.splitlines()]
@@ -425,20 +357,17 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(number, 128 + number) for number in (signal.SIGTERM, signal.SIGINT) if runs(number == signal.SIGTERM)],
-)
-def test_a_signal_ends_the_loop_and_saves(
-    number: signal.Signals, code: int, new_process: Programs, converted: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("number", [number for number in (signal.SIGTERM,
+                                                          signal.SIGINT) if runs(number == signal.SIGTERM)])  # fmt: skip
+def test_a_signal_ends_the_loop_and_saves(number: signal.Signals, new_process: Programs, converted: Path,
+                                          tmp_path: Path) -> None:  # fmt: skip
     losses = tmp_path / "l.jsonl"
     arguments = ("run", str(converted), "--steps=10000000", "--model_dir=out", f"--losses={losses}")
     process = new_process.start("-m", "tpugraph", *arguments, cwd=tmp_path)
     wait_for(losses)
     process.signal(number)
     ran = process.wait()
-    assert (ran.code, ran.err) == (code, "")
+    assert (ran.code, ran.err) == (128 + number, "")
     done = len(losses_in(losses))
     assert f"{number.name}: stopped after {done:,} steps" in ran.out
     assert f"saved out/model.ckpt-{done}" in ran.out
@@ -446,22 +375,16 @@ def test_a_signal_ends_the_loop_and_saves(
 
 
 @pytest.mark.slow
-def test_a_kill_leaves_the_last_checkpoint(
-    new_process: Programs,
-    converted: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_kill_leaves_the_last_checkpoint(new_process: Programs, converted: Path, tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch, command: Command) -> None:  # fmt: skip
     losses = tmp_path / "l.jsonl"
-    arguments = ("run", converted, "--model_dir=out", f"--losses={losses}", "--save_steps=6")
-    process = new_process.start("-m", "tpugraph", *map(str, arguments), "--steps=10000000", cwd=tmp_path)
+    words = ("run", str(converted), "--model_dir=out", f"--losses={losses}", "--save_steps=6")
+    process = new_process.start("-m", "tpugraph", *words, "--steps=10000000", cwd=tmp_path)
     wait_for(tmp_path / "out" / "checkpoint")
     process.signal(signal.SIGKILL)
     assert process.wait().code == -signal.SIGKILL
     monkeypatch.chdir(tmp_path)
-    assert cli.main([*map(str, arguments), "--steps=12", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = command.json(*words, "--steps=12")
     assert result["started_from"].startswith("out/model.ckpt-")
     assert len(losses_in(losses)) == result["global_step"]
 

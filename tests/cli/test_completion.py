@@ -1,7 +1,5 @@
 """Shell completion: bash completes what is typed, and the script names every command and flag."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tpugraph import cli
+from command_line import Command
 from tpugraph.cli.commands import COMMANDS
 
 SECONDS = 60
@@ -21,9 +19,8 @@ SECONDS = 60
 
 
 @pytest.fixture
-def script(capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["completion", "bash"]) == 0
-    return capsys.readouterr().out
+def script(command: Command) -> str:
+    return str(command("completion", "bash").out)
 
 
 class Typing:
@@ -84,9 +81,8 @@ def test_every_command_and_flag_is_there(script: str) -> None:
             assert f"--{flag.name}" in script
 
 
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "bsh"]) == 2
-    assert "there is no completion for 'bsh'" in capsys.readouterr().err
+def test_another_shell_is_refused(command: Command) -> None:
+    assert "there is no completion for 'bsh'" in command.refused("completion", "bsh")
 
 
 def test_it_needs_no_tensorflow() -> None:

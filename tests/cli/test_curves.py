@@ -1,13 +1,12 @@
 """The curves of ``tpugraph run``: event files as TensorBoard reads them, and the graph beside the checkpoints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from command_line import Command
 from tpugraph import cli
 from tpugraph.cli.curves import Curves
 from tpugraph.ir import graphdef
@@ -38,9 +37,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tensorboard_shows_the_loss_the_rates_and_the_summaries_of_the_graph(trained: Path) -> None:
     events = read(trained / "out")
-    losses = {
-        line["step"]: line["loss"] for line in map(json.loads, (trained / "losses.jsonl").read_text().splitlines())
-    }
+    lines = map(json.loads, (trained / "losses.jsonl").read_text().splitlines())
+    losses = {line["step"]: line["loss"] for line in lines}
     assert curve(events, "loss") == {step: pytest.approx(losses[step]) for step in (3, 6, 9)}
     assert set(events.Tags()["scalars"]) >= {"loss", "global_step/sec", "examples/sec", "accuracy"}
     steps, rows = curve(events, "global_step/sec"), curve(events, "examples/sec")
@@ -60,9 +58,8 @@ def test_runs_of_one_second_are_read_in_their_order(tmp_path: Path) -> None:
     assert curve(read(tmp_path), "loss") == {step + 1: step for step in range(12)}
 
 
-def test_the_folder_is_a_model_for_every_command(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(trained / "out")]) == 0
-    assert "model.meta: MetaGraphDef, a plain graph" in capsys.readouterr().out
+def test_the_folder_is_a_model_for_every_command(trained: Path, command: Command) -> None:
+    assert "model.meta: MetaGraphDef, a plain graph" in command("inspect", trained / "out").out
     given = graphdef.sniff(IRIS / "model.pb").graph_def
     assert graphdef.sniff(trained / "out").graph_def == given
 
@@ -75,9 +72,8 @@ def test_the_graph_of_an_estimator_in_its_own_folder_is_left_alone(tmp_path: Pat
 
 def test_a_graph_without_summaries_still_has_a_curve_of_its_loss(tmp_path: Path) -> None:
     clock = iter([0.0, 2.0, 3.0])
-    curves = Curves(
-        str(tmp_path), None, graphdef.sniff(IRIS / "model.pb").graph_def, None, 10, clock=lambda: next(clock)
-    )
+    curves = Curves(str(tmp_path), None, graphdef.sniff(IRIS / "model.pb").graph_def, None, 10,
+                    clock=lambda: next(clock))  # fmt: skip
     curves.loop(14, [0.5, 0.25, 0.125, 0.5])
     curves.loop(18, [0.75] * 4)
     curves.close()

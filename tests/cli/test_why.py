@@ -1,7 +1,5 @@
 """``tpugraph inspect --why=NODE``: where a value lives, and the reasons for it, back to the input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from command_line import Command
 from models import CORPUS, tf1, trace, variable
-from tpugraph import cli
 from tpugraph.cli import why
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import graphdef
@@ -53,13 +51,8 @@ BOUND = """\
 the input: its 16 rows are split over 8 cores"""
 
 
-@pytest.mark.parametrize(
-    ("model", "node", "text"),
-    [
-        ("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT),
-        ("lstm_dynamic", "rnn/Maximum", BOUND),
-    ],
-)
+@pytest.mark.parametrize(("model", "node", "text"), [("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT),
+                                                     ("lstm_dynamic", "rnn/Maximum", BOUND)])  # fmt: skip
 def test_a_chain_ends_where_the_batch_comes_in(model: str, node: str, text: str) -> None:
     assert told(CORPUS / model / "model.pb", node) == text.splitlines()
 
@@ -125,9 +118,6 @@ def test_a_long_chain_has_one_line_for_links_that_are_alike(tmp_path: Path) -> N
     assert len(links(told(path, "Tanh_399", everything=True))) == 402
 
 
-# ------------------------------------------------------------------ what the cores do with a value
-
-
 def test_an_op_without_a_partition_rule_says_why_its_operand_is_gathered(tmp_path: Path) -> None:
     def loss(x: Any) -> Any:
         numbers = tf1.cast(tf1.reshape(x, [-1]), "int32", name="numbers")
@@ -154,42 +144,37 @@ def test_whole_batches_one_behind_the_other_are_told_as_such(tmp_path: Path) -> 
     assert "both (ConcatV2): sharded along dimension 0 (4 rows a core of each of 2 batches)" in told(path, "both")[1]
 
 
-# ------------------------------------------------------------------ the command
+MODEL = CORPUS / "iris_dnn" / "model.pb"
 
 
-def test_the_flag_and_the_object(capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(CORPUS / "iris_dnn" / "model.pb")
-    assert cli.main(["inspect", model, "--why=dense/Relu", "--why_all"]) == 0
-    assert "(from 'dense/BiasAdd')" in capsys.readouterr().out
-    assert cli.main(["inspect", model, "--why=dense/Relu", "--num_replicas=1"]) == 0
-    assert "lives" not in capsys.readouterr().out
+def test_the_flag_and_the_object(command: Command) -> None:
+    assert "(from 'dense/BiasAdd')" in command("inspect", MODEL, "--why=dense/Relu", "--why_all").out
+    assert "lives" not in command("inspect", MODEL, "--why=dense/Relu", "--num_replicas=1").out
 
 
 def test_cores_that_do_not_divide_the_batch_are_refused_as_convert_refuses_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Command
 ) -> None:
-    model = str(CORPUS / "iris_dnn" / "model.pb")
-    said = []
-    for words in (["inspect", model, "--why=dense/Relu"], ["convert", model, f"--output={tmp_path / 'out.pb'}"]):
-        assert cli.main([*words, "--num_replicas=5"]) == 2
-        said.append(capsys.readouterr())
+    asked = (["inspect", MODEL, "--why=dense/Relu"], ["convert", MODEL, f"--output={tmp_path / 'out.pb'}"])
+    said = [command(*words, "--num_replicas=5", code=2) for words in asked]
     assert said[0] == said[1]
     assert "--num_replicas=4" in said[0].err
 
 
-def test_a_variable_tells_where_it_is_held(capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(CORPUS / "iris_dnn" / "model.pb")
-    for words, line in (
-        ([model, "--why=dense/kernel"], "replicated: each of 8 cores holds all of it"),
-        ([model, "--why=dense/kernel", "--num_replicas=1"], "on the core, all of it"),
-        ([model, "--why=acc_op/total"], "on the host; the step on the device does not use it"),
-    ):
-        assert cli.main(["inspect", *words]) == 0
-        assert f"\n  lives     {line}" in capsys.readouterr().out
+@pytest.mark.parametrize(("words", "line"), [
+    (["--why=dense/kernel"], "replicated: each of 8 cores holds all of it"),
+    (["--why=dense/kernel", "--num_replicas=1"], "on the core, all of it"),
+    (["--why=acc_op/total"], "on the host; the step on the device does not use it"),
+])  # fmt: skip
+def test_a_variable_tells_where_it_is_held(words: list[str], line: str, command: Command) -> None:
+    assert f"\n  lives     {line}" in command("inspect", MODEL, *words).out
 
 
 def test_asking_changes_nothing_in_the_graph() -> None:
-    model = CORPUS / "lstm_dynamic" / "model.pb"
-    before = convert(model, num_replicas=8).graph_def.SerializeToString(deterministic=True)
-    told(model, "rnn/Maximum")
-    assert convert(model, num_replicas=8).graph_def.SerializeToString(deterministic=True) == before
+    def converted() -> bytes:
+        return convert(CORPUS / "lstm_dynamic" / "model.pb",
+                       num_replicas=8).graph_def.SerializeToString(deterministic=True)  # fmt: skip
+
+    before = converted()
+    told(CORPUS / "lstm_dynamic" / "model.pb", "rnn/Maximum")
+    assert converted() == before

@@ -1,7 +1,5 @@
 """Bundles: the step, its variables and a manifest, trained with jax and NumPy where there is no TensorFlow."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io
@@ -19,13 +17,13 @@ import pytest
 import tensorflow as tf
 from forked import Programs
 
+from command_line import Command
 from models import corpus
 from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime import pjrt
 from tpugraph.runtime.pjrt import bundle, bundling, module_trial
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
-from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import LoadError, RunError
 from tpugraph.xla import cache_folder
 
@@ -44,6 +42,8 @@ class Blocker:
             raise ImportError(f"{name} is kept away")
 
 sys.meta_path.insert(0, Blocker())
+"""
+TRAINS = """
 import numpy as np
 from tpugraph.runtime import pjrt
 step = pjrt.load(sys.argv[1])
@@ -53,6 +53,20 @@ print(step.train(batches))
 step.save(sys.argv[1])
 assert "tensorflow" not in sys.modules
 """
+COMMAND = """
+from tpugraph import cli
+code = cli.main(sys.argv[1:])
+assert "tensorflow" not in sys.modules
+sys.exit(code)
+"""
+
+
+def without_tensorflow(code: str, *words: object, cwd: Path) -> str:
+    """What a program prints where there is neither TensorFlow nor absl."""
+    done = subprocess.run([sys.executable, "-c", NO_TENSORFLOW + code, *map(str, words)], check=False, capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, timeout=300, cwd=cwd)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -68,24 +82,21 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained() -> tuple[list[list[np.ndarray]], list[float], dict[str, np.ndarray]]:
     """The batches of each step as the graph's own input gives them, the losses on the emulator, and the variables."""
     program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=STEPS)
-    with TPUSession(program, engine="pjrt") as session:
-        session.restore(IRIS.checkpoint)
+    with IRIS.session(program, engine="pjrt") as session:
         assert isinstance(session.engine, CompiledLoop)
         steps, infeed = session.engine._read(STEPS)
     assert steps == STEPS
     batches = [[np.stack([core[i][step] for core in infeed]) for i in range(len(infeed[0]))] for step in range(STEPS)]
-    with TPUSession(program) as session:
-        session.restore(IRIS.checkpoint)
-        return batches, session.train(STEPS), session.values()
+    plain = IRIS.trained(program, STEPS)
+    return batches, plain.losses, plain.variables
 
 
 def test_a_bundle_trains_as_the_session_does(written: Path, trained: tuple) -> None:
     batches, losses, values = trained
     step = pjrt.load(written)
     assert (step.num_replicas, step.iterations, step.trained) == (2, 3, 0)
-    assert [(spec.dtype, spec.shape) for spec in step.inputs.values()] == [
-        (array.dtype.name, array.shape[1:]) for array in batches[0]
-    ]
+    fed = [(array.dtype.name, array.shape[1:]) for array in batches[0]]
+    assert [(spec.dtype, spec.shape) for spec in step.inputs.values()] == fed
     np.testing.assert_allclose(step.train(batches), losses, rtol=1e-5)
     assert step.trained == STEPS
     found = step.variables()
@@ -99,90 +110,57 @@ def test_it_takes_the_rows_of_all_cores_in_one_array(written: Path, trained: tup
     np.testing.assert_allclose(pjrt.load(written).train(iter(whole)), losses, rtol=1e-5)
 
 
-def test_it_runs_without_tensorflow_and_goes_on_from_its_own_file(
-    written: Path, trained: tuple, tmp_path: Path
-) -> None:
+def test_it_runs_without_tensorflow_and_goes_on_from_its_own_file(written: Path, trained: tuple,
+                                                                  tmp_path: Path) -> None:  # fmt: skip
     batches, losses, _ = trained
     path, data = tmp_path / "step.tpugraph", tmp_path / "batches.npz"
     path.write_bytes(written.read_bytes())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     found: list[float] = []
     for part in (batches[:4], batches[4:]):
         np.savez(data, **{str(i): np.stack([batch[i] for batch in part]) for i in range(len(part[0]))})
-        done = subprocess.run([sys.executable, "-c", NO_TENSORFLOW, str(path), str(data)], env=environment, check=False,
-                              capture_output=True, text=True, timeout=300)  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found += json.loads(done.stdout)
+        found += json.loads(without_tensorflow(TRAINS, path, data, cwd=tmp_path))
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     assert bundle.read(path).trained == STEPS
 
 
-NO_TENSORFLOW_COMMAND = (
-    NO_TENSORFLOW.partition("import numpy")[0]
-    + """
-from tpugraph import cli
-code = cli.main(sys.argv[1:])
-assert "tensorflow" not in sys.modules
-sys.exit(code)
-"""
-)
-
-
-def command(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command where there is neither TensorFlow nor absl."""
-    return subprocess.run([sys.executable, "-c", NO_TENSORFLOW_COMMAND, *map(str, words)], check=False, capture_output=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, timeout=300, cwd=cwd)  # fmt: skip
-
-
 def test_the_command_trains_a_bundle_without_tensorflow(written: Path, trained: tuple, tmp_path: Path) -> None:
     batches, losses, _ = trained
-    start = ["run", written, "--data=batches.npz"]
     whole = {name: np.stack([batch[i] for batch in batches[:4]]) for i, name in enumerate(bundle.read(written).inputs)}
     np.savez(tmp_path / "batches.npz", **dict(reversed(whole.items())))  # found by their names
-    done = command(*start, "-o", "next.tpugraph", "--losses=losses.jsonl", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f"{written}: 2 cores, trained to step 0\ntrained 4 steps in " in done.stdout
-    assert done.stdout.endswith("\nwrote next.tpugraph\n")
+    said = without_tensorflow(COMMAND, "run", written, "--data=batches.npz", "-o", "next.tpugraph", "--losses=losses.jsonl",
+                              cwd=tmp_path)  # fmt: skip
+    assert f"{written}: 2 cores, trained to step 0\ntrained 4 steps in " in said
+    assert said.endswith("\nwrote next.tpugraph\n")
     np.savez(tmp_path / "batches.npz", *(np.stack([batch[i] for batch in batches[4:]]) for i in range(len(batches[0]))))
-    done = command("run", "next.tpugraph", "--data=batches.npz", "--json", cwd=tmp_path)
-    found = json.loads(done.stdout)
+    found = json.loads(without_tensorflow(COMMAND, "run", "next.tpugraph", "--data=batches.npz", "--json",
+                                          cwd=tmp_path))  # fmt: skip
     assert found["trained"] == STEPS
     first = [json.loads(line)["loss"] for line in (tmp_path / "losses.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(first + found["losses"], losses, rtol=1e-5)
     assert bundle.read(tmp_path / "next.tpugraph").trained == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "the following arguments are required: --data"),
-        (["--data=nowhere.npz"], "there is no file --data=nowhere.npz"),
-        (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
-        (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
-        (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),
-        (["--data=two.npz", "--mode=eval"], "unrecognized arguments: --mode=eval"),
-    ],
-)
-def test_what_is_wrong_with_the_command_is_said(
-    written: Path, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(("words", "said"), [
+    ([], "the following arguments are required: --data"),
+    (["--data=nowhere.npz"], "there is no file --data=nowhere.npz"),
+    (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
+    (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
+    (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),
+    (["--data=two.npz", "--mode=eval"], "unrecognized arguments: --mode=eval"),
+])  # fmt: skip
+def test_what_is_wrong_with_the_command_is_said(written: Path, words: list[str], said: str, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch, command: Command) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    count = len(bundle.read(written).inputs)
     np.savez("two.npz", np.zeros(1), np.zeros(1))
-    np.savez("uneven.npz", *[np.zeros(1)] * (count - 1), np.zeros(3))
-    assert cli.main(["run", str(written), *words]) == 2
-    error = capsys.readouterr().err
+    np.savez("uneven.npz", *[np.zeros(1)] * (len(bundle.read(written).inputs) - 1), np.zeros(3))
+    error = command.refused("run", written, *words)
     assert error.startswith("error: ")
     assert said in error
 
 
-def test_the_help_of_a_bundle_fits_a_terminal(
-    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_of_a_bundle_fits_a_terminal(written: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert cli.main(["run", str(written), "--help"]) == 0
-    printed = capsys.readouterr().out
+    printed = command("run", written, "--help").out
     assert "--data FILE.npz" in printed
     assert max(map(len, printed.splitlines())) <= 80
 
@@ -192,9 +170,7 @@ def test_the_manifest_says_what_it_is(written: Path) -> None:
         assert set(archive.namelist()) == {"module.mlirbc", "variables.npz", "manifest.json"}
         manifest = json.loads(archive.read("manifest.json"))
     assert manifest["made_by"] == {"tensorflow": tf.__version__, "tpugraph": "0.1.0"}
-    assert manifest["num_replicas"] == 2
-    assert manifest["iterations"] == 3
-    assert len(manifest["variables"]) == 13
+    assert [manifest["num_replicas"], manifest["iterations"], len(manifest["variables"])] == [2, 3, 13]
     assert manifest["source"].endswith("model.pb")
 
 
@@ -212,11 +188,12 @@ def test_values_that_numpy_has_no_files_for_survive(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- what goes wrong
 
 
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
+Damage = Callable[[bytes], bytes]
 
 
-def _repacked(change: Callable[[dict[str, bytes]], None]) -> Callable[[bytes], bytes]:
+def _members(change: Callable[[dict[str, bytes]], object]) -> Damage:
+    """A change of the files in a bundle."""
+
     def repack(data: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -230,70 +207,36 @@ def _repacked(change: Callable[[dict[str, bytes]], None]) -> Callable[[bytes], b
     return repack
 
 
-def _with(**fields: Any) -> Callable[[bytes], bytes]:
-    """A change of the manifest."""
-
-    def change(members: dict[str, bytes]) -> None:
-        members["manifest.json"] = json.dumps({**json.loads(members["manifest.json"]), **fields}).encode()
-
-    return _repacked(change)
+def _holds(name: str, content: bytes) -> Damage:
+    return _members(lambda members: members.update({name: content}))
 
 
-def _newer(members: dict[str, bytes]) -> None:
-    members["manifest.json"] = members["manifest.json"].replace(b'"version": 1', b'"version": 99')
-
-
-def _other_shape(members: dict[str, bytes]) -> None:
-    manifest = json.loads(members["manifest.json"])
-    manifest["arguments"][-1]["shape"] = [77]
-    members["manifest.json"] = json.dumps(manifest).encode()
-
-
-@pytest.mark.parametrize(
-    ("damage", "fault"),
-    [
-        (_cut, "no whole zip file"),
-        (lambda data: b"", "no whole zip file"),
-        (_repacked(lambda m: m.update({"module.mlirbc": b"x"})), "module.mlirbc does not have the checksum"),
-        (_repacked(lambda m: m.pop("variables.npz")), "variables.npz does not have the checksum"),
-        (_repacked(lambda m: m.pop("manifest.json")), "it has no manifest.json"),
-        (_repacked(lambda m: m.update({"manifest.json": b"[1]"})), "it has no manifest.json of a bundle"),
-        (_repacked(_newer), "is of version 99, and this tpugraph reads 1"),
-        (_repacked(_other_shape), "its manifest does not fit what it holds"),
-        (_repacked(lambda m: m.update({"manifest.json": b"[" * 100000})), "it has no manifest.json of a bundle"),
-        (_with(sha256=None), "module.mlirbc does not have the checksum"),
-        (_with(version="1"), "is of version '1', and this tpugraph reads 1"),
-        (_with(num_replicas="8"), "num_replicas is '8'"),
-        (_with(iterations=0), "iterations is 0"),
-        (_with(trained=-1), "trained is -1"),
-        (_with(inputs=[]), "the inputs are not what the module is fed"),
-        (_with(loss=99), "the loss is 99"),
-        (_with(variables=[]), "the variables are not those of the module"),
-    ],
-)
-def test_a_damaged_bundle_says_what_is_wrong(
-    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "bad.tpugraph"
-    path.write_bytes(damage(written.read_bytes()))
-    with pytest.raises(LoadError, match=fault) as caught:
-        pjrt.load(path)
-    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "")
-
-
-def _signed(name: str, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """A change of a member whose checksum is made anew."""
-
-    def repack(members: dict[str, bytes]) -> None:
-        members[name] = change(members[name])
+def _manifest(change: Callable[[dict[str, Any]], object]) -> Damage:
+    def changed(members: dict[str, bytes]) -> None:
         manifest = json.loads(members["manifest.json"])
-        manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
+        change(manifest)
         members["manifest.json"] = json.dumps(manifest).encode()
 
-    return _repacked(repack)
+    return _members(changed)
 
 
-def _first_array(array: np.ndarray) -> Callable[[bytes], bytes]:
+def _with(**fields: Any) -> Damage:
+    return _manifest(lambda manifest: manifest.update(fields))
+
+
+def _arrays(change: Callable[[bytes], bytes]) -> Damage:
+    """Other values, whose checksum is made anew."""
+
+    def changed(members: dict[str, bytes]) -> None:
+        members["variables.npz"] = change(members["variables.npz"])
+        manifest = json.loads(members["manifest.json"])
+        manifest["sha256"]["variables.npz"] = hashlib.sha256(members["variables.npz"]).hexdigest()
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    return _members(changed)
+
+
+def _first_array(array: np.ndarray) -> Damage:
     def change(data: bytes) -> bytes:
         with np.load(io.BytesIO(data)) as stored:
             arrays = [stored[name] for name in stored.files]
@@ -301,41 +244,53 @@ def _first_array(array: np.ndarray) -> Callable[[bytes], bytes]:
         np.savez(made, array, *arrays[1:])
         return made.getvalue()
 
-    return change
+    return _arrays(change)
 
 
-def _first_shape(shape: list[int]) -> Callable[[bytes], bytes]:
-    def change(members: dict[str, bytes]) -> None:
-        manifest = json.loads(members["manifest.json"])
+def _first_shape(shape: list[int]) -> Damage:
+    def change(manifest: dict[str, Any]) -> None:
         values = [value for value in (*manifest["arguments"], *manifest["results"]) if value["kind"] == "variable"]
         for value in values:
             value["shape"] = shape if value["name"] == values[0]["name"] else value["shape"]
-        members["manifest.json"] = json.dumps(manifest).encode()
 
-    return _repacked(change)
+    return _manifest(change)
 
 
-@pytest.mark.parametrize(
-    ("damage", "fault"),
-    [
-        (_repacked(lambda m: m.update({"../more": b"x"})), "it holds '../more', which no bundle does"),
-        (_repacked(lambda m: m.update({"variables.npz": bytes(200 << 20)})), "variables.npz claims 209,715,200 bytes"),
-        (_signed("variables.npz", _first_array(np.zeros(10**6))), "variables.npz claims"),
-        (_signed("variables.npz", _first_array(np.array([{}], object))), "has [0-9,]+ bytes|is object"),
-        (_signed("variables.npz", lambda data: data[:-30]), "its manifest does not fit what it holds"),
-        (_with(num_replicas=10**9), "num_replicas is 1000000000"),
-        (_first_shape([1 << 40]), "GiB for its variables and batches, and this machine has"),
-        (_first_shape([1 << 60]), "has the shape"),
-        (_first_shape([-1]), "has the shape"),
-    ],
-)
-def test_what_a_bundle_claims_is_bounded(
-    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("damage", "fault"), [
+    (lambda data: data[: len(data) // 2], "no whole zip file"),
+    (lambda data: b"", "no whole zip file"),
+    (_holds("module.mlirbc", b"x"), "module.mlirbc does not have the checksum"),
+    (_members(lambda members: members.pop("variables.npz")), "variables.npz does not have the checksum"),
+    (_members(lambda members: members.pop("manifest.json")), "it has no manifest.json"),
+    (_holds("manifest.json", b"[1]"), "it has no manifest.json of a bundle"),
+    (_with(version=99), "is of version 99, and this tpugraph reads 1"),
+    (_manifest(lambda manifest: manifest["arguments"][-1].update(shape=[77])), "its manifest does not fit what it holds"),
+    (_holds("manifest.json", b"[" * 100000), "it has no manifest.json of a bundle"),
+    (_with(sha256=None), "module.mlirbc does not have the checksum"),
+    (_with(version="1"), "is of version '1', and this tpugraph reads 1"),
+    (_with(num_replicas="8"), "num_replicas is '8'"),
+    (_with(iterations=0), "iterations is 0"),
+    (_with(trained=-1), "trained is -1"),
+    (_with(inputs=[]), "the inputs are not what the module is fed"),
+    (_with(loss=99), "the loss is 99"),
+    (_with(variables=[]), "the variables are not those of the module"),
+    (_holds("../more", b"x"), "it holds '../more', which no bundle does"),
+    (_holds("variables.npz", bytes(200 << 20)), "variables.npz claims 209,715,200 bytes"),
+    (_first_array(np.zeros(10**6)), "variables.npz claims"),
+    (_first_array(np.array([{}], object)), "has [0-9,]+ bytes|is object"),
+    (_arrays(lambda data: data[:-30]), "its manifest does not fit what it holds"),
+    (_with(num_replicas=10**9), "num_replicas is 1000000000"),
+    (_first_shape([1 << 40]), "GiB for its variables and batches, and this machine has"),
+    (_first_shape([1 << 60]), "has the shape"),
+    (_first_shape([-1]), "has the shape"),
+])  # fmt: skip
+def test_a_damaged_bundle_says_what_is_wrong(damage: Damage, fault: str, written: Path, tmp_path: Path) -> None:
+    """Before the module is tried, and before what it claims to hold is taken from memory."""
     path = tmp_path / "bad.tpugraph"
     path.write_bytes(damage(written.read_bytes()))
-    with pytest.raises(LoadError, match=fault):
-        bundle.read(path)
+    with pytest.raises(LoadError, match=fault) as caught:
+        pjrt.load(path)
+    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "") or "this machine has" in fault
 
 
 KEPT = sorted((ROOT / "tests" / "data" / "faults" / "bundles").glob("*.tpugraph"))
@@ -354,11 +309,9 @@ def test_a_module_is_tried_once_on_a_machine(written: Path, tmp_path: Path, monk
     asked: list[str] = []
     monkeypatch.setattr(module_trial, "_ask", lambda module, platform: asked.append(platform))
     module = bundle.read(written).module
-    module_trial.try_apart(module, platform="cpu")
-    module_trial.try_apart(module, platform="cpu")
-    assert asked == ["cpu"]
-    module_trial.try_apart(module, platform="gpu")
-    module_trial.try_apart(dataclasses.replace(module, code=b"other"), platform="cpu")
+    other = dataclasses.replace(module, code=b"other")
+    for tried, platform in ((module, "cpu"), (module, "cpu"), (module, "gpu"), (other, "cpu")):
+        module_trial.try_apart(tried, platform=platform)
     assert asked == ["cpu", "gpu", "cpu"]
 
 
@@ -426,9 +379,9 @@ def test_a_batch_of_another_shape_is_named(written: Path, trained: tuple) -> Non
         step.train([batches[0][:1]])
 
 
-def test_a_checkpoint_without_a_bundle_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS.folder / "model.pb"), f"--checkpoint={IRIS.checkpoint}"]) == 2
-    assert "--checkpoint is for the variables of a bundle" in capsys.readouterr().err
+def test_a_checkpoint_without_a_bundle_is_refused(command: Command) -> None:
+    error = command.refused("compile", IRIS.folder / "model.pb", f"--checkpoint={IRIS.checkpoint}")
+    assert "--checkpoint is for the variables of a bundle" in error
 
 
 def test_variables_that_no_checkpoint_holds_travel_too() -> None:

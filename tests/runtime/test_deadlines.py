@@ -1,7 +1,5 @@
 """No wait without an end: addresses where nobody answers are named in time, and Ctrl-C ends every such wait."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 from workers import free_ports
 
-from tpugraph import cli
+from command_line import Command
 from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.pjrt.devices import meet
 from tpugraph.support.errors import RunError, UsageError
@@ -28,23 +26,21 @@ def deaf() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--master=grpc://localhost:1"], "no TensorFlow server answers at 'grpc://localhost:1' within 1 s"),
-        (["--workers=localhost:1,localhost:2"], "worker 0 (grpc://localhost:1), worker 1 (grpc://localhost:2) of 2 do not answer"),
-        (["--engine=pjrt", "--coordinator=localhost:{port}", "--processes=2", "--process=1"],
-         "process 0 does not answer at the coordinator's address localhost:{port} within 1 s"),
-        (["--engine=pjrt", "--coordinator=localhost:{port}", "--processes=2"],
-         "of 2 processes these did not come to localhost:{port} within 1 s: 1"),
-    ],
-)  # fmt: skip
-def test_who_does_not_answer_is_named_in_time(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("flags", "words"), [
+    (["--master=grpc://localhost:1"], "no TensorFlow server answers at 'grpc://localhost:1' within 1 s"),
+    (["--workers=localhost:1,localhost:2"],
+     "worker 0 (grpc://localhost:1), worker 1 (grpc://localhost:2) of 2 do not answer"),
+    (["--engine=pjrt", "--coordinator=localhost:{port}", "--processes=2", "--process=1"],
+     "process 0 does not answer at the coordinator's address localhost:{port} within 1 s"),
+    (["--engine=pjrt", "--coordinator=localhost:{port}", "--processes=2"],
+     "of 2 processes these did not come to localhost:{port} within 1 s: 1"),
+])  # fmt: skip
+def test_who_does_not_answer_is_named_in_time(flags: list[str], words: str, command: Command) -> None:
     port = free_ports(1)[0]
     began = time.monotonic()
     asked = [flag.format(port=port) for flag in flags]
-    assert cli.main(["run", str(IRIS), "--steps=1", "--num_replicas=2", "--connect_timeout=1", *asked]) == 2
-    assert words.format(port=port) in capsys.readouterr().err
+    error = command.refused("run", IRIS, "--steps=1", "--num_replicas=2", "--connect_timeout=1", *asked)
+    assert words.format(port=port) in error
     assert time.monotonic() - began < 10
 
 
@@ -56,6 +52,7 @@ def test_a_server_that_says_nothing_is_no_server(deaf: str) -> None:
 
 
 @pytest.mark.parametrize("wait", ["master", "workers", "process 0", "process 1"])
+@pytest.mark.usefixtures("answers_ctrl_c")
 def test_ctrl_c_ends_a_wait_within_a_second(wait: str, deaf: str) -> None:
     waits = {
         "master": lambda: masters.reach(f"grpc://{deaf}", None, 60.0),
@@ -63,19 +60,15 @@ def test_ctrl_c_ends_a_wait_within_a_second(wait: str, deaf: str) -> None:
         "process 0": lambda: meet(f"localhost:{free_ports(1)[0]}", 2, 0, 60.0),
         "process 1": lambda: meet(deaf, 2, 1, 60.0),
     }
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     sent: list[float] = []
 
     def interrupt() -> None:
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    try:
-        threading.Timer(0.5, interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            waits[wait]()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    threading.Timer(0.5, interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        waits[wait]()
     assert time.monotonic() - sent[0] < 1
 
 
@@ -109,22 +102,16 @@ def test_process_0_listens_on_its_own_host() -> None:
         meet("192.0.2.1:8470", 2, 0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("localhost:70000", "the worker 'localhost:70000' is no HOST:PORT with a port from 1 to 65535"),
-        ("localhost", "the worker 'localhost' is no HOST:PORT"),
-        ("192.0.2.1:8470", "the worker '192.0.2.1:8470' is not on this host, so that it cannot be started here"),
-        ("no-such-host.invalid:8470", "the host of the worker 'no-such-host.invalid:8470' cannot be found"),
-    ],
-)
-def test_a_worker_is_started_where_it_is_told_or_not_at_all(
-    address: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["worker", f"--workers={address}", "--task=0"]) == 2
-    assert words in capsys.readouterr().err
+@pytest.mark.parametrize(("address", "words"), [
+    ("localhost:70000", "the worker 'localhost:70000' is no HOST:PORT with a port from 1 to 65535"),
+    ("localhost", "the worker 'localhost' is no HOST:PORT"),
+    ("192.0.2.1:8470", "the worker '192.0.2.1:8470' is not on this host, so that it cannot be started here"),
+    ("no-such-host.invalid:8470", "the host of the worker 'no-such-host.invalid:8470' cannot be found"),
+])  # fmt: skip
+def test_a_worker_is_started_where_it_is_told_or_not_at_all(address: str, words: str, command: Command) -> None:
+    assert words in command.refused("worker", f"--workers={address}", "--task=0")
 
 
-def test_a_port_that_is_taken_is_named(deaf: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["worker", f"--workers={deaf}", "--task=0"]) == 2
-    assert f"the worker cannot listen at '{deaf}': Address already in use" in capsys.readouterr().err
+def test_a_port_that_is_taken_is_named(deaf: str, command: Command) -> None:
+    error = command.refused("worker", f"--workers={deaf}", "--task=0")
+    assert f"the worker cannot listen at '{deaf}': Address already in use" in error

@@ -1,7 +1,5 @@
 """How a TPU graph is lowered for emulated cores: what exists once, what exists once for each core, and who waits for whom."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

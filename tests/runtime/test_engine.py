@@ -1,7 +1,5 @@
 """The protocol of engines: a session asks nothing else of what runs its steps, so that one of another kind can take the place."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -1,8 +1,5 @@
 """Many hosts: worker processes that share the cores give what one host with as many cores gives."""
 
-from __future__ import annotations
-
-import json
 import signal
 import threading
 import time
@@ -19,7 +16,9 @@ from workers import Workers, free_ports, workers
 import estimators
 import tpugraph
 from closeness import assert_close
-from tpugraph import cli
+from command_line import Command
+from models import corpus
+from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.runtime.cluster import worker_collectives
 from tpugraph.runtime.cluster.masters import reach
@@ -27,10 +26,12 @@ from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, hos
 from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import Timeline
+from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
 
-tf1 = tf.compat.v1
+IRIS = corpus("iris_dnn")
+LOST = r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +44,9 @@ def trained(where: dict[str, Any], folder: Path, steps: int = 6, **options: Any)
     """Losses and weights after some steps of the linear model on 16 cores."""
     made = estimators.estimator(folder, cores=16, rows=64, loop=3, save_summary_steps=1, **where, **options)
     made.train(estimators.input_fn, steps=steps)
-    losses = estimators.losses_in(folder)
-    weights = made.get_variable_value("w")
     made.close()
-    return [losses[step] for step in sorted(losses)], weights
+    losses = estimators.losses_in(folder)
+    return [losses[step] for step in sorted(losses)], made.get_variable_value("w")
 
 
 def resolver(running: Workers) -> Any:
@@ -55,35 +55,24 @@ def resolver(running: Workers) -> Any:
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    return convert(str(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb"), num_replicas=16,
-                   iterations_per_loop=4)  # fmt: skip
-
-
-# --------------------------------------------------------------------------- the same as one host
+    return convert(IRIS.graph(), num_replicas=16, iterations_per_loop=4)
 
 
 def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None:
-    start = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.ckpt-0"
-    with TPUSession(program) as session:
-        session.restore(start)
-        wanted, values = session.train(10), session.values()
-    with TPUSession(program, cluster=two.addresses) as session:
+    wanted = IRIS.trained(program, 10)
+    with IRIS.session(program, cluster=two.addresses) as session:
         assert (session.num_hosts, session.num_replicas) == (2, 16)
-        session.restore(start)
-        np.testing.assert_allclose(session.train(10), wanted, rtol=1e-5)
-        for name, value in session.values().items():
-            np.testing.assert_allclose(value, values[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        found = Training(session.train(10), session.values())
+        testing.assert_same_training(found, wanted, relative=1e-4, absolute=1e-6)
+        np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-5)
         assert session.notes == []
 
 
-def test_without_collectives_the_numbers_are_the_same_to_the_bit(
-    program: Any, two: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_collectives_the_numbers_are_the_same_to_the_bit(program: Any, two: Workers,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     def values() -> dict[str, bytes]:
-        with TPUSession(program, cluster=two.addresses) as session:
-            session.restore(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.ckpt-0")
-            losses = session.train(6)
-            return {name: value.tobytes() for name, value in session.values().items()} | {"": repr(losses).encode()}
+        found = IRIS.trained(program, 6, cluster=two.addresses)
+        return {name: value.tobytes() for name, value in found.variables.items()} | {"": repr(found.losses).encode()}
 
     wanted = values()
     monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", lambda *_: False)
@@ -113,10 +102,9 @@ def _read(session: TPUSession, name: str) -> Any:
 
 
 @pytest.mark.parametrize("form", ["cluster", "master"])
-def test_an_estimator_on_two_workers(form: str, two: Workers, tmp_path: Path) -> None:
+def test_an_estimator_on_two_workers(form: str, two: Workers, tmp_path: Path, said: list[str]) -> None:
     where = {"cluster": resolver(two)} if form == "cluster" else {"master": f"grpc://{two.addresses[0]}"}
-    with estimators.lines() as said:
-        losses, weights = trained(where, tmp_path)
+    losses, weights = trained(where, tmp_path)
     assert "global batch 64 = 16 cores x 4 on 2 workers" in said
     wanted, by_hand = estimators.by_hand(6, rows=64)
     np.testing.assert_allclose(losses, wanted, rtol=1e-5)
@@ -139,7 +127,6 @@ def test_each_worker_is_asked_for_its_own_input(two: Workers, tmp_path: Path) ->
     np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_four_workers(program: Any) -> None:
     with TPUSession(program) as session:
         wanted = session.train(8)
@@ -148,47 +135,38 @@ def test_four_workers(program: Any) -> None:
         np.testing.assert_allclose(session.train(8), wanted, rtol=1e-5)
 
 
-def test_the_commands(new_process: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(new_process: Programs, command: Command) -> None:
     """Two processes of `tpugraph worker`, and a `tpugraph run` that uses them."""
-    addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
-    command = ["-m", "tpugraph", "worker", f"--workers={addresses}"]
-    model = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
-    running = [new_process.start(*command, f"--task={task}") for task in range(2)]
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    them = f"--workers={','.join(addresses)}"
+    running = [new_process.start("-m", "tpugraph", "worker", them, f"--task={task}") for task in range(2)]
     try:
         for task, process in enumerate(running):
             end = time.monotonic() + 60
             while "\n" not in process.out and time.monotonic() < end:
                 time.sleep(0.01)
-            assert process.out.startswith(f"worker {task} of 2 serves at {addresses.split(',')[task]}\n")
-        train = ["run", str(model / "model.pb"), "--num_replicas=8", "--iterations_per_loop=6", "--steps=12", "--json"]
-        start = f"--checkpoint={model / 'model.ckpt-0'}"
-        assert cli.main([*train, start, f"--workers={addresses}"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        wanted = json.loads((model / "golden.json").read_text())["losses"]["plain"]
-        assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted["1"], wanted["12"]], rel=1e-3)
+            assert process.out.startswith(f"worker {task} of 2 serves at {addresses[task]}\n")
+        found = command.json("run", IRIS.folder / "model.pb", "--num_replicas=8", "--iterations_per_loop=6", "--steps=12",
+                             f"--checkpoint={IRIS.checkpoint}", them)  # fmt: skip
+        wanted = IRIS.losses("plain")
+        assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted[0], wanted[11]], rel=1e-3)
     finally:
         for process in running:
             process.signal(signal.SIGTERM)
         assert [process.wait().code for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
-    assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 2
-    assert "there is no worker 2 among 2" in capsys.readouterr().err
-    assert cli.main(["worker"]) == 2
-    assert "needs the addresses of all workers" in capsys.readouterr().err
+    assert "there is no worker 2 among 2" in command.refused("worker", them, "--task=2")
+    assert "needs the addresses of all workers" in command.refused("worker")
 
 
-# --------------------------------------------------------------------------- workers that are gone
-
-
-def test_a_worker_that_dies_is_named_and_training_resumes(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     with workers(2) as running:
         options = {"save_checkpoints_steps": 3, "save_checkpoints_secs": None}
         made = estimators.estimator(tmp_path, cores=16, rows=64, loop=3, cluster=resolver(running), **options)
         made.train(estimators.input_fn, steps=3)
         threading.Timer(2.0, running.kill, [1]).start()
         began = time.monotonic()
-        with pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"):
+        with pytest.raises(tpugraph.RunError, match=LOST):
             made.train(estimators.input_fn, steps=1_000_000)
         assert time.monotonic() - began < 30
         reached = int(str(made.latest_checkpoint()).rpartition("-")[2])
@@ -197,19 +175,14 @@ def test_a_worker_that_dies_is_named_and_training_resumes(
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
         monkeypatch.setattr("tpugraph.runtime.cluster.watched_session.ANSWER_SECONDS", 1.0)
-        check_a_worker_that_hangs(program, running)
-
-
-def check_a_worker_that_hangs(program: Any, running: Workers) -> None:
-    session = TPUSession(program, cluster=running.addresses)
-    assert any("refuse collectives" in note for note in session.notes)
-    session.train(4)
-    running.freeze(1)
-    with pytest.raises(tpugraph.RunError, match=r"worker 1 .* was lost"):
-        session.train(4)
-    with pytest.raises(tpugraph.RunError, match="has lost a worker"):
-        session.train(4)
-    session.close()
+        with TPUSession(program, cluster=running.addresses) as session:
+            assert any("refuse collectives" in note for note in session.notes)
+            session.train(4)
+            running.freeze(1)  # it hangs
+            with pytest.raises(tpugraph.RunError, match=r"worker 1 .* was lost"):
+                session.train(4)
+            with pytest.raises(tpugraph.RunError, match="has lost a worker"):
+                session.train(4)
 
 
 def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,10 +195,7 @@ def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytes
 
     monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", killed_first)
     began = time.monotonic()
-    with (
-        workers(2) as running,
-        pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"),
-    ):
+    with workers(2) as running, pytest.raises(tpugraph.RunError, match=LOST):
         reach("", running.addresses)
     assert time.monotonic() - began < 30
 
@@ -238,12 +208,8 @@ def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:
 
 
 def test_cores_that_cannot_be_dealt_out(two: Workers) -> None:
-    path = str(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb")
     with pytest.raises(tpugraph.RunError, match="3 cores cannot be dealt out to 2 workers"):
-        TPUSession(convert(path, num_replicas=3, global_batch=33), cluster=two.addresses)
-
-
-# --------------------------------------------------------------------------- what describes a cluster
+        TPUSession(convert(IRIS.graph(), num_replicas=3, global_batch=33), cluster=two.addresses)
 
 
 def test_forms_of_a_cluster() -> None:

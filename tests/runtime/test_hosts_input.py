@@ -1,7 +1,5 @@
 """The input of several hosts: the rows of one host, at one position, wherever training is resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,17 @@ from workers import Workers, workers
 
 import estimators
 import tpugraph
+from models import corpus
+from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
+from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
 
 tf1 = tf.compat.v1
-IRIS = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
+IRIS = corpus("iris_dnn")
 
 
 @pytest.fixture(scope="module")
@@ -32,41 +33,32 @@ def two() -> Iterator[Workers]:
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    return convert(str(IRIS / "model.pb"), num_replicas=16, iterations_per_loop=4)
+    return convert(IRIS.graph(), num_replicas=16, iterations_per_loop=4)
 
 
-def in_two_parts(program: Any, folder: Path, first: Any, second: Any) -> tuple[list[float], dict[str, Any], list[str]]:
-    """Eight steps, saved, and eight more in another session: losses, values and what the sessions noted."""
-    with TPUSession(program, cluster=first) as session:
-        session.restore(IRIS / "model.ckpt-0")
-        losses, notes = list(session.train(8)), session.notes
+def in_two_parts(program: Any, folder: Path, first: Any, second: Any) -> tuple[Training, list[str]]:
+    """Eight steps, saved, and eight more in another session, and what the sessions noted."""
+    with IRIS.session(program, cluster=first) as session:
+        losses = session.train(8)
         saved = session.save(folder / "model.ckpt")
-        notes += session.notes
+        notes = session.notes
     with TPUSession(program, cluster=second) as session:
         session.restore(saved)
-        return losses + list(session.train(8)), session.values(), notes + session.notes
+        return Training(losses + session.train(8), session.values()), notes + session.notes
 
 
-def test_training_resumed_in_the_midst_of_the_data_is_the_same_to_the_bit(
-    program: Any, two: Workers, tmp_path: Path
-) -> None:
-    with TPUSession(program, cluster=two.addresses) as session:
-        session.restore(IRIS / "model.ckpt-0")
-        wanted, values = list(session.train(16)), session.values()
-    losses, found, notes = in_two_parts(program, tmp_path, two.addresses, two.addresses)
-    assert (losses, notes) == (wanted, [])
-    for name, value in values.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+def test_training_resumed_in_the_midst_of_the_data_is_the_same_to_the_bit(program: Any, two: Workers,
+                                                                          tmp_path: Path) -> None:  # fmt: skip
+    wanted = IRIS.trained(program, 16, cluster=two.addresses)
+    found, notes = in_two_parts(program, tmp_path, two.addresses, two.addresses)
+    testing.assert_same_training(found, wanted, relative=0, absolute=0)
+    assert notes == []
 
 
 @pytest.mark.parametrize("from_one", [True, False])
 def test_one_host_and_two_go_on_from_each_other(from_one: bool, program: Any, two: Workers, tmp_path: Path) -> None:
-    with TPUSession(program) as session:
-        session.restore(IRIS / "model.ckpt-0")
-        wanted = session.train(16)
-    ends = (None, two.addresses) if from_one else (two.addresses, None)
-    losses, _, notes = in_two_parts(program, tmp_path, *ends)
-    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    found, notes = in_two_parts(program, tmp_path, *((None, two.addresses) if from_one else (two.addresses, None)))
+    np.testing.assert_allclose(found.losses, IRIS.trained(program, 16).losses, rtol=1e-5)
     assert notes == []
 
 
@@ -84,8 +76,6 @@ def test_inputs_of_each_worker_go_on_where_they_were(two: Workers, tmp_path: Pat
     np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
 
 
-# --------------------------------------------------------------------------- how a step is read
-
 FORMS = {"whole batches": (), "by number": ("read_in_order",), "batched": ("read_in_order", "read_by_number"),
          "one by one": ("read_in_order", "read_by_number", "_batch")}  # fmt: skip
 
@@ -102,15 +92,13 @@ def shuffled() -> Any:
         with tpu_function.tpu_shard_context(16):
             optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step())
         tf1.summary.scalar("loss", loss)
-        return convert(
-            graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16, iterations_per_loop=3
-        )
+        return convert(graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16,
+                       iterations_per_loop=3)  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_hosts_together_read_each_row_once(
-    form: str, shuffled: Any, two: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_hosts_together_read_each_row_once(form: str, shuffled: Any, two: Workers,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """A shuffle without a seed is drawn for all hosts: else their shares would overlap."""
     for name in FORMS[form]:
         monkeypatch.setattr(f"tpugraph.runtime.emulator.reads.{name}", lambda *_: None)

@@ -1,7 +1,5 @@
 """The position of an input in a checkpoint: that of the rows, whatever the number of cores and the engine that saved it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpugraph import cli
+from command_line import Command
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
@@ -77,9 +75,6 @@ def resumed(of: Any, prefix: str, **options: Any) -> tuple[Sequence[float], list
         return session.train(4), session.notes
 
 
-# --------------------------------------------------------------------------- other cores, other engines
-
-
 @pytest.mark.parametrize("name", INPUTS)
 def test_training_goes_on_with_other_cores_and_loops(name: str, tmp_path: Path) -> None:
     queues = name in ("shuffled", "ahead")
@@ -106,18 +101,14 @@ def test_compiled_devices_and_emulated_cores_go_on_from_each_other(name: str, tm
         assert notes == []
 
 
-def test_the_command_goes_on_with_half_of_the_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_goes_on_with_half_of_the_cores(tmp_path: Path, command: Command) -> None:
     """Iris on eight cores, and then on four: the rows go on behind those of the first run."""
     model, start = str(IRIS / "model.ckpt-0.meta"), f"--checkpoint={IRIS / 'model.ckpt-0'}"
-    assert cli.main(["run", model, "--steps=4", "--iterations_per_loop=2", start, f"--model_dir={tmp_path}"]) == 0
+    command("run", model, "--steps=4", "--iterations_per_loop=2", start, f"--model_dir={tmp_path}")
     half = ["--num_replicas=4", "--steps=4", "--iterations_per_loop=2", f"--model_dir={tmp_path}"]
-    assert cli.main(["run", model, *half]) == 0
-    said = capsys.readouterr()
+    said = command("run", model, *half)
     assert f"restored {tmp_path}/model.ckpt-4 at step 4" in said.out
     assert "anew" not in said.out + said.err
-
-
-# --------------------------------------------------------------------------- positions that do not fit
 
 
 def anew(name: str, width: int) -> np.ndarray:
@@ -150,9 +141,8 @@ def test_a_position_of_an_earlier_version_is_left_with_a_line(tmp_path: Path, mo
     assert notes == ["the position of the input was saved by an earlier version of tpugraph: it starts anew at step 6"]
 
 
-def test_a_position_that_tensorflow_refuses_is_left_with_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_position_that_tensorflow_refuses_is_left_with_a_line(tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     prefix = saved(tmp_path, program("ahead", 32, 8))
     monkeypatch.setattr("tpugraph.runtime.input_position.why_not", lambda prefix, forms: "")
     losses, notes = resumed(program("shuffled", 32, 8), prefix)

@@ -1,7 +1,5 @@
 """Input pipelines that leave nothing to tune run as they are written, without the thread that measures them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

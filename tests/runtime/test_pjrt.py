@@ -1,7 +1,5 @@
 """PJRT: the compiled loop on virtual devices trains as the Estimator did, and shares checkpoints with the emulator."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -15,8 +13,8 @@ from sampling import part
 
 import breaking
 from closeness import assert_close
+from command_line import Command
 from models import CORPUS, batches, corpus, family, finish, rows_of, squared_error, trace, variable
-from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.runtime import engine_choice
@@ -25,20 +23,15 @@ from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RunError, UsageError
-from tpugraph.testing import Training
 from tpugraph.tpu.program import Program
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import Module
 
 pytestmark = pytest.mark.slow
 
-try:
-    import jax  # noqa: F401
-except ImportError as error:
-    raise ImportError("these tests need jax, which the extra dev brings: python -m pip install -e '.[dev]'") from error
-
 tf1 = tf.compat.v1
 STEPS = 24
+IRIS = corpus("iris_dnn")
 
 
 def assert_engines_agree(program: Program, variable_name: str, relative: float) -> None:
@@ -62,27 +55,22 @@ RECORDED = [
 def test_devices_train_as_the_estimator_did(name: str, mode: str) -> None:
     """On eight of them, or as many as divide the batch."""
     model = corpus(name) if (CORPUS / name).exists() else family(name)
-    with TPUSession(convert(model.graph(), iterations_per_loop=7, **model.options(mode)), engine="pjrt") as session:
-        session.restore(model.checkpoint)
-        found = Training(session.train(STEPS), session.values())
-        assert session.global_step == STEPS
-    model.assert_recorded(found, mode)
+    program = convert(model.graph(), iterations_per_loop=7, **model.options(mode))
+    model.assert_recorded(model.trained(program, STEPS, engine="pjrt"), mode)
 
 
 @pytest.mark.parametrize(("name", "cores"), [("batch_norm", 8), ("batch_norm", 1), ("queue_runner", 4)])
 def test_losses_are_those_that_were_recorded(name: str, cores: int) -> None:
     model = corpus(name)
-    with TPUSession(convert(model.graph(), num_replicas=cores, iterations_per_loop=8), engine="pjrt") as session:
-        session.restore(model.checkpoint)
-        losses = session.train(STEPS)
+    program = convert(model.graph(), num_replicas=cores, iterations_per_loop=8)
+    losses = model.trained(program, STEPS, engine="pjrt").losses
     np.testing.assert_allclose(losses[:10], model.losses("plain")[:10], rtol=1e-5)
     np.testing.assert_allclose(losses, model.losses("plain"), rtol=1e-3)
 
 
 @pytest.mark.parametrize(("kind", "precision"), [(tf.float16, 2e-3), (tf.bfloat16, 5e-2)])
-def test_gradients_of_half_precision_are_summed_over_the_cores(
-    kind: tf.DType, precision: float, new_process: Programs
-) -> None:
+def test_gradients_of_half_precision_are_summed_over_the_cores(kind: tf.DType, precision: float,
+                                                               new_process: Programs) -> None:  # fmt: skip
     ran = new_process("-c", f"import tensorflow as tf; tf.matmul(*[tf.ones([4, 4], '{kind.name}')] * 2)")
     if ran.code < 0:  # where oneDNN is held to less than the CPU has
         pytest.skip(f"TensorFlow's own product of {kind.name} ends the process, with signal {-ran.code}")
@@ -118,46 +106,23 @@ def test_sparse_adagrad_is_made_dense() -> None:
 
 
 def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:
-    model = corpus("iris_dnn")
-    program = convert(model.graph(), iterations_per_loop=4)
-    with TPUSession(program) as session:
-        session.restore(model.checkpoint)
-        whole = session.train(12)
-    with TPUSession(program, engine="pjrt") as session:
-        session.restore(model.checkpoint)
-        found = session.train(4)
-        session.save(tmp_path / "model.ckpt")
-    with TPUSession(program) as session:
-        assert session.restore(tmp_path) == 4
-        found += session.train(4)
-        session.save(tmp_path / "model.ckpt")
-    with TPUSession(program, engine="pjrt") as session:
-        assert session.restore(tmp_path) == 8
-        found += session.train(4)
-    np.testing.assert_allclose(found, whole, rtol=1e-5)
-
-
-def test_the_data_ends_after_the_last_whole_step() -> None:
-    graph = corpus("iris_dnn").graph()
-    for node in graph.of_type("RepeatDataset"):
-        graph.set_attr(node.inputs[1].node, "value", np.asarray(3, "int64"))
-    with TPUSession(convert(graph, iterations_per_loop=6), engine="pjrt") as session:
-        session.restore(corpus("iris_dnn").checkpoint)
-        assert len(session.train(24)) == 11
-        assert session.global_step == 11
-        assert session.notes == ["the data ended after 11 steps"]
+    program = convert(IRIS.graph(), iterations_per_loop=4)
+    found: list[float] = []
+    for engine, start, reached in (("pjrt", IRIS.checkpoint, 0), ("emulator", tmp_path, 4), ("pjrt", tmp_path, 8)):
+        with TPUSession(program, engine=engine) as session:
+            assert session.restore(start) == reached
+            found += session.train(4)
+            session.save(tmp_path / "model.ckpt")
+    np.testing.assert_allclose(found, IRIS.trained(program, 12).losses, rtol=1e-5)
 
 
 def test_summaries_are_those_of_the_last_step() -> None:
-    seen: dict[str, list[tuple[int, bytes]]] = {}
-    for engine in ("emulator", "pjrt"):
-        with TPUSession(convert(corpus("iris_dnn").graph(), iterations_per_loop=3), engine=engine) as session:
-            session.restore(corpus("iris_dnn").checkpoint)
-            seen[engine] = []
-            session.train(6, on_summary=lambda step, text, engine=engine: seen[engine].append((step, text)))
-    tags = {engine: [(step, _scalars(text)) for step, text in held] for engine, held in seen.items()}
-    assert [step for step, _ in tags["pjrt"]] == [3, 6]
-    for (_, one), (_, other) in zip(tags["emulator"], tags["pjrt"], strict=True):
+    seen: dict[str, list[tuple[int, dict[str, float]]]] = {"emulator": [], "pjrt": []}
+    for engine, summaries in seen.items():
+        with IRIS.session(convert(IRIS.graph(), iterations_per_loop=3), engine=engine) as session:
+            session.train(6, on_summary=lambda step, text, seen=summaries: seen.append((step, _scalars(text))))
+    assert [step for step, _ in seen["pjrt"]] == [3, 6]
+    for (_, one), (_, other) in zip(seen["emulator"], seen["pjrt"], strict=True):
         assert one.keys() == other.keys()
         np.testing.assert_allclose(list(one.values()), list(other.values()), rtol=1e-4)
 
@@ -187,7 +152,7 @@ def test_the_next_loop_is_read_while_the_devices_run(monkeypatch: pytest.MonkeyP
 
     slowly(CompiledLoop, "_read", "read")
     slowly(Devices, "run", "run")
-    program = convert(corpus("iris_dnn").graph(), num_replicas=1, iterations_per_loop=4)
+    program = convert(IRIS.graph(), num_replicas=1, iterations_per_loop=4)
     with TPUSession(program, engine="pjrt") as session:
         assert len(session.train(16)) == 16
     assert len(spans["read"]) == len(spans["run"]) == 4
@@ -198,11 +163,7 @@ def test_the_next_loop_is_read_while_the_devices_run(monkeypatch: pytest.MonkeyP
 
 def test_a_shorter_loop_takes_a_part_of_what_was_read() -> None:
     """Training that is broken off, and goes on in other steps, sees every batch once and in order."""
-    model = corpus("iris_dnn")
-    program = convert(model.graph(), num_replicas=2, iterations_per_loop=4)
-    with TPUSession(program, engine="pjrt") as session:
-        session.restore(model.checkpoint)
-        whole = session.train(12)
+    program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=4)
 
     class BrokenOff(Exception):
         pass
@@ -212,20 +173,17 @@ def test_a_shorter_loop_takes_a_part_of_what_was_read() -> None:
         raise BrokenOff
 
     found: list[float] = []
-    with TPUSession(program, engine="pjrt") as session:
-        session.restore(model.checkpoint)
+    with IRIS.session(program, engine="pjrt") as session:
         with pytest.raises(BrokenOff):
             session.train(12, on_loop=break_off)
         found += session.train(1)
         found += session.train(7)
-    np.testing.assert_allclose(found, whole, rtol=1e-5)
+    np.testing.assert_allclose(found, IRIS.trained(program, 12, engine="pjrt").losses, rtol=1e-5)
 
 
 def test_a_checkpoint_in_the_middle_holds_the_input_behind_its_loop(tmp_path: Path) -> None:
-    model = corpus("iris_dnn")
-    program = convert(model.graph(), num_replicas=2, iterations_per_loop=3)
-    with TPUSession(program, engine="pjrt") as session:
-        session.restore(model.checkpoint)
+    program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=3)
+    with IRIS.session(program, engine="pjrt") as session:
         whole = session.train(9, on_loop=lambda step, _: session.save(tmp_path / "model.ckpt"))
     with TPUSession(program) as session:
         assert session.restore(tmp_path / "model.ckpt-3") == 3
@@ -236,37 +194,33 @@ def test_a_checkpoint_in_the_middle_holds_the_input_behind_its_loop(tmp_path: Pa
 
 
 def test_the_report_says_which_engine_runs_and_why() -> None:
-    program = convert(corpus("iris_dnn").graph(), num_replicas=2)
+    program = convert(IRIS.graph(), num_replicas=2)
     with TPUSession(program) as session:
         assert session.report == {"engine": "emulator", "reason": "the master has no TPU devices", "platform": None}
     with TPUSession(program, engine="pjrt") as session:
-        assert session.report["engine"] == "pjrt"
-        assert session.report["platform"] == "cpu"
-        assert session.report["devices"] == "cpu"
+        assert [session.report[name] for name in ("engine", "platform", "devices")] == ["pjrt", "cpu", "cpu"]
     with TPUSession(program, engine="auto", platform="cpu") as session:
         assert session.report["engine"] == "pjrt"
 
 
-@pytest.mark.parametrize(
-    ("seen", "engine", "platform", "reason"),
-    [
-        ({}, "emulator", None, "jax sees no accelerator"),
-        ({"gpu": 2}, "emulator", None, "jax sees 2 gpu for 8 cores, which is too few"),
-        ({"gpu": 8}, "pjrt", "gpu", "jax sees 8 gpu devices for 8 cores"),
-        ({"gpu": 4, "tpu": 8}, "pjrt", "tpu", "jax sees 8 tpu devices for 8 cores"),
-    ],
-)
-def test_auto_goes_by_the_devices(
-    seen: dict[str, int], engine: str, platform: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+USUAL = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
+
+
+@pytest.mark.parametrize(("seen", "engine", "platform", "reason"), [
+    ({}, "emulator", None, "jax sees no accelerator"),
+    ({"gpu": 2}, "emulator", None, "jax sees 2 gpu for 8 cores, which is too few"),
+    ({"gpu": 8}, "pjrt", "gpu", "jax sees 8 gpu devices for 8 cores"),
+    ({"gpu": 4, "tpu": 8}, "pjrt", "tpu", "jax sees 8 tpu devices for 8 cores"),
+])  # fmt: skip
+def test_auto_goes_by_the_devices(seen: dict[str, int], engine: str, platform: str | None, reason: str,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.setattr(engine_choice, "_count", lambda name: seen.get(name, 0))
-    found = engine_choice.choose("auto", None, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+    found = engine_choice.choose("auto", None, **USUAL)
     assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
 
 
-def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path, command: Command,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     program = convert(breaking.graph("crop"), num_replicas=2, iterations_per_loop=2)
     with TPUSession(program) as session:
         expected = session.train(4)
@@ -277,9 +231,9 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
         assert session.report["reason"].startswith(reason)
         assert session.train(4) == expected
     program.save(tmp_path / "crop_tpu.pb")
-    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=auto", "--platform=cpu"]) == 0
-    assert f"engine emulator: {reason}" in capsys.readouterr().out
-    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=pjrt"]) == 2
+    run = ["run", tmp_path / "crop_tpu.pb", "--steps=2"]
+    assert f"engine emulator: {reason}" in command(*run, "--engine=auto", "--platform=cpu").out
+    command.refused(*run, "--engine=pjrt")
     monkeypatch.setattr(compiled, "joined", lambda: True)
     with pytest.raises(RunError, match="XLA has no kernel for CropAndResize"):
         TPUSession(program, engine="auto", platform="cpu")
@@ -287,41 +241,33 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
 
 def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_choice, "_count", lambda name: 64)
-    usual = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
-    assert engine_choice.choose("auto", None, **usual | {"on_tpu": True}).engine == "master"
-    assert engine_choice.choose("auto", None, **usual | {"hosts": 2}).engine == "emulator"
-    assert engine_choice.choose("auto", None, **usual | {"trains": False}).engine == "emulator"
-    assert engine_choice.choose("auto", None, **usual).engine == "pjrt"
+    for more, engine in (({"on_tpu": True}, "master"), ({"hosts": 2}, "emulator"), ({"trains": False}, "emulator"),
+                         ({}, "pjrt")):  # fmt: skip
+        assert engine_choice.choose("auto", None, **USUAL | more).engine == engine
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (("xla", None), "there is no engine 'xla'"),
-        (("pjrt", "rocm"), "there is no platform 'rocm'"),
-        (("emulator", "gpu"), "the emulator takes none"),
-    ],
-)
-def test_an_engine_that_cannot_be(arguments: tuple[str, str | None], fault: str) -> None:
+@pytest.mark.parametrize(("engine", "platform", "more", "fault"), [
+    ("xla", None, {}, "there is no engine 'xla'"),
+    ("pjrt", "rocm", {}, "there is no platform 'rocm'"),
+    ("emulator", "gpu", {}, "the emulator takes none"),
+    ("pjrt", None, {"trains": False}, "training graphs alone"),
+    ("pjrt", None, {"on_tpu": True}, "not on those of a master"),
+])  # fmt: skip
+def test_an_engine_that_cannot_be(engine: str, platform: str | None, more: dict[str, Any], fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        engine_choice.choose(*arguments, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+        engine_choice.choose(engine, platform, **USUAL | more)
     assert caught.value.fix
-    with pytest.raises(UsageError, match="training graphs alone"):
-        engine_choice.choose("pjrt", None, num_replicas=8, on_tpu=False, hosts=1, trains=False)
-    with pytest.raises(UsageError, match="not on those of a master"):
-        engine_choice.choose("pjrt", None, num_replicas=8, on_tpu=True, hosts=1, trains=True)
 
 
-def test_the_command_runs_on_pjrt_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = corpus("iris_dnn")
-    words = ["run", str(model.folder / "model.pb"), "--steps=6", f"--checkpoint={model.checkpoint}", "--json"]
+def test_the_command_runs_on_pjrt_devices(tmp_path: Path, command: Command) -> None:
+    words = ["run", IRIS.folder / "model.pb", "--steps=6", f"--checkpoint={IRIS.checkpoint}", "--json"]
     words += [f"--losses={tmp_path / 'losses'}", "--iterations_per_loop=3", "--engine=pjrt", "--platform=cpu"]
-    assert cli.main(words) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["engine"] == {**json.loads(out)["engine"], "engine": "pjrt", "platform": "cpu"}
-    assert "engine pjrt on 8 cpu devices" in err
+    said = command(*words)
+    engine = json.loads(said.out)["engine"]
+    assert (engine["engine"], engine["platform"]) == ("pjrt", "cpu")
+    assert "engine pjrt on 8 cpu devices" in said.err
     losses = [json.loads(line)["loss"] for line in (tmp_path / "losses").read_text().splitlines()]
-    np.testing.assert_allclose(losses, model.losses("plain")[:6], rtol=1e-5)
+    np.testing.assert_allclose(losses, IRIS.losses("plain")[:6], rtol=1e-5)
 
 
 # --------------------------------------------------------------------------- random streams
@@ -355,10 +301,8 @@ def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bo
     assert len(set(first)) == 6
     np.testing.assert_allclose(losses(2, 2), first, rtol=1e-6)  # however the steps are cut into loops
     assert losses(2, 3, seed=1) != first
-    draws = 3 if in_loop else 1
-    assert all(0 < loss < draws for loss in first)
-    alone = losses(1, 3)
-    assert not np.allclose(alone, first, rtol=1e-3)
+    assert all(0 < loss < (3 if in_loop else 1) for loss in first)
+    assert not np.allclose(losses(1, 3), first, rtol=1e-3)
 
 
 # --------------------------------------------------------------------------- what goes wrong
@@ -367,8 +311,7 @@ def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bo
 def test_an_op_without_a_kernel_is_named() -> None:
     with pytest.raises(RunError, match=r"XLA has no kernel for .*CropAndResize") as caught:
         TPUSession(convert(breaking.graph("crop"), **breaking.OPTIONS), engine="pjrt")
-    assert caught.value.node is not None
-    assert caught.value.node.startswith("CropAndResize")
+    assert str(caught.value.node).startswith("CropAndResize")
 
 
 def test_a_missing_package_gives_the_pip_line() -> None:
@@ -387,9 +330,8 @@ def test_a_gradient_through_a_loop_of_unknown_length_is_refused() -> None:
     def build() -> None:
         features, targets = batches(rows_of(96, 3), 4)
         weights = variable("w", (3, 1))
-        shrunk = tf1.while_loop(
-            lambda y: tf.reduce_sum(tf.abs(y)) > 1.0, lambda y: 0.5 * tf.tanh(y), (features @ weights,)
-        )
+        shrunk = tf1.while_loop(lambda y: tf.reduce_sum(tf.abs(y)) > 1.0, lambda y: 0.5 * tf.tanh(y),
+                                (features @ weights,))  # fmt: skip
         loss = tf.reduce_mean(tf.square(tf.squeeze(shrunk, 1) - targets))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 

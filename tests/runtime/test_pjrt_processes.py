@@ -1,40 +1,28 @@
 """Several processes, joined by jax.distributed on the loopback interface, train to the same variables as one."""
 
-from __future__ import annotations
-
 import json
-import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from forked import Programs
+from workers import free_ports
 
+from command_line import Command
 from models import corpus
-from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime.pjrt import devices
-from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 
 pytestmark = pytest.mark.slow
 
 
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 def train_in_processes(new_process: Programs, words: list[str], count: int, folder: Path) -> list[dict]:
     """Run the command in so many processes; what each says with --json."""
-    place = f"127.0.0.1:{free_port()}"
-    running = []
-    for process in range(count):
-        own = [f"--coordinator={place}", f"--processes={count}", f"--process={process}",
-               f"--losses={folder / f'losses_{process}'}"]  # fmt: skip
-        running.append(new_process.start("-m", "tpugraph", *words, *own, "--json"))
+    joined = [*words, f"--coordinator=127.0.0.1:{free_ports(1)[0]}", f"--processes={count}", "--json"]
+    running = [new_process.start("-m", "tpugraph", *joined, f"--process={process}",
+                                 f"--losses={folder / f'losses_{process}'}") for process in range(count)]  # fmt: skip
     ended = [process.wait() for process in running]
     for process in ended:
         assert process.code == 0, process.err
@@ -48,35 +36,27 @@ def test_two_processes_train_to_the_variables_of_one(new_process: Programs, tmp_
     words += [f"--checkpoint={model.checkpoint}", f"--model_dir={out}", "--engine=pjrt", "--platform=cpu"]
     found = train_in_processes(new_process, words, 2, tmp_path)
     assert [f["engine"]["processes"] for f in found] == [2, 2]
-    with TPUSession(convert(model.graph(), num_replicas=2, iterations_per_loop=2)) as session:
-        session.restore(model.checkpoint)
-        losses, values = session.train(5), session.values()
+    plain = model.trained(convert(model.graph(), num_replicas=2, iterations_per_loop=2), 5)
     for process in range(2):
         lines = (tmp_path / f"losses_{process}").read_text().splitlines()
-        np.testing.assert_allclose([json.loads(line)["loss"] for line in lines], losses, rtol=1e-5)
+        np.testing.assert_allclose([json.loads(line)["loss"] for line in lines], plain.losses, rtol=1e-5)
     assert tf.train.latest_checkpoint(str(out)) == str(out / "model.ckpt-5")  # process 0 wrote it, the other did not
     reader = tf.train.load_checkpoint(str(out / "model.ckpt-5"))
-    for name, value in values.items():
+    for name, value in plain.variables.items():
         np.testing.assert_allclose(reader.get_tensor(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("processes", "process", "fault"),
-    [(2, 2, "there is no process 2 of 2"), (3, 0, "8 cores cannot be dealt out to 3 processes")],
-)
+@pytest.mark.parametrize(("processes", "process", "fault"), [(2, 2, "there is no process 2 of 2"),
+                                                             (3, 0, "8 cores cannot be dealt out to 3 processes")])  # fmt: skip
 def test_processes_that_cannot_be_joined(processes: int, process: int, fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
         devices.join("127.0.0.1:1", processes, process, platform="cpu", cores=8)
     assert caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
-        (["--processes=2", "--engine=pjrt"], "several processes need a place to meet"),
-        (["--coordinator=127.0.0.1:1", "--processes=2"], "--coordinator joins processes of PJRT"),
-    ],
-)
-def test_flags_that_do_not_go_together(words: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", str(corpus("iris_dnn").folder / "model.pb"), "--steps=1", *words]) == 2
-    assert fault in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "fault"), [
+    (["--processes=2", "--engine=pjrt"], "several processes need a place to meet"),
+    (["--coordinator=127.0.0.1:1", "--processes=2"], "--coordinator joins processes of PJRT"),
+])  # fmt: skip
+def test_flags_that_do_not_go_together(words: list[str], fault: str, command: Command) -> None:
+    assert fault in command.refused("run", corpus("iris_dnn").folder / "model.pb", "--steps=1", *words)

@@ -1,7 +1,5 @@
 """A run during which the process is idle for too long is ended."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -59,13 +57,11 @@ def test_a_queue_that_nobody_fills_is_named_by_the_session() -> None:
 
 def test_a_queue_whose_input_fails_is_an_error_and_no_end_of_the_data() -> None:
     graph_def = convert(corpus("queue_runner").graph(), num_replicas=1, iterations_per_loop=2).graph_def
-    graph_def.node.add(name="wrong", op="Const").attr["dtype"].type = 10
-    wrong = graph_def.node[-1]
-    wrong.attr["value"].tensor.dtype = 10
-    wrong.attr["value"].tensor.tensor_shape.SetInParent()
-    wrong.attr["value"].tensor.bool_val.append(False)
+    wrong = graph_def.node.add(name="wrong", op="Const")
+    wrong.attr["dtype"].type = tf.bool.as_datatype_enum
+    wrong.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(False))
     refusal = graph_def.node.add(name="refusal", op="Assert", input=["wrong", "wrong"])
-    refusal.attr["T"].list.type.append(10)
+    refusal.attr["T"].list.type.append(tf.bool.as_datatype_enum)
     for node in graph_def.node:
         if node.op.startswith("QueueEnqueue"):
             node.input.append("^refusal")

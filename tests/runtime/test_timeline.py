@@ -1,17 +1,16 @@
 """The timeline of a run: what each part did when, what bound the run, and the file that Perfetto opens."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from command_line import Command
 from models import finish, rows_of, squared_error, trace, variable
-from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.runtime.session import TPUSession
@@ -19,7 +18,7 @@ from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, MEASURING, OUTFEED,
 from tpugraph.support.errors import CheckpointError
 
 IRIS = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn"
-FLAGS = ("--num_replicas=2", "--iterations_per_loop=3")
+RUN = ("run", IRIS / "model.pb", "--num_replicas=2", "--iterations_per_loop=3")
 
 
 def timeline(*spans: tuple[str, float, float, int]) -> Timeline:
@@ -28,16 +27,10 @@ def timeline(*spans: tuple[str, float, float, int]) -> Timeline:
     return found
 
 
-# --------------------------------------------------------------------------- sums
-
-
 def test_where_parts_overlap_the_device_counts_first() -> None:
     found = timeline(("loop", 0.0, 10.0, 1), (INPUT, 0.0, 8.0, 1), (DEVICE, 6.0, 9.0, 1), (OUTFEED, 8.5, 9.7, 1))
-    shares = found.shares()
-    assert shares == {
-        key: pytest.approx(value)
-        for key, value in {DEVICE: 0.3, SAVE: 0.0, OUTFEED: 0.07, INFEED: 0.0, INPUT: 0.6, "host": 0.03}.items()
-    }
+    expected = {DEVICE: 0.3, SAVE: 0.0, OUTFEED: 0.07, INFEED: 0.0, INPUT: 0.6, "host": 0.03}
+    assert found.shares() == pytest.approx(expected)
     assert found.bound() == "input 60 %, device 30 %, outfeed 7 %, host 3 %: bound by the input"
 
 
@@ -65,9 +58,6 @@ def test_pieces_that_overlap_or_nearly_touch_are_one() -> None:
     assert union([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (3.5, 4.0)], gap=0.5) == [(0.0, 4.0), (5.0, 6.0)]
 
 
-# --------------------------------------------------------------------------- runs
-
-
 def slow_input(size: int) -> Graph:
     """A small linear model whose rows cost a chain of products of matrices each."""
 
@@ -91,12 +81,10 @@ def slow_input(size: int) -> Graph:
 @pytest.mark.parametrize("engine", ["emulator", "pjrt"])
 def test_a_slow_input_bounds_the_run(engine: str) -> None:
     found = Timeline()
-    with TPUSession(
-        convert(slow_input(300), num_replicas=2, iterations_per_loop=4), engine=engine, timeline=found
-    ) as session:
+    program = convert(slow_input(300), num_replicas=2, iterations_per_loop=4)
+    with TPUSession(program, engine=engine, timeline=found) as session:
         session.train(12)
-    shares = found.shares()
-    assert shares[INPUT] > 0.6, shares
+    assert found.shares()[INPUT] > 0.6, found.shares()
     assert_trace_event_format(found.as_chrome())
     assert found.bound().endswith("bound by the input")
 
@@ -111,10 +99,8 @@ def test_three_parts_at_once_are_three_rows() -> None:
     assert_trace_event_format(json.loads(json.dumps(found.as_chrome())))
 
 
-EVENT = {
-    "M": {"name": str, "ph": str, "pid": int, "tid": int, "args": dict},
-    "X": {"name": str, "cat": str, "ph": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict},
-}
+EVENT = {"M": {"name": str, "ph": str, "pid": int, "tid": int, "args": dict},
+         "X": {"name": str, "cat": str, "ph": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict}}  # fmt: skip
 """The fields of the Trace Event Format by the phase of an event: metadata, and complete events in microseconds."""
 METADATA = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
 
@@ -151,18 +137,9 @@ def test_slices_that_overlap_in_a_row_are_no_trace() -> None:
         assert_trace_event_format(timeline((DEVICE, 0.0, 2.0, 1), (DEVICE, 1.0, 3.0, 1)).as_chrome())
 
 
-def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, command: Command) -> None:
     place = tmp_path / "trace.json"
-    command = [
-        "run",
-        str(IRIS / "model.pb"),
-        *FLAGS,
-        "--steps=9",
-        f"--trace={place}",
-        f"--model_dir={tmp_path / 'out'}",
-    ]
-    assert cli.main([*command, "--json"]) == 0
-    printed = capsys.readouterr()
+    printed = command(*RUN, "--steps=9", f"--trace={place}", f"--model_dir={tmp_path / 'out'}", "--json")
     (line,) = [line for line in printed.err.splitlines() if line.startswith("time: ")]
     assert ": bound by " in line
     assert line.endswith(f"; wrote {place}")
@@ -174,42 +151,27 @@ def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pyt
     rows = {e["tid"]: e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
     done = [event for event in found["traceEvents"] if event["ph"] == "X"]
     assert {event["name"] for event in done} >= {"loop", INPUT, DEVICE, OUTFEED, SAVE}
-    assert all(rows[event["tid"]] == event["name"] for event in done)
-    assert all(event["ts"] >= 0 and event["dur"] >= 0 and event["pid"] == 1 for event in done)
-    loops = [event["args"]["loop"] for event in done if event["name"] == "loop"]
-    assert loops == [1, 2, 3]
+    assert all(rows[event["tid"]] == event["name"] and event["pid"] == 1 for event in done)
+    assert [event["args"]["loop"] for event in done if event["name"] == "loop"] == [1, 2, 3]
     assert [event["args"]["loop"] for event in done if event["name"] == SAVE] == [3]
     events = EventAccumulator(str(tmp_path / "out"))
     events.Reload()
     assert events.Tags()["run_metadata"] == ["loop to step 9"]
-    names = {
-        op.node_name for device in events.RunMetadata("loop to step 9").step_stats.dev_stats for op in device.node_stats
-    }
+    devices = events.RunMetadata("loop to step 9").step_stats.dev_stats
+    names = {op.node_name for device in devices for op in device.node_stats}
     assert names & {node.name for node in events.Graph().node}
 
 
-def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> str:
-        raise CheckpointError("the disk is full")
-
+def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   command: Command) -> None:  # fmt: skip
     place = tmp_path / "trace.json"
+    full = mock.Mock(side_effect=CheckpointError("the disk is full"))
     monkeypatch.setattr("tpugraph.runtime.session.TPUSession.save", full)
-    command = [
-        "run",
-        str(IRIS / "model.pb"),
-        *FLAGS,
-        "--steps=3",
-        f"--trace={place}",
-        f"--model_dir={tmp_path / 'out'}",
-    ]
-    assert cli.main(command) == 2
-    assert [
-        e["args"]["loop"]
-        for e in json.loads(place.read_text())["traceEvents"]
-        if e["name"] == "loop" and e["ph"] == "X"
-    ] == [1]
+    command(*RUN, "--steps=3", f"--trace={place}", f"--model_dir={tmp_path / 'out'}", code=2)
+    events = json.loads(place.read_text())["traceEvents"]
+    assert [e["args"]["loop"] for e in events if (e["name"], e["ph"]) == ("loop", "X")] == [1]
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_training(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", str(IRIS / "model.pb"), "--steps=3", "--trace=nowhere/trace.json"]) == 2
-    assert "the folder of --trace=nowhere/trace.json is not there" in capsys.readouterr().err
+def test_a_place_that_cannot_be_written_is_refused_before_training(command: Command) -> None:
+    error = command.refused(*RUN, "--steps=3", "--trace=nowhere/trace.json")
+    assert "the folder of --trace=nowhere/trace.json is not there" in error
