@@ -46,7 +46,6 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def python(*words: object, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own."""
     return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, env=environment(**more), capture_output=True,
                           text=True, check=False)  # fmt: skip
 

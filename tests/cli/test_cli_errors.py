@@ -102,7 +102,6 @@ Change = Callable[[Any, dict[str, Any]], object]
 
 
 def broken(folder: Path, change: Change, model: Path = MODEL) -> Path:
-    """A graph with one thing wrong."""
     graph_def = graph_pb2.GraphDef.FromString(model.read_bytes())
     change(graph_def, {node.name: node for node in graph_def.node})
     (folder / "broken.pb").write_bytes(graph_def.SerializeToString())

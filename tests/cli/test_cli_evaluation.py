@@ -19,13 +19,11 @@ IRIS = CORPUS / "iris_dnn" / "model.ckpt-0.meta"
 
 
 def written(path: Path, build: Callable[[], Any]) -> Path:
-    """The file of a graph that is built."""
     graphdef.save(trace(build), path)
     return path
 
 
 def first_values(prefix: Path, build: Callable[[], Any]) -> None:
-    """A checkpoint of the first values of what is built."""
     with tf.Graph().as_default(), tf1.Session() as session:
         build()
         session.run(tf1.global_variables_initializer())

@@ -11,7 +11,6 @@ from tpugraph.support.progress import Progress
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 60 columns."""
     monkeypatch.setenv("COLUMNS", "60")
     made = io.StringIO()
     made.isatty = lambda: True

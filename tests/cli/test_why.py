@@ -23,7 +23,6 @@ def told(model: Path, node: str, **options: Any) -> list[str]:
 
 
 def links(lines: list[str]) -> list[str]:
-    """The values of a chain."""
     return [line.split()[1] for line in lines if line.split()[0] in ("lives", "since")]
 
 

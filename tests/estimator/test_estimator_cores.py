@@ -1,7 +1,5 @@
 """Evaluation and prediction on the cores through TPUEstimator: how the model is traced, once, and what runs without cores."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import tpugraph
 from classifier import FEATURES, LABELS, eval_fn, model_fn, train_fn
 from closeness import assert_close
-from estimators import lines, scalars_in
-from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, compiler
+from estimators import checkpoint_of, scalars_in
+from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, TPUEstimatorSpec, compiler
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -26,14 +25,8 @@ X, Y = FEATURES[:COUNT], LABELS[:COUNT].astype(np.float32)
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of the linear model: weights 1, -2 and 3 at step 5."""
-    folder = tmp_path_factory.mktemp("linear")
-    with tf.Graph().as_default(), tf1.Session() as session:
-        weights = tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]]))
-        average = tf1.get_variable("w/ExponentialMovingAverage", initializer=weights.initial_value / 2)
-        step = tf1.get_variable("global_step", initializer=np.int64(5))
-        session.run([weights.initializer, average.initializer, step.initializer])
-        return str(tf1.train.Saver().save(session, str(folder / "model.ckpt"), 5))
+    average = np.float32([[0.5], [-1], [1.5]])
+    return checkpoint_of(tmp_path_factory.mktemp("linear"), **{"w/ExponentialMovingAverage": average})
 
 
 def scores(*, half: bool = False) -> np.ndarray:
@@ -68,7 +61,8 @@ def losses(found: np.ndarray, rows: int = 16) -> float:
     return float(np.mean([np.mean(part**2) for part in np.split(errors, range(rows, len(found), rows))]))
 
 
-# --------------------------------------------------------------------------- once
+def both(made: Any, reads: Any = read, **named: Any) -> tuple[dict[str, Any], list[float]]:
+    return made.evaluate(reads, **named), [row["y"] for row in made.predict(reads, **named)]
 
 
 def test_a_second_call_traces_converts_and_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +95,6 @@ def test_a_second_call_traces_converts_and_opens_nothing(tmp_path: Path, monkeyp
     assert results[0][1] != results[1][1]
     made.evaluate(lambda params: eval_fn(params).take(2))
     assert calls[9:] == ["model eval", "convert eval", "open"]
-    made.close()
 
 
 def test_keras_layers_have_the_same_names_in_every_trace(tmp_path: Path) -> None:
@@ -121,9 +114,9 @@ def test_keras_layers_have_the_same_names_in_every_trace(tmp_path: Path) -> None
     first, second = sorted({name.partition("/")[0] for name in made.get_variable_names()} - {"global_step"})
     weights = [made.get_variable_value(f"{name}/{part}") for name in (first, second) for part in ("kernel", "bias")]
     wanted = ((X @ weights[0] + weights[1]) @ weights[2] + weights[3])[:, 0]
-    assert made.evaluate(read)["mean"] == pytest.approx(wanted.mean(), abs=1e-6)
-    np.testing.assert_allclose([row["y"] for row in made.predict(read)], wanted, rtol=1e-4, atol=1e-6)
-    made.close()
+    found, predicted = both(made)
+    assert found["mean"] == pytest.approx(wanted.mean(), abs=1e-6)
+    np.testing.assert_allclose(predicted, wanted, rtol=1e-4, atol=1e-6)
 
 
 # --------------------------------------------------------------------------- the number of rows
@@ -132,27 +125,18 @@ def test_keras_layers_have_the_same_names_in_every_trace(tmp_path: Path) -> None
 def reshaped(features: Any, labels: Any, mode: str, params: Any) -> Any:
     """Has the batch size in the graph as a constant."""
     rows = params["batch_size"]
-    found = tf.reshape(tf.reshape(features["x"], [rows, 3]) @ tf1.get_variable("w", [3, 1]), [rows])
-    if mode == ModeKeys.PREDICT:
-        return EstimatorSpec(mode, predictions={"y": found})
-    loss = tf.reduce_mean(tf.square(found - labels))
-    return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf1.metrics.mean(found)})
+    return _spec(tf.reshape(tf.reshape(features["x"], [rows, 3]) @ tf1.get_variable("w", [3, 1]), [rows]), labels, mode)
 
 
 def by_shape(features: Any, labels: Any, mode: str) -> Any:
-    """Needs the number of rows in Python."""
     rows = int(features["x"].shape[0])
     return _spec(tf.reshape(features["x"] @ tf1.get_variable("w", [3, 1]), [rows]), labels, mode)
 
 
 @pytest.mark.parametrize("model", [linear, reshaped, by_shape])
-def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any) -> None:
+def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any, said: list[str]) -> None:
     """A model that holds the batch size is evaluated on full batches, and predicts every row; any other leaves no row out."""
-    made = on(tmp_path, model)
-    with lines() as said:
-        found = made.evaluate(read, checkpoint_path=checkpoint)
-        predicted = [row["y"] for row in made.predict(read, checkpoint_path=checkpoint)]
-    made.close()
+    found, predicted = both(on(tmp_path, model), checkpoint_path=checkpoint)
     assert not [line for line in said if "without cores" in line]
     assert any("fixed number of rows" in line for line in said) == (model is not linear)
     count = COUNT if model is linear else COUNT // 16 * 16
@@ -161,52 +145,32 @@ def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any) -> 
     assert_close(predicted, scores(), 1e-5)
 
 
-def test_batches_that_drop_the_remainder_leave_no_constants(tmp_path: Path) -> None:
+def test_batches_that_drop_the_remainder_leave_no_constants(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     """The usual input of a TPU, with the losses of TensorFlow, which ask for shapes: it stays on the cores."""
 
     def model(features: Any, labels: Any, mode: str) -> Any:
-        found = features["x"] @ tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]]))
-        return _spec(tf.squeeze(found, 1), labels, mode)._replace(
-            loss=tf1.losses.mean_squared_error(labels, tf.squeeze(found, 1))
-        )
+        found = tf.squeeze(features["x"] @ tf1.get_variable("w", [3, 1]), 1)
+        return _spec(found, labels, mode)._replace(loss=tf1.losses.mean_squared_error(labels, found))
 
     def whole_batches(params: Any) -> Any:
-        return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(params["batch_size"], drop_remainder=True)
+        return read(params).unbatch().batch(params["batch_size"], drop_remainder=True)
 
-    made = on(tmp_path, model)
-    with lines() as said:
-        found = made.evaluate(whole_batches, steps=4)
-    made.close()
+    found = on(tmp_path, model).evaluate(whole_batches, steps=4, checkpoint_path=checkpoint)
     assert not [line for line in said if "without cores" in line]
     assert found["loss"] == pytest.approx(np.square(scores() - Y)[:64].mean(), rel=1e-6)
 
 
-Change = Callable[[Any, Any], Any]
+def of_batches(what: Callable[[Any], float]) -> Callable[[int, int], float]:
+    """The mean over the batches of what is made of each one's squared errors."""
+
+    def mean(rows: int, count: int) -> float:
+        errors = np.square(X[:count].astype(float).sum(1))
+        return float(np.mean([what(part) for part in np.split(errors, range(rows, count, rows))]))
+
+    return mean
 
 
-def scaled(change: Change) -> Callable[..., Any]:
-    """A model whose loss is what ``change`` makes of the squared errors and ``params['batch_size']``."""
-
-    def model(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        found = linear(features, labels, mode)
-        errors = tf.square(features["x"] @ tf1.get_variable("other", [3, 1], initializer=tf1.ones_initializer()))
-        return found._replace(loss=change(tf.squeeze(errors, 1), params["batch_size"]))
-
-    return model
-
-
-def batches_of_errors(rows: int, count: int) -> list[np.ndarray]:
-    return np.split(np.square(X[:count].astype(float).sum(1)), range(rows, count, rows))
-
-
-def means(rows: int, count: int) -> float:
-    return float(np.mean([part.mean() for part in batches_of_errors(rows, count)]))
-
-
-def sums(rows: int, count: int) -> float:
-    return float(np.mean([part.sum() for part in batches_of_errors(rows, count)]))
-
-
+means, sums = of_batches(np.mean), of_batches(np.sum)
 FIXED = {
     "a divisor": (lambda e, rows: tf.reduce_sum(e) / rows, means),
     "a divisor of each row": (lambda e, rows: tf.reduce_sum(e / rows), means),
@@ -222,12 +186,16 @@ FIXED = {
 
 @pytest.mark.parametrize("rows", [16, 4], ids=["4 rows a core", "1 row a core"])
 @pytest.mark.parametrize("name", FIXED)
-def test_constants_that_are_the_batch_size_mean_what_they_meant(tmp_path: Path, name: str, rows: int) -> None:
+def test_constants_that_are_the_batch_size_mean_what_they_meant(tmp_path: Path, name: str, rows: int,
+                                                                said: list[str]) -> None:  # fmt: skip
     change, wanted = FIXED[name]
-    made = on(tmp_path, scaled(change), rows=rows)
-    with lines() as said:
-        found = made.evaluate(read)
-    made.close()
+
+    def model(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        errors = tf.square(features["x"] @ tf1.get_variable("other", [3, 1], initializer=tf1.ones_initializer()))
+        loss = change(tf.squeeze(errors, 1), params["batch_size"])
+        return linear(features, labels, mode)._replace(loss=loss)
+
+    found = on(tmp_path, model, rows=rows).evaluate(read)
     assert not [line for line in said if "without cores" in line]
     fixed = any("needs a batch with a fixed number of rows" in line for line in said)
     assert found["loss"] == pytest.approx(wanted(rows, COUNT // rows * rows if fixed else COUNT), rel=1e-5)
@@ -238,13 +206,12 @@ def test_batches_of_a_fixed_size(tmp_path: Path, checkpoint: str) -> None:
     made = on(tmp_path)
 
     def small(rows: int) -> Any:
-        return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).take(70).batch(rows, drop_remainder=True)
+        return read({"batch_size": COUNT}).unbatch().take(70).batch(rows, drop_remainder=True)
 
     found = made.evaluate(lambda: small(7), checkpoint_path=checkpoint)
     assert found["mean"] == pytest.approx(scores()[:70].mean(), abs=1e-6)
     with pytest.raises(ValueError, match="returned batches of 20 rows"):
         made.evaluate(lambda: small(20), checkpoint_path=checkpoint)
-    made.close()
 
 
 # --------------------------------------------------------------------------- where the values come from
@@ -257,15 +224,12 @@ def test_a_saver_that_restores_averages(tmp_path: Path, checkpoint: str) -> None
         scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(keys))
         return _spec(tf.squeeze(features["x"] @ weights, 1), labels, mode, scaffold=scaffold)
 
-    made = on(tmp_path, averaged)
-    found = made.evaluate(read, checkpoint_path=checkpoint)
+    found, predicted = both(on(tmp_path, averaged), checkpoint_path=checkpoint)
     assert found["mean"] == pytest.approx(scores(half=True).mean(), abs=1e-6)
-    predicted = [row["y"] for row in made.predict(read, checkpoint_path=checkpoint)]
     assert_close(predicted, scores(half=True), 1e-5)
-    made.close()
 
 
-def test_first_values_are_those_of_the_scaffold(tmp_path: Path, checkpoint: str) -> None:
+def test_first_values_are_those_of_the_scaffold(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     def filled(features: Any, labels: Any, mode: str) -> Any:
         weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
         held = tf1.placeholder(tf.float32, [3, 1])
@@ -278,36 +242,26 @@ def test_first_values_are_those_of_the_scaffold(tmp_path: Path, checkpoint: str)
         return _spec(tf.squeeze(features["x"] @ weights, 1), labels, mode, scaffold=scaffold)
 
     made = on(tmp_path, filled)
-    with lines() as said:
-        first = made.evaluate(read)
-        assert made.evaluate(read, checkpoint_path=checkpoint)["mean"] == pytest.approx(scores().mean(), abs=1e-6)
-        assert made.evaluate(read)["mean"] == first["mean"] == pytest.approx(2 * scores().mean(), abs=1e-6)
+    first = made.evaluate(read)
+    assert made.evaluate(read, checkpoint_path=checkpoint)["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    assert made.evaluate(read)["mean"] == first["mean"] == pytest.approx(2 * scores().mean(), abs=1e-6)
     assert len([line for line in said if line.startswith("evaluated 77 examples in 5 batches on 4 cores")]) == 3
-    made.close()
 
 
 @pytest.mark.parametrize(("use_tpu", "words"), [(True, "no examples to evaluate"), (False, "the evaluation is empty")])
-def test_an_empty_input(tmp_path: Path, checkpoint: str, words: str, *, use_tpu: bool) -> None:
+def test_an_empty_input(tmp_path: Path, checkpoint: str, words: str, use_tpu: bool) -> None:
     made = on(tmp_path, use_tpu=use_tpu)
-
-    def empty(params: Any) -> Any:
-        return read(params).take(0)
-
     with pytest.raises(tpugraph.RunError, match=words):
-        made.evaluate(empty, checkpoint_path=checkpoint)
-    assert list(made.predict(empty, checkpoint_path=checkpoint)) == []
-    made.close()
+        made.evaluate(lambda params: read(params).take(0), checkpoint_path=checkpoint)
+    assert list(made.predict(lambda params: read(params).take(0), checkpoint_path=checkpoint)) == []
 
 
 # --------------------------------------------------------------------------- hooks
 
 
 class Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Notes what it is called with."""
-
     def __init__(self, *names: str, stop_after: int = 100) -> None:
-        self.names = names
-        self.stop_after = stop_after
+        self.names, self.stop_after = names, stop_after
         self.calls: list[str] = []
         self.seen: list[Any] = []
 
@@ -332,70 +286,44 @@ class Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self.seen.append(session.run(STEP))
 
 
-def test_hooks_are_called_around_each_loop(tmp_path: Path, checkpoint: str) -> None:
+def test_hooks_are_called_around_each_loop(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     """Two batches a loop: three loops for five batches. The metrics are those so far."""
     made, watch = on(tmp_path), Watch("mean/value:0", STEP)
-    with lines() as said:
-        found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
-    assert watch.calls == [
-        "begin",
-        "created",
-        *["before", "after"] * 3,
-        "before",
-        "end",
-    ]  # the data ended before the fourth
-    assert [values[0] for values in watch.seen[:3]] == pytest.approx(
-        [scores()[:rows].mean() for rows in (32, 64, 77)], abs=1e-6
-    )
-    assert [values[1] for values in watch.seen[:3]] == [5, 5, 5]
-    assert watch.seen[3] == 5
+    found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
+    data_ended = ["before", "end"]
+    assert watch.calls == ["begin", "created", *["before", "after"] * 3, *data_ended]
+    *loops, last = watch.seen
+    assert [mean for mean, _ in loops] == pytest.approx([scores()[:rows].mean() for rows in (32, 64, 77)], abs=1e-6)
+    assert [*(step for _, step in loops), last] == [5, 5, 5, 5]
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
     assert said[-1].startswith("evaluated 77 examples")
     stopped = made.evaluate(read, hooks=[Watch(stop_after=1)], checkpoint_path=checkpoint)
     assert stopped["mean"] == pytest.approx(scores()[:32].mean(), abs=1e-6)
-    made.close()
 
 
-def test_a_hook_that_wants_each_batch_gets_it_without_cores(tmp_path: Path, checkpoint: str) -> None:
-    made = on(tmp_path)
-    watch = Watch("Squeeze:0")
-    with lines() as said:
-        found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
+def test_a_hook_that_wants_each_batch_gets_it_without_cores(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
+    made, watch, seen = on(tmp_path), Watch("Squeeze:0"), Watch("Squeeze:0")
+    found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
     assert said[0] == ("note: the evaluation runs on this machine, without cores: the hook Watch asks for 'Squeeze:0' of "
                        "each batch")  # fmt: skip
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
-    assert_close(np.concatenate([values[0] for values in watch.seen[:5]]), scores(), 1e-5)
-    seen = Watch("Squeeze:0")
-    predicted = [row["y"] for row in made.predict(read, hooks=[seen], checkpoint_path=checkpoint)]
-    assert_close(predicted, scores(), 1e-5)
-    assert_close(np.concatenate([values[0] for values in seen.seen[:5]]), scores(), 1e-5)
-    made.close()
-
-
-class Steps(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Notes how many batches an evaluation says it is at."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.seen: list[int] = []
-
-    def before_run(self, run_context: Any) -> Any:
-        self.begun += 1
-        return tf1.train.SessionRunArgs(tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0])
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0]
-        self.seen.append(int(run_context.session.run(step)))
+    assert_close([row["y"] for row in made.predict(read, hooks=[seen], checkpoint_path=checkpoint)], scores(), 1e-5)
+    for hook in (watch, seen):
+        assert_close(np.concatenate([values[0] for values in hook.seen[:5]]), scores(), 1e-5)
 
 
 @pytest.mark.parametrize(("use_tpu", "expected"), [(True, [4]), (False, [1, 2, 3, 4])])
 def test_so_many_steps_are_one_loop(tmp_path: Path, checkpoint: str, use_tpu: bool, expected: list[int]) -> None:
     """Two batches make a loop, but an evaluation whose steps are given is one; ``eval_step`` counts them."""
-    made, steps = on(tmp_path, use_tpu=use_tpu), Steps()
-    made.evaluate(read, steps=4, hooks=[steps], checkpoint_path=checkpoint)
-    assert steps.seen == expected
-    assert steps.begun == len(expected)
-    made.close()
+
+    class Steps(Watch):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.seen.append(int(run_context.session.run(tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0])))
+
+    steps = Steps()
+    on(tmp_path, use_tpu=use_tpu).evaluate(read, steps=4, hooks=[steps], checkpoint_path=checkpoint)
+    assert steps.seen[:-1] == expected
+    assert steps.calls.count("before") == len(expected)
 
 
 def test_the_functions_are_called_once(tmp_path: Path, checkpoint: str) -> None:
@@ -411,23 +339,18 @@ def test_the_functions_are_called_once(tmp_path: Path, checkpoint: str) -> None:
         calls.append((mode, params["batch_size"]))
         return linear(features, labels, mode)
 
-    made = on(tmp_path, models)
-    made.evaluate(counted, checkpoint_path=checkpoint)
-    list(made.predict(counted, checkpoint_path=checkpoint))
+    both(on(tmp_path, models), counted, checkpoint_path=checkpoint)
     assert calls == [("input", 16), ("eval", 16), ("input", 16), ("infer", 16)]
-    made.close()
 
 
-def test_tensors_are_evaluated_on_the_cores(tmp_path: Path, checkpoint: str) -> None:
-    def tensors(params: Any) -> Any:
-        return tf1.data.make_one_shot_iterator(read(params)).get_next()
+def tensors(params: Any) -> Any:
+    return tf1.data.make_one_shot_iterator(read(params)).get_next()
 
-    made = on(tmp_path)
-    with lines() as said:
-        found = made.evaluate(tensors, checkpoint_path=checkpoint)
+
+def test_tensors_are_evaluated_on_the_cores(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
+    found = on(tmp_path).evaluate(tensors, checkpoint_path=checkpoint)
     assert said[-1].startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores")
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
-    made.close()
 
 
 def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, checkpoint: str) -> None:
@@ -444,52 +367,32 @@ def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, chec
         made.predict(wide, checkpoint_path=checkpoint)
     with pytest.raises(ValueError, match="the labels of an input without an end must have static shape"):
         made.evaluate(lambda params: wide(params, labels=True), steps=1, checkpoint_path=checkpoint)
-    made.close()
 
 
-def test_a_model_that_takes_only_the_number_of_rows(tmp_path: Path) -> None:
+def test_a_model_that_takes_only_the_number_of_rows(tmp_path: Path, said: list[str]) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         bias = tf1.get_variable("bias", [1], initializer=tf1.ones_initializer())
         found = tf.tile(bias, [tf.shape(features["x"])[0]])
-        if mode == tpugraph.ModeKeys.PREDICT:
-            return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
-        loss = tf.reduce_mean(tf.square(found - labels))
-        return tpugraph.TPUEstimatorSpec(
-            mode, loss=loss, eval_metrics=(lambda y: {"error": tf1.metrics.mean(y)}, [found - labels])
-        )
+        if mode == ModeKeys.PREDICT:
+            return TPUEstimatorSpec(mode, predictions={"y": found})
+        metrics = (lambda y: {"error": tf1.metrics.mean(y)}, [found - labels])
+        return TPUEstimatorSpec(mode, loss=tf.reduce_mean(tf.square(found - labels)), eval_metrics=metrics)
 
-    made = on(tmp_path, model_fn)
-    with lines() as said:
-        found = made.evaluate(read)
-    assert said[-1].startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores")
+    found, predicted = both(on(tmp_path, model_fn))
+    assert any(line.startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores") for line in said)
     assert found["error"] == pytest.approx((1 - Y).mean(), abs=1e-6)
-    assert [row["y"] for row in made.predict(read)] == [1.0] * COUNT
-    made.close()
+    assert predicted == [1.0] * COUNT
 
 
-def test_a_metric_of_several_values(tmp_path: Path, checkpoint: str) -> None:
-    """A tuple of tensors, and a metric object of tf_keras, on cores and off them."""
-    import tf_keras
-
+def test_a_metric_of_several_values(tmp_path: Path, checkpoint: str, use_tpu: bool) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        spec = linear(features, labels, mode)
-        if mode == tpugraph.ModeKeys.PREDICT:
-            return spec
-        mean, update = tf1.metrics.mean(labels)
-        kept = tf_keras.metrics.Mean()
+        spec, (mean, update), kept = linear(features, labels, mode), tf1.metrics.mean(labels), tf_keras.metrics.Mean()
         kept.update_state(labels)
-        return spec._replace(eval_metric_ops=tpugraph.EstimatorSpec(
-            mode, loss=spec.loss, eval_metric_ops={"both": ((mean, 2 * mean), update), "keras": kept}).eval_metric_ops)  # fmt: skip
+        metrics = {"both": ((mean, 2 * mean), update), "keras": kept}
+        return EstimatorSpec(mode, loss=spec.loss, eval_metric_ops=metrics)
 
-    for use_tpu in (True, False):
-        made = on(tmp_path, model_fn, use_tpu=use_tpu)
-        found = made.evaluate(read, checkpoint_path=checkpoint)
-        mean = pytest.approx(Y.mean(), abs=1e-6)
-        assert (found["both"], found["keras"]) == ((mean, pytest.approx(2 * Y.mean(), abs=1e-6)), mean)
-        made.close()
-
-
-# --------------------------------------------------------------------------- generators
+    found = on(tmp_path, model_fn, use_tpu=use_tpu).evaluate(read, checkpoint_path=checkpoint)
+    assert [*found["both"], found["keras"]] == pytest.approx([Y.mean(), 2 * Y.mean(), Y.mean()], abs=1e-6)
 
 
 def test_generators_of_predictions(tmp_path: Path, checkpoint: str) -> None:
@@ -505,7 +408,6 @@ def test_generators_of_predictions(tmp_path: Path, checkpoint: str) -> None:
     with pytest.raises(tpugraph.RunError, match="another predict was begun"):
         list(left)
     assert len(list(itertools.islice(made.predict(read, checkpoint_path=checkpoint), 40))) == 40
-    made.close()
 
 
 def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
@@ -516,109 +418,31 @@ def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
     assert_close(list(made.predict(read, checkpoint_path=checkpoint)), scores(), 1e-5)
     (first, *_) = made.predict(read, checkpoint_path=checkpoint, yield_single_examples=False)
     assert_close(first, scores()[:16], 1e-5)
-    made.close()
 
 
-# --------------------------------------------------------------------------- without cores
-
-
-def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str) -> None:
+def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     def constant(features: Any, labels: Any, mode: str) -> Any:
         found = linear(features, labels, mode)
         return found._replace(predictions={**found.predictions, "version": tf.constant([1])})
 
-    def tensors(params: Any) -> Any:
-        return tf1.data.make_one_shot_iterator(read(params)).get_next()
-
-    cases: list[tuple[Any, Any, str]] = [
-        (constant, read, "the prediction 'version' does not depend on the input"),
-        (linear, tensors, "input_fn returns tensors, whose end cannot be told"),
-    ]
+    cases = [(constant, read, "the prediction 'version' does not depend on the input"),
+             (linear, tensors, "input_fn returns tensors, whose end cannot be told")]  # fmt: skip
     for model, reads, why in cases:
-        made = on(tmp_path, model)
-        with lines() as said:
-            batches = list(made.predict(reads, checkpoint_path=checkpoint, yield_single_examples=False))
+        predicted = on(tmp_path, model).predict(reads, checkpoint_path=checkpoint, yield_single_examples=False)
+        assert_close(np.concatenate([batch["y"] for batch in predicted]), scores(), 1e-5)
         assert len(said) == 1
-        assert said[0].startswith(f"note: the prediction runs on this machine, without cores: {why}")
-        assert_close(np.concatenate([batch["y"] for batch in batches]), scores(), 1e-5)
-        made.close()
-    wanted = on(tmp_path, constant)
-    with lines() as said:
-        assert len(list(wanted.predict(read, ["y"], checkpoint_path=checkpoint))) == COUNT
+        assert said.pop().startswith(f"note: the prediction runs on this machine, without cores: {why}")
+    assert len(list(on(tmp_path, constant).predict(read, ["y"], checkpoint_path=checkpoint))) == COUNT
     assert said == []
-    wanted.close()
 
 
-def test_evaluation_off_the_cores_by_choice(tmp_path: Path, checkpoint: str) -> None:
-    made = on(tmp_path, eval_on_tpu=False, eval_batch_size=30)
-    with lines() as said:
-        found = made.evaluate(read, checkpoint_path=checkpoint)
+def test_evaluation_off_the_cores_by_choice(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
+    found = on(tmp_path, eval_on_tpu=False, eval_batch_size=30).evaluate(read, checkpoint_path=checkpoint)
     assert [line.partition(":")[0] for line in said] == ["evaluated 3 batches at step 5"]
     assert found["loss"] == pytest.approx(losses(scores(), 30), rel=1e-6)
 
 
-# --------------------------------------------------------------------------- sparse features
-
-
-def examples(params: Any) -> Any:
-    """Words as dense text, and a list of numbers whose length varies."""
-    serialized = []
-    for index in range(COUNT):
-        example = tf.train.Example()
-        example.features.feature["word"].bytes_list.value.append([b"red", b"green", b"blue"][index % 3])
-        example.features.feature["numbers"].int64_list.value.extend(range(index % 4))
-        example.features.feature["y"].float_list.value.append(Y[index])
-        serialized.append(example.SerializeToString())
-    kinds = {"word": tf.io.FixedLenFeature([], tf.string), "numbers": tf.io.VarLenFeature(tf.int64),
-             "y": tf.io.FixedLenFeature([], tf.float32)}  # fmt: skip
-
-    def parse(batch: Any) -> Any:
-        features = tf.io.parse_example(batch, kinds)
-        return features, features.pop("y")
-
-    return tf.data.Dataset.from_tensor_slices(serialized).batch(params["batch_size"]).map(parse)
-
-
-@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
-@pytest.mark.parametrize("key", ["word", "numbers"])
-def test_sparse_features(tmp_path: Path, key: str) -> None:
-    """A hashed word is embedded on the cores, a list of any length in front of them: no infeed takes its numbers."""
-
-    def embedded(features: Any, labels: Any, mode: str) -> Any:
-        if key == "word":
-            column = tf.feature_column.categorical_column_with_hash_bucket("word", 10)
-        else:
-            column = tf.feature_column.categorical_column_with_identity("numbers", 10)
-        weights = tf1.get_variable("w", initializer=np.float32(np.arange(10) + 0.5)[:, None])
-
-        def first(*_: Any, **__: Any) -> Any:
-            return weights.initial_value
-
-        net = tf1.feature_column.input_layer(
-            features, [tf.feature_column.embedding_column(column, 1, "sum", initializer=first)]
-        )
-        return _spec(tf.squeeze(net, 1), labels, mode)
-
-    if key == "word":
-        with tf.Graph().as_default(), tf1.Session() as session:
-            bucket = session.run(tf.strings.to_hash_bucket_fast([b"red", b"green", b"blue"], 10))
-        expected = np.array([bucket[index % 3] + 0.5 for index in range(COUNT)])
-    else:
-        expected = np.array([sum(n + 0.5 for n in range(index % 4)) for index in range(COUNT)])
-    made = on(tmp_path, embedded)
-    with lines() as said:
-        found = made.evaluate(examples)
-    assert found["mean"] == pytest.approx(expected.mean(), rel=1e-6)
-    assert found["error"] == pytest.approx(np.abs(expected - Y).mean(), rel=1e-6)
-    assert found["loss"] == pytest.approx(losses(expected), rel=1e-6)
-    assert not [line for line in said if "without cores" in line]
-    made.close()
-
-
-# --------------------------------------------------------------------------- event files
-
-
-def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str) -> None:
+def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     def pictured(features: Any, labels: Any, mode: str) -> Any:
         found = linear(features, labels, mode)
         total = tf1.get_local_variable("total", [3], tf.float32, tf1.zeros_initializer())
@@ -627,9 +451,7 @@ def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str)
         more = {"sums": (total.read_value(), add), "shown": (shown, add)}
         return found._replace(eval_metric_ops={**found.eval_metric_ops, **more})
 
-    made = on(tmp_path, pictured)
-    with lines() as said:
-        found = made.evaluate(read, checkpoint_path=checkpoint, name="held_out")
+    found = on(tmp_path, pictured).evaluate(read, checkpoint_path=checkpoint, name="held_out")
     assert said[-1].startswith("evaluated 77 examples in 5 batches on 4 cores at step 5: error ")
     assert_close(found["sums"], X.sum(0), 1e-5)
     folder = tmp_path / "eval_held_out"
@@ -640,4 +462,3 @@ def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str)
     assert_close(tf.make_ndarray(values["sums"].tensor), X.sum(0), 1e-5)
     assert values["shown/0"].histo.num == 3
     assert tf.make_ndarray(values["checkpoint_path"].tensor).item().decode() == checkpoint
-    made.close()

@@ -1,7 +1,5 @@
 """Models of the corpus written as model functions: through TPUEstimator they train as TensorFlow 1.15 recorded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -136,44 +134,3 @@ def test_the_recorded_training(name: str, mode: str, cores: int | None, tmp_path
     assert set(recorded.variables) <= set(trained.get_variable_names())
     for key, value in recorded.variables.items():
         assert np.allclose(trained.get_variable_value(key), value, rtol=relative, atol=1e-5), key
-
-
-def mnist_cnn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The convolutional network of the TPUEstimator guide; dropout only where it is recorded with it."""
-    net = tf.reshape(features, [-1, 28, 28, 1])
-    for filters in (32, 64):
-        net = layers.conv2d(inputs=net, filters=filters, kernel_size=[5, 5], padding="same", activation=tf.nn.relu)
-        net = layers.max_pooling2d(inputs=net, pool_size=[2, 2], strides=2)
-    net = layers.dense(inputs=layers.flatten(net), units=128, activation=tf.nn.relu)
-    net = layers.dropout(inputs=net, rate=0.4, training=False)
-    logits = layers.dense(inputs=net, units=10)
-    loss = tf1.losses.softmax_cross_entropy(tf.one_hot(tf.cast(labels, tf.int32), 10), logits)
-    rate = tf1.train.exponential_decay(0.05, tf1.train.get_global_step(), 100000, 0.96)
-    optimizer = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(rate))
-    train = optimizer.minimize(loss, global_step=tf1.train.get_global_step())
-    return tpugraph.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train)
-
-
-def mnist_input(params: dict[str, Any]) -> Any:
-    def parse(serialized: Any) -> Any:
-        kinds = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
-        features = tf.io.parse_single_example(serialized, kinds)
-        image = tf.reshape(tf.io.decode_raw(features["image_raw"], tf.uint8), [28 * 28])
-        return tf.cast(image, tf.float32) * (1.0 / 255), tf.cast(features["label"], tf.int32)
-
-    return tf.data.TFRecordDataset("mnist.tfrecords").map(parse).cache().repeat().batch(params["batch_size"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "cores"), [("global8", 8), ("plain", None)])
-def test_the_recorded_losses_of_mnist(mode: str, cores: int | None, tmp_path: Path, in_corpus: Path) -> None:
-    model = corpus("mnist_cnn_no_dropout")
-    for file in model.folder.glob("model.ckpt-0.*"):
-        shutil.copy(file, tmp_path)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
-    rows = int(model.graph()["batch_size"].attr("value")) * (cores or 1)
-    config = tpugraph.RunConfig(tpugraph.TPUConfig(4, cores), model_dir=tmp_path, save_summary_steps=1)
-    made = tpugraph.TPUEstimator(mnist_cnn, config=config, use_tpu=cores is not None, train_batch_size=rows)
-    made.train(mnist_input, max_steps=8)
-    losses = losses_in(tmp_path)
-    assert np.allclose([losses[step] for step in range(1, 9)], model.losses(mode)[:8], rtol=1e-3)

@@ -1,7 +1,5 @@
 """Models with embedding_config_spec: tables of their own on cores, plain columns without; numbers and names of the plain model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import tf_keras
 
 import tpugraph
 from closeness import assert_close
-from estimators import lines, losses_in, served
+from estimators import example, losses_in, served
 from tpugraph import (
     AdagradParameters,
     AdamParameters,
@@ -38,7 +36,6 @@ SGD = StochasticGradientDescentParameters(RATE)
 
 
 def first(seed: int, width: int) -> np.ndarray:
-    """The first values of a table."""
     return np.random.default_rng(seed).normal(size=(IDS, width))
 
 
@@ -66,7 +63,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 CORES = tpugraph.TPUConfig(2, 4)
 
 
-def make(folder: Path, parameters: Any = None, *, use_tpu: bool = True, given: Any = None, optimizer: Any = None, extra: Any = (),
+def make(folder: Path, parameters: Any = None, use_tpu: bool = True, given: Any = None, optimizer: Any = None, extra: Any = (),
          cores: tpugraph.TPUConfig = CORES, **spec: Any) -> Any:  # fmt: skip
     """A regression on the columns; a spec where there are parameters, and else plain columns."""
     used = given or columns(plain=parameters is None)
@@ -89,17 +86,14 @@ def make(folder: Path, parameters: Any = None, *, use_tpu: bool = True, given: A
 
 
 def trained(folder: Path, *arguments: Any, **named: Any) -> Trained:
-    """The losses of a training, and the variables that it saves."""
     made = make(folder, *arguments, **named)
     made.train(input_fn, max_steps=STEPS)
     values = {name: made.get_variable_value(name) for name in made.get_variable_names()}
-    made.close()
     return losses_in(folder), values
 
 
 @pytest.fixture(scope="module")
 def on_cores(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Tables trained by gradient descent, as is the rest of the model."""
     return trained(tmp_path_factory.mktemp("cores"), SGD)
 
 
@@ -111,25 +105,32 @@ def assert_same(found: Trained, wanted: Trained) -> None:
         assert_close(found[1][name], value, 1e-5)
 
 
-@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
-def test_tables_train_as_those_of_plain_columns(tmp_path: Path, on_cores: Trained, *, use_tpu: bool) -> None:
+def test_tables_train_as_those_of_plain_columns(tmp_path: Path, on_cores: Trained, use_tpu: bool) -> None:
     found = on_cores if use_tpu else trained(tmp_path / "tables", SGD, use_tpu=False)
     assert_same(found, trained(tmp_path / "plain", use_tpu=use_tpu))
-    assert found[1].keys() == {
-        "global_step",
-        "kernel",
-        TABLE,
-        "left_right_shared_embedding",
-    }
+    assert found[1].keys() == {"global_step", "kernel", TABLE, "left_right_shared_embedding"}
 
 
 SHARED = tpugraph.TPUConfig(2, 2, shard_tables=4 * IDS * 2)
 """Two cores share both tables, each three rows of six."""
 
 
-def test_cores_share_the_rows_of_large_tables(
-    tmp_path: Path, on_cores: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def once(params: dict[str, Any]) -> Any:
+    return input_fn(params).take(3)
+
+
+def assert_answers_as_plain(made: Any, folder: Path) -> list[Any]:
+    """At the newest checkpoint, a model evaluates and predicts as the plain one, whose predictions are returned."""
+    plain, newest = make(folder / "plain", use_tpu=False), made.latest_checkpoint()
+    wanted = plain.evaluate(once, checkpoint_path=newest)["loss"]
+    assert made.evaluate(once)["loss"] == pytest.approx(wanted, rel=1e-5)
+    rows = [row["y"] for row in plain.predict(once, checkpoint_path=newest)]
+    assert_close([row["y"] for row in made.predict(once)], rows, 1e-5)
+    return rows
+
+
+def test_cores_share_the_rows_of_large_tables(tmp_path: Path, on_cores: Trained,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """They train as whole ones, and checkpoints have them whole; evaluation and prediction look them up on the host."""
     said = []
     convert = compiler.convert
@@ -141,15 +142,7 @@ def test_cores_share_the_rows_of_large_tables(
 
     monkeypatch.setattr(compiler, "convert", seen)
     assert_same(trained(tmp_path, SGD, cores=SHARED), on_cores)
-    made, plain = make(tmp_path, SGD, cores=SHARED), make(tmp_path / "other", use_tpu=False)
-    newest = made.latest_checkpoint()
-    assert made.evaluate(input_fn, steps=2)["loss"] == pytest.approx(
-        plain.evaluate(input_fn, steps=2, checkpoint_path=newest)["loss"], rel=1e-5
-    )
-    ours, theirs = made.predict(input_fn), plain.predict(input_fn, checkpoint_path=newest)
-    assert_close(*([next(rows)["y"] for _ in range(ROWS)] for rows in (ours, theirs)), 1e-5)
-    ours.close()
-    theirs.close()
+    assert_answers_as_plain(make(tmp_path, SGD, cores=SHARED), tmp_path)
     tables = [TABLE, "left_right_shared_embedding"]
     assert said == [("train", tables), ("eval", []), ("predict", [])]
     assert CORES.choices(tables=True)["shard_tables"] == 2**30
@@ -207,28 +200,15 @@ def test_factors_and_learning_rates_are_made_of_the_step(tmp_path: Path, on_core
     assert_same(found, on_cores)
 
 
-@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
-def test_it_is_evaluated_predicted_and_exported(tmp_path: Path, *, use_tpu: bool) -> None:
-    made, plain = make(tmp_path, AdagradParameters(RATE), use_tpu=use_tpu), make(tmp_path / "other", use_tpu=False)
+def test_it_is_evaluated_predicted_and_exported(tmp_path: Path, use_tpu: bool, said: list[str]) -> None:
+    made = make(tmp_path, AdagradParameters(RATE), use_tpu=use_tpu)
     made.train(input_fn, max_steps=2)
-    with lines() as said:
-        found = made.evaluate(input_fn, steps=3)
-    assert any("on 4 cores" in line for line in said) == use_tpu
-    newest = made.latest_checkpoint()
-    assert found["loss"] == pytest.approx(plain.evaluate(input_fn, steps=3, checkpoint_path=newest)["loss"], rel=1e-5)
-
-    def once(params: dict[str, Any]) -> Any:
-        return input_fn(params).take(3)
-
-    ours, theirs = made.predict(once), plain.predict(once, checkpoint_path=newest)
-    assert_close(np.asarray([row["y"] for row in ours]), np.asarray([row["y"] for row in theirs]), 1e-5)
+    rows = assert_answers_as_plain(made, tmp_path)
+    assert any("examples in 3 batches on 4 cores" in line for line in said) == use_tpu
     examples = {name: tf.zeros([1, 3], tf.int64) for name in ("word", "left", "right")}
     folder = made.export_saved_model(tmp_path / "export", tpugraph.export.build_raw_serving_input_receiver_fn(examples))
-    answered = served(folder, word=WORD[:5], left=LEFT[:5], right=RIGHT[:5])
-    theirs = plain.predict(once, checkpoint_path=newest)
-    assert_close(
-        answered["output"] if "output" in answered else answered["y"], [next(theirs)["y"] for _ in range(5)], 1e-5
-    )
+    (answered,) = served(folder, word=WORD[:5], left=LEFT[:5], right=RIGHT[:5]).values()
+    assert_close(answered, rows[:5], 1e-5)
 
 
 LIMITS = {"clip_weight_min": -0.5, "clip_weight_max": 0.25}
@@ -236,10 +216,9 @@ LIMITS = {"clip_weight_min": -0.5, "clip_weight_max": 0.25}
 
 def test_weights_of_columns_are_clipped(tmp_path: Path, on_cores: Trained) -> None:
     """As rows of all cores are, in an optimizer with slots too; weights that the last step changed are within the limits."""
-    for parameters in (StochasticGradientDescentParameters, AdagradParameters):
-        ways = [(parameters, cores) for cores in (1, 4)]
+    for of in (StochasticGradientDescentParameters, AdagradParameters):
         one, four = (trained(tmp_path / f"{of.__name__}{cores}", of(RATE, **LIMITS), cores=tpugraph.TPUConfig(2, cores))
-                     for of, cores in ways)  # fmt: skip
+                     for cores in (1, 4))  # fmt: skip
         assert_same(four, one)
         for name in (TABLE, "left_right_shared_embedding"):
             assert np.any(np.abs(on_cores[1][name]) > 0.5)
@@ -249,26 +228,26 @@ def test_weights_of_columns_are_clipped(tmp_path: Path, on_cores: Trained) -> No
 @pytest.mark.parametrize("parameters", [StochasticGradientDescentParameters, AdagradParameters])
 def test_weights_are_clipped_in_the_rows_of_a_batch(tmp_path: Path, parameters: Any) -> None:
     """Row 5, which no batch has, stays outside of the limits."""
-    limits = LIMITS
     of = {"word": FeatureConfig("words")}
 
     def few(params: dict[str, Any]) -> Any:
         data = tf.data.Dataset.from_tensor_slices(({"word": WORD % 5}, LABELS))
         return data.repeat().batch(params["batch_size"], drop_remainder=True)
 
-    def model(features: Any) -> Any:
-        return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
-
     def after(**limited: float) -> np.ndarray:
         spec = EmbeddingConfigSpec(None, parameters(RATE, **limited), feature_to_config_dict=of,
                                    table_to_config_dict={"words": TableConfig(IDS, 3, initial(1, 3))})  # fmt: skip
         folder = tmp_path / f"{len(limited)}"
-        return np.asarray(named(folder, spec, few, model, steps=1).get_variable_value("words"))
+        return np.asarray(named(folder, spec, few, of_words, steps=1).get_variable_value("words"))
 
-    free, clipped = after(), after(**limits)
+    free, clipped = after(), after(**LIMITS)
     assert_close(clipped[:5], np.clip(free[:5], -0.5, 0.25), 1e-6)
     assert np.any(np.abs(free[:5] - clipped[:5]) > 0.01)
     assert_close(clipped[5], first(1, 3)[5], 1e-6)
+
+
+def of_words(features: Any) -> Any:
+    return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
 
 
 def by_name(features: dict[str, Any], parameters: Any = SGD, **tables: Any) -> EmbeddingConfigSpec:
@@ -277,9 +256,8 @@ def by_name(features: dict[str, Any], parameters: Any = SGD, **tables: Any) -> E
                                table_to_config_dict={"t": TableConfig(2, 2), **tables})  # fmt: skip
 
 
-def named(
-    folder: Path, spec: EmbeddingConfigSpec, data: Any, model: Any, *, use_tpu: bool = True, steps: int = STEPS
-) -> Any:
+def named(folder: Path, spec: EmbeddingConfigSpec, data: Any, model: Any, use_tpu: bool = True,
+          steps: int = STEPS) -> Any:  # fmt: skip
     """A regression on what a model makes of the features of tables by name."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -297,8 +275,7 @@ def named(
     return made
 
 
-@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
-def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trained, *, use_tpu: bool) -> None:
+def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trained, use_tpu: bool) -> None:
     tables = {
         "words": TableConfig(IDS, 3, initial(1, 3)),
         "sides": TableConfig(IDS, 2, initial(2, 2), learning_rate=RATE),
@@ -319,15 +296,11 @@ def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trai
     assert_close(made.get_variable_value("sides"), on_cores[1]["left_right_shared_embedding"], 1e-5)
 
 
-def test_lists_of_any_length_have_room_for_those_of_the_first_batches(tmp_path: Path) -> None:
+def test_lists_of_any_length_have_room_for_those_of_the_first_batches(tmp_path: Path, said: list[str]) -> None:
     """Of VarLenFeature no shape tells how many ids a row has, and no flag has to."""
 
-    def example(row: int) -> bytes:
-        ids = tf.train.Feature(int64_list=tf.train.Int64List(value=WORD[row][: row % 4]))
-        return tf.train.Example(features=tf.train.Features(feature={"word": ids})).SerializeToString()
-
     def lists(params: dict[str, Any]) -> Any:
-        data = tf.data.Dataset.from_tensor_slices(([example(row) for row in range(48)], LABELS))
+        data = tf.data.Dataset.from_tensor_slices(([example(word=WORD[row][: row % 4]) for row in range(48)], LABELS))
         wanted = {"word": tf1.VarLenFeature(tf.int64)}
         data = data.map(lambda text, label: (tf1.parse_single_example(text, wanted), label))
         return data.repeat().batch(params["batch_size"], drop_remainder=True)
@@ -335,12 +308,8 @@ def test_lists_of_any_length_have_room_for_those_of_the_first_batches(tmp_path: 
     spec = EmbeddingConfigSpec(None, SGD, feature_to_config_dict={"word": FeatureConfig("words")},
                                table_to_config_dict={"words": TableConfig(IDS, 3, initial(1, 3), "mean")})  # fmt: skip
 
-    def model(features: Any) -> Any:
-        return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
-
-    with lines() as said:
-        for use_tpu in (True, False):
-            named(tmp_path / str(use_tpu), spec, lists, model, use_tpu=use_tpu).close()
+    for use_tpu in (True, False):
+        named(tmp_path / str(use_tpu), spec, lists, of_words, use_tpu=use_tpu)
     assert any("lists of ids are padded to 8: of the first batches no row has more than 3" in line for line in said)
     assert_close(list(losses_in(tmp_path / "True").values()), list(losses_in(tmp_path / "False").values()), 1e-5)
 
@@ -362,12 +331,7 @@ def test_weighted_lists_and_sequences_of_tables_by_name(tmp_path: Path) -> None:
     def model(features: Any) -> Any:
         assert sorted(features) == ["left", "word"]
         assert features["left"].shape[1:] == [2, 2]
-        sides = tf.reduce_sum(features["left"] * [[[1.0], [2.0]]], [1, 2])
-        return (
-            tf.reduce_sum(features["word"], 1)
-            + sides
-            + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
-        )
+        return of_words(features) + tf.reduce_sum(features["left"] * [[[1.0], [2.0]]], [1, 2])
 
     tables = {"words": TableConfig(IDS, 3, initial(1, 3), "sqrtn"), "sides": TableConfig(IDS, 2, initial(2, 2), None)}
     of = {"word": FeatureConfig("words", weight_key="by"), "left": FeatureConfig("sides", 2)}

@@ -1,7 +1,5 @@
 """Exports besides the plain one for serving: graphs for TPUs, evaluation graphs, version 2."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 import tpugraph
 from closeness import assert_close
-from estimators import FEATURES, TARGETS, lines, served
+from estimators import FEATURES, TARGETS, checkpoint_of, example, served
 from tpugraph import export
 from tpugraph.compat.v1 import Session
 from tpugraph.estimator.tpu_serving import (
@@ -42,15 +40,10 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    with tf.Graph().as_default(), tf1.Session() as session:
-        values = {"w": np.float32([[1], [-2], [3]]), "global_step": np.int64(5)}
-        for name, value in values.items():
-            session.run(tf1.get_variable(name, initializer=value).initializer)
-        return str(tf1.train.Saver().save(session, str(tmp_path_factory.mktemp("w") / "model.ckpt"), 5))
+    return checkpoint_of(tmp_path_factory.mktemp("w"))
 
 
 def exported(folder: Path, checkpoint: str, function: Any = model_fn, **arguments: Any) -> dict[tuple[str, ...], Any]:
-    """The graphs of an exported model by their tags."""
     made = tpugraph.TPUEstimator(function, config=tpugraph.RunConfig(), train_batch_size=8, **arguments)
     path = made.export_saved_model(os.fsencode(folder), receive, checkpoint_path=checkpoint)
     definition = SavedModel.FromString(Path(path, "saved_model.pb").read_bytes())
@@ -62,14 +55,12 @@ def ops_of(graph: Any) -> set[str]:
     return {*inside, *(node.op for node in graph.graph_def.node)}
 
 
-def on_emulated_core(folder: Path, example: Any) -> Any:
-    """What the graph for TPUs of an exported model says of an example."""
+def on_emulated_core(folder: Path, row: np.ndarray) -> Any:
+    """What the graph for TPUs of an exported model says of a row."""
     with tf.Graph().as_default(), Session() as session:
-        loaded = tf1.saved_model.load(session, ["serve", "tpu"], str(folder))
-        signature = loaded.signature_def["serving_default"]
-        fed = {signature.inputs["examples"].name: [example.SerializeToString()]}
+        signature = tf1.saved_model.load(session, ["serve", "tpu"], str(folder)).signature_def["serving_default"]
         session.run(tf1.tpu.initialize_system())
-        return session.run(signature.outputs["y"].name, fed)
+        return session.run(signature.outputs["y"].name, {signature.inputs["examples"].name: [example(x=row)]})
 
 
 def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) -> None:
@@ -80,11 +71,10 @@ def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) 
     assert (
         set(found["serve", "tpu"].signature_def) == set(found["serve",].signature_def) == {"serving_default", "value"}
     )
-    example = tf.train.Example()
-    example.features.feature["x"].float_list.value.extend(FEATURES[0])
-    found_y = served(next(tmp_path.iterdir()), examples=[example.SerializeToString()])["y"]
+    (folder,) = tmp_path.iterdir()
+    found_y = served(folder, examples=[example(x=FEATURES[0])])["y"]
     assert_close(found_y, FEATURES[:1] @ [1, -2, 3], 1e-5)
-    assert_close(on_emulated_core(next(tmp_path.iterdir()), example), found_y, 1e-6)
+    assert_close(on_emulated_core(folder, FEATURES[0]), found_y, 1e-6)
 
 
 def test_one_graph_alone(tmp_path: Path, checkpoint: str) -> None:
@@ -92,14 +82,13 @@ def test_one_graph_alone(tmp_path: Path, checkpoint: str) -> None:
     assert set(exported(tmp_path / "b", checkpoint, export_to_cpu=False)) == {("serve", "tpu")}
 
 
-def test_a_model_that_no_tpu_can_serve(tmp_path: Path, checkpoint: str) -> None:
+def test_a_model_that_no_tpu_can_serve(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     def words(features: Any, labels: Any, mode: str, params: Any) -> Any:
         if params["use_tpu"]:
             raise ValueError("only on a host")
         return model_fn(features, labels, mode, params)
 
-    with lines() as said:
-        assert set(exported(tmp_path / "a", checkpoint, words)) == {("serve",)}
+    assert set(exported(tmp_path / "a", checkpoint, words)) == {("serve",)}
     assert "warning: the exported model has no graph for TPUs: only on a host" in said
     with pytest.raises(ValueError, match="the model cannot be exported for TPUs: only on a host"):
         exported(tmp_path / "b", checkpoint, words, export_to_cpu=False)
@@ -126,10 +115,8 @@ def test_the_model_puts_its_computation_on_tpus_itself(tmp_path: Path, checkpoin
         assert set(found) == {("serve",), ("serve", "tpu")}
         assert {"BatchFunction", "TPUPartitionedCall"} <= ops_of(found["serve", "tpu"])
         assert "BatchFunction" not in ops_of(found["serve",])
-        example = tf.train.Example()
-        example.features.feature["x"].float_list.value.extend(FEATURES[1])
-        found_y = on_emulated_core(next((tmp_path / str(number)).iterdir()), example)
-        assert_close(found_y, FEATURES[1:2] @ [1, -2, 3], 1e-5)
+        (folder,) = (tmp_path / str(number)).iterdir()
+        assert_close(on_emulated_core(folder, FEATURES[1]), FEATURES[1:2] @ [1, -2, 3], 1e-5)
 
 
 def test_a_graph_for_evaluation(tmp_path: Path, checkpoint: str) -> None:

@@ -1,7 +1,5 @@
 """Hooks, saving listeners, scaffolds and warm starts around the training loops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,14 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
-from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, lines, scalars_in
+from estimators import ROWS, TARGETS, assert_trained, by_hand, estimator, input_fn, linear_fn, linear_with, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
 from tpugraph.estimator.hooks import HostSession
 
 tf1 = tf.compat.v1
-BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
 
 
 class Recorder(tf1.train.SessionRunHook):  # type: ignore[misc]
-    """Writes down what is called, with the global step of the session."""
-
     def __init__(self, stop_at: int | None = None) -> None:
         self.calls: list[Any] = []
         self.stop_at = stop_at
@@ -53,51 +48,37 @@ class Recorder(tf1.train.SessionRunHook):  # type: ignore[misc]
 
 
 def test_hooks_are_called_around_each_loop(tmp_path: Path) -> None:
-    hook = Recorder()
     trained = estimator(tmp_path)
-    trained.train(input_fn, hooks=[hook], max_steps=10)
-    assert hook.calls == ["begin", ("session", 0), 4, 8, 10, ("end", 10)]
-    again = Recorder()
-    trained.train(input_fn, hooks=[again], max_steps=12)
-    assert again.calls == ["begin", ("session", 10), 12, ("end", 12)]
+    for last, calls in ((10, [("session", 0), 4, 8, 10, ("end", 10)]), (12, [("session", 10), 12, ("end", 12)])):
+        hook = Recorder()
+        trained.train(input_fn, hooks=[hook], max_steps=last)
+        assert hook.calls == ["begin", *calls]
 
 
-@BOTH
-def test_a_hook_may_stop_training(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_a_hook_may_stop_training(tmp_path: Path, use_tpu: bool) -> None:
     hook = Recorder(stop_at=7)
     trained = estimator(tmp_path, use_tpu=use_tpu).train(input_fn, hooks=[hook], max_steps=100)
     assert trained.get_variable_value("global_step") == (8 if use_tpu else 7)
     assert hook.calls[-1] == ("end", 8 if use_tpu else 7)
 
 
-@BOTH
-def test_hooks_of_the_model_are_called(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_hooks_of_the_model_are_called(tmp_path: Path, use_tpu: bool) -> None:
     hooks = [Recorder(), Recorder()]
-
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = linear_fn(features, labels, mode, params)
-        given = hooks if use_tpu else hooks[:1]
-        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=given,
-                             training_chief_hooks=None if use_tpu else hooks[1:])  # fmt: skip
-
+    given = {"training_hooks": hooks} if use_tpu else {"training_hooks": hooks[:1], "training_chief_hooks": hooks[1:]}
+    models = linear_with(lambda spec: EstimatorSpec(spec.mode, loss=spec.loss, train_op=spec.train_op, **given))
     estimator(tmp_path, models, use_tpu=use_tpu, loop=1).train(input_fn, max_steps=2)
     for hook in hooks:
         assert hook.calls == ["begin", ("session", 0), 1, 2, ("end", 2)]
 
 
 def test_hooks_of_the_chief_are_refused_on_cores(tmp_path: Path) -> None:
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = linear_fn(features, labels, mode, params)
-        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_chief_hooks=[Recorder()])
-
-    with pytest.raises(
-        ValueError, match="training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator"
-    ):
+    models = linear_with(lambda spec: EstimatorSpec(spec.mode, loss=spec.loss, train_op=spec.train_op,
+                                                    training_chief_hooks=[Recorder()]))  # fmt: skip
+    with pytest.raises(ValueError, match="training_chief_hooks returned by EstimatorSpec is not supported in TPUE"):
         estimator(tmp_path, models).train(input_fn, max_steps=1)
 
 
-@BOTH
-def test_a_hook_reads_and_resets_variables_that_no_checkpoint_holds(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_a_hook_reads_and_resets_variables_that_no_checkpoint_holds(tmp_path: Path, use_tpu: bool) -> None:
     """Those of metrics, which the cores update: in training a mean over some steps, in evaluation one over all batches."""
     counts, means = [], []
 
@@ -133,8 +114,7 @@ def test_a_hook_reads_and_resets_variables_that_no_checkpoint_holds(tmp_path: Pa
     assert counts[-1] == 2 * ROWS
 
 
-@BOTH
-def test_a_scaffold_is_finalized_once(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_a_scaffold_is_finalized_once(tmp_path: Path, use_tpu: bool) -> None:
     finalized: list[str] = []
 
     class Counted(tf1.train.Scaffold):  # type: ignore[misc]
@@ -142,17 +122,12 @@ def test_a_scaffold_is_finalized_once(tmp_path: Path, *, use_tpu: bool) -> None:
             finalized.append("once")
             return super().finalize()
 
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        return linear_fn(features, labels, mode, params)._replace(scaffold_fn=Counted)
-
-    made = estimator(tmp_path, models, use_tpu=use_tpu)
-    made.train(input_fn, max_steps=2)
+    models = linear_with(lambda spec: spec._replace(scaffold_fn=Counted))
+    estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, max_steps=2)
     assert finalized == ["once"]
-    made.close()
 
 
-@BOTH
-def test_a_hook_may_set_a_variable(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_a_hook_may_set_a_variable(tmp_path: Path, use_tpu: bool) -> None:
     """A learning rate that a hook lowers between loops reaches the cores."""
 
     class Lower(tf1.train.SessionRunHook):  # type: ignore[misc]
@@ -168,7 +143,7 @@ def test_a_hook_may_set_a_variable(tmp_path: Path, *, use_tpu: bool) -> None:
         return linear_fn(features, labels, mode, {"rate": rate})
 
     trained = estimator(tmp_path, models, use_tpu=use_tpu, loop=1).train(input_fn, hooks=[Lower()], max_steps=5)
-    assert_close(trained.get_variable_value("w")[:, 0], by_hand(1)[1], 1e-4)
+    assert_trained(trained, 1)
 
 
 def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:
@@ -186,11 +161,8 @@ def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:
         def after_run(self, run_context: Any, run_values: Any) -> None:
             self.results = run_values.results
 
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = linear_fn(features, labels, mode, params)
-        step = tf.group(spec.train_op, name="step")
-        return EstimatorSpec(mode, loss=tf.identity(spec.loss, "loss_value"), train_op=step)
-
+    models = linear_with(lambda spec: EstimatorSpec(spec.mode, loss=tf.identity(spec.loss, "loss_value"),
+                                                    train_op=tf.group(spec.train_op, name="step")))  # fmt: skip
     hook = Ask()
     estimator(tmp_path, models).train(input_fn, hooks=[hook], max_steps=4)
     losses, weights = by_hand(4)
@@ -207,8 +179,6 @@ def watched(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 class Ask(tf1.train.SessionRunHook):  # type: ignore[misc]
-    """Asks for tensors; keeps the last answer."""
-
     def __init__(self, *names: str, first: int = 0) -> None:
         self.names, self.first, self.asked = names, first, 0
 
@@ -220,8 +190,7 @@ class Ask(tf1.train.SessionRunHook):  # type: ignore[misc]
         self.results = run_values.results
 
 
-@BOTH
-def test_tensors_of_the_input_leave_the_cores(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_tensors_of_the_input_leave_the_cores(tmp_path: Path, use_tpu: bool) -> None:
     """Hooks get what the plain graph would give on the whole batch, of the loop's last step."""
     trained = estimator(tmp_path, watched, use_tpu=use_tpu)
     for last in (6, 10):
@@ -252,8 +221,7 @@ def test_the_hooks_of_tensorflow(tmp_path: Path) -> None:
     assert np.array_equal(tf.train.load_variable(saved, "w"), trained.get_variable_value("w"))
 
 
-@BOTH
-def test_saving_listeners(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_saving_listeners(tmp_path: Path, use_tpu: bool) -> None:
     calls: list[Any] = []
 
     class Listener(tf1.train.CheckpointSaverListener):  # type: ignore[misc]
@@ -272,18 +240,14 @@ def test_saving_listeners(tmp_path: Path, *, use_tpu: bool) -> None:
 
     trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=4)
     trained.train(input_fn, max_steps=20, saving_listeners=[Listener()])
-    assert calls[0] == "begin"
-    steps = [call[1] for call in calls if call[0] == "after"]
-    assert steps == ([4, 8] if use_tpu else [0, 4, 8])
-    assert calls[-1] == ("end", 8)
-    assert [call for call in calls if call[0] == "before"] == [("before", step) for step in steps]
+    saves = [(what, step) for step in ([4, 8] if use_tpu else [0, 4, 8]) for what in ("before", "after")]
+    assert calls == ["begin", *saves, ("end", 8)]
 
 
 # --------------------------------------------------------------------------- scaffold
 
 
-@BOTH
-def test_a_scaffold_initialises(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_a_scaffold_initialises(tmp_path: Path, use_tpu: bool) -> None:
     def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = linear_fn(features, labels, mode, params)
         start = tf1.placeholder(tf.float32, [])
@@ -293,15 +257,14 @@ def test_a_scaffold_initialises(tmp_path: Path, *, use_tpu: bool) -> None:
         def set_momentum(scaffold: Any, session: Any) -> None:
             session.run(tf1.assign(momentum, tf.zeros([3, 1]) + 2.0))
 
-        init = tf.group(tf1.global_variables_initializer())
-        with tf.control_dependencies([init]):
+        with tf.control_dependencies([tf1.global_variables_initializer()]):
             init = tf1.assign(weights, tf.fill([3, 1], start))
         scaffold = tf1.train.Scaffold(init_op=init, init_feed_dict={start: 5.0}, init_fn=set_momentum)
-        return tpugraph.TPUEstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold_fn=lambda: scaffold)
+        return spec._replace(scaffold_fn=lambda: scaffold)
 
     estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, max_steps=1)
-    assert tf.train.load_variable(str(tmp_path / "model.ckpt-0"), "w").tolist() == [[5.0]] * 3
-    assert tf.train.load_variable(str(tmp_path / "model.ckpt-0"), "w/Momentum").tolist() == [[2.0]] * 3
+    for name, value in (("w", 5.0), ("w/Momentum", 2.0)):
+        assert tf.train.load_variable(str(tmp_path / "model.ckpt-0"), name).tolist() == [[value]] * 3
 
 
 def test_a_saver_names_the_variables(tmp_path: Path) -> None:
@@ -317,13 +280,12 @@ def test_a_saver_names_the_variables(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- warm start
 
 
-@BOTH
-def test_warm_start(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_warm_start(tmp_path: Path, use_tpu: bool, said: list[str]) -> None:
     first = estimator(tmp_path / "first").train(input_fn, max_steps=5)
     for source in (str(tmp_path / "first"), first.latest_checkpoint(), WarmStartSettings(str(tmp_path / "first"))):
         folder = tmp_path / f"second{len(list(tmp_path.iterdir()))}"
-        with lines() as said:
-            estimator(folder, use_tpu=use_tpu, warm_start_from=source).train(input_fn, max_steps=1)
+        said.clear()
+        estimator(folder, use_tpu=use_tpu, warm_start_from=source).train(input_fn, max_steps=1)
         start = tf.train.load_checkpoint(str(folder / "model.ckpt-0"))
         assert np.array_equal(start.get_tensor("w"), first.get_variable_value("w"))
         assert not start.get_tensor("w/Momentum").any()
@@ -331,22 +293,20 @@ def test_warm_start(tmp_path: Path, *, use_tpu: bool) -> None:
         assert any(line.endswith("model.ckpt-5: 1 variable restored") for line in said)
 
 
-def test_warm_start_reports_what_is_missing_or_differs(tmp_path: Path) -> None:
+def test_warm_start_reports_what_is_missing_or_differs(tmp_path: Path, said: list[str]) -> None:
     estimator(tmp_path / "first").train(input_fn, max_steps=1)
 
     def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
         extra = tf1.get_variable("extra", [3])
         tf1.get_variable("renamed", [2, 2])
-        features = {"x": features["x"] * extra}
-        return linear_fn(features, labels, mode, params)
+        return linear_fn({"x": features["x"] * extra}, labels, mode, params)
 
     settings = WarmStartSettings(str(tmp_path / "first"), ["w$", "extra$", "renamed$"],
                                  var_name_to_prev_var_name={"renamed": "w"})  # fmt: skip
-    with lines() as said:
-        estimator(tmp_path / "second", models, warm_start_from=settings).train(input_fn, max_steps=1)
-    line = next(line for line in said if line.startswith("warm start from"))
-    assert (
-        "1 variable restored; 1 missing: extra; 1 of another shape: renamed is [2, 2], in the checkpoint [3, 1]" in line
+    estimator(tmp_path / "second", models, warm_start_from=settings).train(input_fn, max_steps=1)
+    (line,) = [line for line in said if line.startswith("warm start from")]
+    assert line.endswith(
+        "1 variable restored; 1 missing: extra; 1 of another shape: renamed is [2, 2], in the checkpoint [3, 1]"
     )
 
 

@@ -1,7 +1,5 @@
 """Evaluation and prediction with cores and without, and export, at a checkpoint that the cores trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from classifier import COUNT, FEATURES, LABELS, eval_fn, make, train_fn
 from closeness import assert_close
-from estimators import lines, scalars_in, served
+from estimators import checkpoint_of, example, scalars_in, served
 from tpugraph import EstimatorSpec, ModeKeys, RunConfig, TPUEstimator, export
 
 tf1 = tf.compat.v1
@@ -33,11 +31,9 @@ def scores_of(trained: TPUEstimator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["dict", "eval_metrics"])
-@pytest.mark.parametrize("use_tpu", [True, False])
-def test_metrics_are_those_of_numpy(trained: TPUEstimator, *, plain: bool, use_tpu: bool) -> None:
+def test_metrics_are_those_of_numpy(trained: TPUEstimator, *, plain: bool, use_tpu: bool, said: list[str]) -> None:
     made = make(Path(trained.model_dir), params={"plain": plain}, use_tpu=use_tpu)
-    with lines() as said:
-        found = made.evaluate(eval_fn, name=f"{plain}{use_tpu}")
+    found = made.evaluate(eval_fn, name=f"{plain}{use_tpu}")
     scores = scores_of(trained)
     guessed = scores > 0.5
     assert found["accuracy"] == pytest.approx(np.mean(guessed == LABELS), abs=1e-6)
@@ -55,14 +51,12 @@ def test_metrics_are_those_of_numpy(trained: TPUEstimator, *, plain: bool, use_t
     assert "global_step" not in events
 
 
-def test_evaluation_at_other_checkpoints(tmp_path: Path, trained: TPUEstimator) -> None:
+def test_evaluation_at_other_checkpoints(tmp_path: Path, trained: TPUEstimator, said: list[str]) -> None:
     made = make(tmp_path)
-    with lines() as said:
-        assert made.evaluate(eval_fn)["global_step"] == 0
+    assert made.evaluate(eval_fn)["global_step"] == 0
     assert "evaluated with its first values" in said[0]
     assert made.evaluate(eval_fn, checkpoint_path=trained.latest_checkpoint())["global_step"] == 30
-    with lines() as said:
-        made.evaluate(eval_fn, steps=100)
+    made.evaluate(eval_fn, steps=100)
     assert "the data ended after 17 of 100 batches" in said
 
 
@@ -73,16 +67,13 @@ def test_evaluation_batches(tmp_path: Path, arguments: Any, words: str) -> None:
         make(tmp_path, **arguments).evaluate(eval_fn)
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
 @pytest.mark.parametrize("count", [1, 7, 64, 65, 0])
-def test_predictions_in_order(trained: TPUEstimator, count: int, *, use_tpu: bool) -> None:
+def test_predictions_in_order(trained: TPUEstimator, count: int, use_tpu: bool, said: list[str]) -> None:
     def reads(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices({"x": FEATURES[:count]}).batch(params["batch_size"])
 
     made = make(Path(trained.model_dir), use_tpu=use_tpu)
-    with lines() as said:
-        found = list(made.predict(reads))
-    made.close()
+    found = list(made.predict(reads))
     assert said == []
     assert len(found) == count
     assert np.array_equal([f["features"] for f in found], FEATURES[:count].reshape(count, 3)) or not count
@@ -101,8 +92,7 @@ def test_predictions_may_be_left_and_chosen(trained: TPUEstimator) -> None:
             trained.predict(eval_fn, keys)
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
-def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool) -> None:
+def test_metrics_that_read_another_batch(trained: TPUEstimator, use_tpu: bool, said: list[str]) -> None:
     def model(features: Any, labels: Any, mode: str) -> Any:
         loss = tf.reduce_mean(features["x"] @ tf1.get_variable("dense/kernel", [3, 1]))
         metrics = {"good": tf1.metrics.mean(labels), "largest": (tf.reduce_max(features["x"]), tf.no_op())}
@@ -110,10 +100,9 @@ def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool
 
     made = TPUEstimator(model, config=RunConfig(model_dir=trained.model_dir), use_tpu=use_tpu, train_batch_size=64,
                         eval_batch_size=64)  # fmt: skip
-    with lines() as said, pytest.raises(ValueError, match="the value of the metric 'largest' reads another batch"):
+    with pytest.raises(ValueError, match="the value of the metric 'largest' reads another batch"):
         made.evaluate(eval_fn)
     assert any("the value of the metric 'largest' depends on the batch" in line for line in said) == use_tpu
-    made.close()
 
 
 def test_the_saved_model_serves(trained: TPUEstimator, tmp_path: Path) -> None:
@@ -136,18 +125,13 @@ def test_serving_of_examples(trained: TPUEstimator, tmp_path: Path) -> None:
     receive = export.build_parsing_serving_input_receiver_fn({"x": tf.io.FixedLenFeature([3], tf.float32)})
     folder = trained.export_savedmodel(tmp_path, receive, as_text=True)
     assert Path(folder, "saved_model.pbtxt").exists()
-    example = tf.train.Example()
-    example.features.feature["x"].float_list.value.extend(FEATURES[0])
-    found = served(folder, examples=[example.SerializeToString()])
+    found = served(folder, examples=[example(x=FEATURES[0])])
     assert_close(found["score"], scores_of(trained)[:1], 1e-5)
 
 
-def test_an_export_needs_a_checkpoint(tmp_path: Path) -> None:
+def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no checkpoint"):
         make(tmp_path).export_saved_model(tmp_path, lambda: None)
-
-
-def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="which is no receiver"):
         trained.export_saved_model(tmp_path, lambda: None)
     with pytest.raises(TypeError, match="must be a tensor"):
@@ -167,7 +151,7 @@ def test_features_that_are_one_tensor() -> None:
         assert export.TensorServingInputReceiver(fed, fed).receiver_tensors == {"input": fed}
 
 
-def test_several_signatures(tmp_path: Path) -> None:
+def test_several_signatures(tmp_path: Path, said: list[str]) -> None:
     """Classification and regression of examples, and the features fed as they are; what serving does not know is left out."""
 
     def model(features: Any, labels: Any, mode: str) -> Any:
@@ -186,15 +170,10 @@ def test_several_signatures(tmp_path: Path) -> None:
         parsed = tf.io.parse_example(serialized, {"x": tf.io.FixedLenFeature([3], tf.float32)})
         return export.ServingInputReceiver(parsed, {"examples": serialized}, {"raw": parsed["x"]})
 
-    with tf.Graph().as_default(), tf1.Session() as session:
-        weights = tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]]))
-        step = tf1.get_variable("global_step", initializer=np.int64(5))
-        session.run([weights.initializer, step.initializer])
-        saved = tf1.train.Saver().save(session, str(tmp_path / "model.ckpt"), 5)
+    saved = checkpoint_of(tmp_path)
     config = RunConfig(model_dir=tmp_path / "made")
     made = TPUEstimator(model, config=config, use_tpu=False, export_to_tpu=False)
-    with lines() as said:
-        folder = made.export_saved_model(tmp_path / "out", receive, checkpoint_path=saved)
+    folder = made.export_saved_model(tmp_path / "out", receive, checkpoint_path=saved)
     warned = sorted(line for line in said if "left out" in line)
     assert [line.split("'")[1] for line in warned] == ["numbers", "raw:classes", "raw:numbers", "raw:value"]
     assert "its classes are int64, but must be string" in warned[0]
@@ -204,11 +183,6 @@ def test_several_signatures(tmp_path: Path) -> None:
     wanted = 1 / (1 + np.exp(-(FEATURES[:5].astype(float) @ [1, -2, 3])))
     found = served(folder, "raw:serving_default", input=FEATURES[:5])["score"]
     assert_close(found[:, 0], wanted, 1e-5)
-    examples = []
-    for row in FEATURES[:5]:
-        example = tf.train.Example()
-        example.features.feature["x"].float_list.value.extend(row)
-        examples.append(example.SerializeToString())
-    classes = served(folder, "classes", inputs=examples)
+    classes = served(folder, "classes", inputs=[example(x=row) for row in FEATURES[:5]])
     assert_close(classes["scores"][:, 0], wanted, 1e-5)
     assert [name.decode() for name in classes["classes"][:, 0]] == ["true" if one > 0.5 else "false" for one in wanted]

@@ -1,7 +1,5 @@
 """Whole programs in processes of their own: the example, and TensorFlow 1 rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What model functions return, and the optimizer wrapper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +33,9 @@ def test_fields() -> None:
 def test_what_each_mode_needs(spec: Any) -> None:
     loss, step = tf.constant(1.0), tf.no_op()
     assert spec(TRAIN, loss=loss, train_op=step).loss is loss
+    assert spec(TRAIN, loss=loss, train_op=loss).train_op is loss
     assert spec(EVAL, loss=loss).train_op is None
+    assert spec(EVAL, loss=tf.constant([1.0])).loss.shape == ()
     assert spec(PREDICT, predictions={"a": loss}).predictions == {"a": loss}
     for mode, given, missing in [(TRAIN, {"train_op": step}, "loss"), (TRAIN, {"loss": loss}, "train_op"),
                                  (EVAL, {}, "loss"), (PREDICT, {}, "predictions")]:  # fmt: skip
@@ -45,21 +45,27 @@ def test_what_each_mode_needs(spec: Any) -> None:
         spec("practice", loss=loss)
 
 
-@BOTH
-def test_types_of_tensors(spec: Any) -> None:
-    loss, step = tf.constant(1.0), tf.no_op()
-    with pytest.raises(TypeError, match=r"loss must be a tensor, but is 1\.0"):
-        spec(EVAL, loss=1.0)
-    with pytest.raises(ValueError, match=r"loss must be a scalar, but 'Const_1:0' has the shape \(2,\)"):
-        spec(EVAL, loss=tf.constant([1.0, 2.0]))
-    assert spec(EVAL, loss=tf.constant([1.0])).loss.shape == ()
-    with pytest.raises(TypeError, match="train_op must be an op"):
-        spec(TRAIN, loss=loss, train_op="train")
-    assert spec(TRAIN, loss=loss, train_op=loss).train_op is loss
-    with pytest.raises(TypeError, match="predictions: 'a'"):
-        spec(PREDICT, predictions={"a": [1.0]})
-    with pytest.raises(TypeError, match="export_outputs"):
-        spec(TRAIN, loss=loss, train_op=step, export_outputs=[1])
+NO_PAIR = r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"
+ESTIMATOR, TPU, ANY = [EstimatorSpec], [TPUEstimatorSpec], [EstimatorSpec, TPUEstimatorSpec]
+
+
+@pytest.mark.parametrize(("specs", "name", "make", "error", "words"), [
+    (ANY, "loss", lambda: 1.0, TypeError, r"loss must be a tensor, but is 1\.0"),
+    (ANY, "loss", lambda: tf.constant([1.0, 2.0]), ValueError, r"loss must be a scalar, but 'Const.*' has the shape \(2,\)"),
+    (ANY, "train_op", lambda: "train", TypeError, "train_op must be an op"),
+    (ANY, "predictions", lambda: {"a": [1.0]}, TypeError, "predictions: 'a'"),
+    (ANY, "export_outputs", lambda: [1], TypeError, "export_outputs"),
+    (ESTIMATOR, "training_chief_hooks", lambda: [1], TypeError, "training_chief_hooks"),
+    (ESTIMATOR, "scaffold", lambda: 1, TypeError, "scaffold must be"),
+    (ESTIMATOR, "eval_metric_ops", lambda: [tf.constant(1.0)], TypeError, "eval_metric_ops must be a dict"),
+    (ESTIMATOR, "eval_metric_ops", lambda: {"m": tf.constant(1.0)}, TypeError, NO_PAIR),
+    (ESTIMATOR, "eval_metric_ops", lambda: {"m": tf.keras.metrics.Mean()}, TypeError, NO_PAIR),
+    (TPU, "scaffold_fn", lambda: 3, TypeError, "scaffold_fn must be a function"),
+])  # fmt: skip
+def test_types_of_fields(specs: Any, name: str, make: Any, error: type[Exception], words: str) -> None:
+    for spec in specs:
+        with pytest.raises(error, match=words):
+            spec(**{"mode": TRAIN, "loss": tf.constant(1.0), "train_op": tf.no_op(), name: make()})
 
 
 @BOTH
@@ -72,38 +78,15 @@ def test_hooks_are_session_hooks(spec: Any, name: str) -> None:
             spec(EVAL, loss=tf.constant(1.0), **{name: wrong})
 
 
-def test_chief_hooks_and_scaffold() -> None:
-    loss = tf.constant(1.0)
-    with pytest.raises(TypeError, match="training_chief_hooks"):
-        EstimatorSpec(EVAL, loss=loss, training_chief_hooks=[1])
-    with pytest.raises(TypeError, match="scaffold must be"):
-        EstimatorSpec(EVAL, loss=loss, scaffold=1)
-
-
-def test_metric_ops() -> None:
-    loss = tf.constant(1.0)
-    pair = tf1.metrics.mean(loss)
-    assert EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": pair}).eval_metric_ops == {"m": pair}
-    with pytest.raises(TypeError, match="eval_metric_ops must be a dict"):
-        EstimatorSpec(EVAL, loss=loss, eval_metric_ops=[pair])
-    with pytest.raises(TypeError, match=r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"):
-        EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": loss})
-    with pytest.raises(TypeError, match=r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"):
-        EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": tf.keras.metrics.Mean()})
-
-
 @pytest.mark.parametrize("name", ["eval_metrics", "host_call"])
-@pytest.mark.parametrize(
-    ("pair", "error", "words"),
-    [
-        ("metrics", TypeError, "must be a tuple"),
-        ((len,), ValueError, "has 1 elements"),
-        ((3, []), TypeError, "must be a function"),
-        ((lambda a: a, 3), TypeError, "must be a list or dict"),
-        ((lambda a: a, [1, 2]), ValueError, "gets 2 tensors"),
-        ((lambda a: a, {"b": 1}), ValueError, r"gets the tensors \['b'\]"),
-    ],
-)
+@pytest.mark.parametrize(("pair", "error", "words"), [
+    ("metrics", TypeError, "must be a tuple"),
+    ((len,), ValueError, "has 1 elements"),
+    ((3, []), TypeError, "must be a function"),
+    ((lambda a: a, 3), TypeError, "must be a list or dict"),
+    ((lambda a: a, [1, 2]), ValueError, "gets 2 tensors"),
+    ((lambda a: a, {"b": 1}), ValueError, r"gets the tensors \['b'\]"),
+])  # fmt: skip
 def test_five_ways_to_get_a_call_wrong(name: str, pair: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=f"{name}.*{words}"):
         TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), **{name: pair})
@@ -112,26 +95,13 @@ def test_five_ways_to_get_a_call_wrong(name: str, pair: Any, error: type[Excepti
 def test_as_estimator_spec_calls_the_functions() -> None:
     loss, seen = tf.constant(1.0), []
     scaffold = tf1.train.Scaffold()
-    spec = TPUEstimatorSpec(
-        EVAL,
-        loss=loss,
-        eval_metrics=(lambda a: {"m": tf1.metrics.mean(a)}, {"a": loss}),
-        scaffold_fn=lambda: scaffold,
-        host_call=(seen.append, [loss]),
-    ).as_estimator_spec()
+    spec = TPUEstimatorSpec(EVAL, loss=loss, eval_metrics=(lambda a: {"m": tf1.metrics.mean(a)}, {"a": loss}),
+                            scaffold_fn=lambda: scaffold, host_call=(seen.append, [loss])).as_estimator_spec()  # fmt: skip
     assert list(spec.eval_metric_ops) == ["m"]
     assert spec.scaffold is scaffold
     assert seen == [loss]
-
-
-def test_a_scaffold_function_returns_a_scaffold() -> None:
-    with pytest.raises(TypeError, match="scaffold_fn must be a function"):
-        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold_fn=3)
     with pytest.raises(ValueError, match="scaffold_fn returned None"):
-        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold_fn=lambda: None).as_estimator_spec()
-
-
-# --------------------------------------------------------------------------- CrossShardOptimizer
+        TPUEstimatorSpec(EVAL, loss=loss, scaffold_fn=lambda: None).as_estimator_spec()
 
 
 def test_the_wrapper_changes_no_gradient() -> None:

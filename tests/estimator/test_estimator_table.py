@@ -1,7 +1,5 @@
 """The table of the Estimator API names tests that are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

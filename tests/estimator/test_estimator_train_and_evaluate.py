@@ -1,7 +1,5 @@
 """train_and_evaluate with its specs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,11 @@ class Exporter:
         return export_path
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
-def test_checkpoints_are_evaluated_on_the_way(tmp_path: Path, *, use_tpu: bool) -> None:
+def test_checkpoints_are_evaluated_on_the_way(tmp_path: Path, use_tpu: bool) -> None:
     config = RunConfig(TPUConfig(5, 8), model_dir=tmp_path, save_checkpoints_steps=10)
     made, exporter = make(tmp_path, config=config, use_tpu=use_tpu), Exporter()
-    found, exported = train_and_evaluate(
-        made, TrainSpec(train_fn, max_steps=25), EvalSpec(eval_fn, steps=None, exporters=exporter, throttle_secs=0)
-    )
+    found, exported = train_and_evaluate(made, TrainSpec(train_fn, max_steps=25),
+                                         EvalSpec(eval_fn, steps=None, exporters=exporter, throttle_secs=0))  # fmt: skip
     assert found is not None
     assert found["global_step"] == 25
     steps = [call[2] for call in exporter.calls]
@@ -52,7 +48,6 @@ def test_the_throttle_holds_back(tmp_path: Path) -> None:
 
 
 def evaluator(monkeypatch: pytest.MonkeyPatch, folder: Path, index: int = 0) -> Any:
-    """An estimator of a process that TF_CONFIG calls the evaluator."""
     told = {"cluster": {"chief": ["host:1"]}, "task": {"type": "evaluator", "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(told))
     return make(folder, config=RunConfig(TPUConfig(5, 8), model_dir=folder))
@@ -90,20 +85,17 @@ def test_an_evaluator_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest
         train_and_evaluate(evaluator(monkeypatch, tmp_path, 1), TrainSpec(train_fn, max_steps=9), spec)
 
 
-@pytest.mark.parametrize(
-    ("build", "error", "words"),
-    [
-        (lambda: TrainSpec(3), TypeError, "TrainSpec input_fn"),
-        (lambda: TrainSpec(train_fn, max_steps=0), ValueError, "TrainSpec max_steps"),
-        (lambda: TrainSpec(train_fn, hooks=[3]), TypeError, "TrainSpec hooks"),
-        (lambda: EvalSpec(3), TypeError, "EvalSpec input_fn"),
-        (lambda: EvalSpec(eval_fn, steps=0), ValueError, "EvalSpec steps"),
-        (lambda: EvalSpec(eval_fn, name=3), TypeError, "EvalSpec name"),
-        (lambda: EvalSpec(eval_fn, exporters=3), TypeError, "EvalSpec exporters"),
-        (lambda: EvalSpec(eval_fn, throttle_secs=-1), ValueError, "EvalSpec throttle_secs"),
-        (lambda: train_and_evaluate(1, TrainSpec(train_fn), EvalSpec(eval_fn)), TypeError, "a tpugraph.TPUEstimator"),
-    ],
-)
+@pytest.mark.parametrize(("build", "error", "words"), [
+    (lambda: TrainSpec(3), TypeError, "TrainSpec input_fn"),
+    (lambda: TrainSpec(train_fn, max_steps=0), ValueError, "TrainSpec max_steps"),
+    (lambda: TrainSpec(train_fn, hooks=[3]), TypeError, "TrainSpec hooks"),
+    (lambda: EvalSpec(3), TypeError, "EvalSpec input_fn"),
+    (lambda: EvalSpec(eval_fn, steps=0), ValueError, "EvalSpec steps"),
+    (lambda: EvalSpec(eval_fn, name=3), TypeError, "EvalSpec name"),
+    (lambda: EvalSpec(eval_fn, exporters=3), TypeError, "EvalSpec exporters"),
+    (lambda: EvalSpec(eval_fn, throttle_secs=-1), ValueError, "EvalSpec throttle_secs"),
+    (lambda: train_and_evaluate(1, TrainSpec(train_fn), EvalSpec(eval_fn)), TypeError, "a tpugraph.TPUEstimator"),
+])  # fmt: skip
 def test_specs_refuse(build: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         build()
@@ -116,10 +108,8 @@ def test_defaults() -> None:
     assert issubclass(tpugraph.ArgumentError, ValueError)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("ps", "calls this process ps 0, a parameter server"), ("worker", "calls this process worker 0 beside a chief")],
-)
+@pytest.mark.parametrize(("kind", "words"), [("ps", "calls this process ps 0, a parameter server"),
+                                             ("worker", "calls this process worker 0 beside a chief")])  # fmt: skip
 def test_the_chief_alone_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str) -> None:
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))

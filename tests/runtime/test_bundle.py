@@ -71,7 +71,6 @@ def without_tensorflow(code: str, *words: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of iris for two cores, by the command."""
     path = tmp_path_factory.mktemp("bundle") / "step.tpugraph"
     words = ["compile", str(IRIS.folder / "model.pb"), "-o", str(path), f"--checkpoint={IRIS.checkpoint}"]
     assert cli.main([*words, "--num_replicas=2", "--iterations_per_loop=3"]) == 0
@@ -192,8 +191,6 @@ Damage = Callable[[bytes], bytes]
 
 
 def _members(change: Callable[[dict[str, bytes]], object]) -> Damage:
-    """A change of the files in a bundle."""
-
     def repack(data: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}

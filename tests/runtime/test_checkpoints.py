@@ -35,7 +35,6 @@ IRIS = ROOT / "examples" / "iris" / "model.ckpt-0"
 
 
 def write(prefix: Path | str, step: int) -> None:
-    """Write the files of a checkpoint of one vector and a step."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         values = [np.full([300], step, "float32"), np.int64(step)]
         session.run(tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=["w", "global_step"], shape_and_slices=["", ""],
@@ -53,7 +52,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def save(made: Path, folder: Path, *steps: int, keep: int = 3) -> None:
-    """Save the checkpoints of some steps one behind the other."""
     for step in steps:
 
         def copy(prefix: str, step: int = step) -> None:

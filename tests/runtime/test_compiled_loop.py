@@ -36,7 +36,6 @@ def is_compiled(session: TPUSession) -> bool:
 
 
 def compiles(graph: Graph, *, loop: int = LOOP) -> bool:
-    """Whether the loop of a graph for eight cores is compiled."""
     with TPUSession(convert(graph, num_replicas=8, iterations_per_loop=loop)) as session:
         return is_compiled(session)
 
@@ -93,7 +92,6 @@ def test_loops_of_any_length_agree_with_single_steps() -> None:
 
 
 def finite(rows: int = 8, *, repeats: int = 30) -> None:
-    """A linear model on 40 rows, some times."""
     data = tf1.data.Dataset.from_tensor_slices(rows_of(40, 3)).repeat(repeats).batch(rows, drop_remainder=True)
     features, targets = tf1.data.make_initializable_iterator(data).get_next()
     loss = tf1.reduce_mean(squared_error(features, targets, variable("w", (3, 1))), name="loss")

@@ -41,7 +41,6 @@ def two() -> Iterator[Workers]:
 
 
 def trained(where: dict[str, Any], folder: Path, steps: int = 6, **options: Any) -> tuple[list[float], np.ndarray]:
-    """Losses and weights after some steps of the linear model on 16 cores."""
     made = estimators.estimator(folder, cores=16, rows=64, loop=3, save_summary_steps=1, **where, **options)
     made.train(estimators.input_fn, steps=steps)
     made.close()

@@ -49,7 +49,6 @@ def program(name: str, rows: int, cores: int) -> Any:
 
 @functools.cache
 def stream(name: str) -> np.ndarray:
-    """The first rows of an input, as tf.data gives them."""
     with tf.Graph().as_default(), tf1.Session() as session:
         batch = tf1.data.make_one_shot_iterator(INPUTS[name](tf.data.Dataset.from_tensor_slices(ROWS), 8)).get_next()
         return np.concatenate([session.run(batch) for _ in range(100)])

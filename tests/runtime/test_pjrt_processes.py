@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 
 
 def train_in_processes(new_process: Programs, words: list[str], count: int, folder: Path) -> list[dict]:
-    """Run the command in so many processes; what each says with --json."""
     joined = [*words, f"--coordinator=127.0.0.1:{free_ports(1)[0]}", f"--processes={count}", "--json"]
     running = [new_process.start("-m", "tpugraph", *joined, f"--process={process}",
                                  f"--losses={folder / f'losses_{process}'}") for process in range(count)]  # fmt: skip

@@ -25,7 +25,6 @@ ORACLE = DATA / "oracle"
 
 
 def iris(*, repeat: int | None = None, **options: Any) -> Any:
-    """The graph converted, with its data some times."""
     graph = IRIS.graph()
     for node in graph.of_type("RepeatDataset") if repeat is not None else []:
         graph.set_attr(node.inputs[1].node, "value", np.asarray(repeat, "int64"))

@@ -1,11 +1,10 @@
 """tpugraph view: the recorded history is that of the graph itself, and the page shows it in a real browser."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,8 +14,8 @@ from evaluating import evaluation
 
 import breaking
 from browser import Page
+from command_line import Command
 from models import CORPUS, trace
-from tpugraph import cli
 from tpugraph.cli import why
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.tpu_check import check
@@ -53,23 +52,20 @@ def refused() -> View:
 # --------------------------------------------------------------------------- the history
 
 
-def seen(found: View, stage: int) -> dict[str, tuple[Any, ...]]:
+Nodes = dict[str, tuple[Any, ...]]
+
+
+def seen(found: View, stage: int) -> Nodes:
     """Op, inputs and controls of each node at a stage, as the view has them."""
-    nodes = found.data.nodes
-
-    def tensor(source: int, port: int) -> str:
-        return nodes[source].name if port == 0 else f"{nodes[source].name}:{port}"
-
-    made = {}
+    nodes, made = found.data.nodes, {}
     for node in found.data.alive(stage).values():
         now = current(node, stage)
-        inputs = [tensor(*port) for port in now.inputs or []]
+        inputs = [nodes[source].name + (f":{port}" if port else "") for source, port in now.inputs or []]
         made[node.name] = (now.op, inputs, [nodes[c].name for c in now.controls or []])
     return made
 
 
-def dumped(file: Path) -> dict[str, tuple[Any, ...]]:
-    """The same from a dump of the pipeline."""
+def dumped(file: Path) -> Nodes:
     found = {}
     for line in file.read_text().splitlines():
         match = LINE.match(line)
@@ -143,9 +139,8 @@ def test_a_converted_graph_is_shown_as_it_is(program: Program, tmp_path: Path) -
 
 
 def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> None:
-    assert (
-        repr(program) == f"<Program model.pb: {program.report['nodes']['output']} nodes, global batch 32 = 8 cores x 4>"
-    )
+    nodes = program.report["nodes"]["output"]
+    assert repr(program) == f"<Program model.pb: {nodes} nodes, global batch 32 = 8 cores x 4>"
     found = program.view().data
     assert [stage.name for stage in found.stages] == ["converted"]
     assert found.facts == program.summary().splitlines()
@@ -202,18 +197,16 @@ def test_json_has_all_of_it_and_an_unknown_format_is_refused(iris: View, tmp_pat
 # --------------------------------------------------------------------------- the command
 
 
-def test_the_command_writes_the_page_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page_and_says_so(tmp_path: Path, command: Command) -> None:
     place = tmp_path / "page.html"
-    assert cli.main(["view", str(IRIS), "-o", str(place), "--json"]) == 0
-    said = capsys.readouterr()
+    said = command("view", IRIS, "-o", place, "--json")
     assert json.loads(said.out)["written"] == [str(place)]
     assert "can run on a TPU: " in said.err
     assert place.stat().st_size < 5_000_000
 
 
-def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["view", str(IRIS), "-o", str(tmp_path / "none" / "page.html")]) == 2
-    assert "is not there" in capsys.readouterr().err
+def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, command: Command) -> None:
+    assert "is not there" in command.refused("view", IRIS, "-o", tmp_path / "none" / "page.html")
 
 
 def test_the_picture_of_the_readme_counts_as_the_conversion_does() -> None:
@@ -231,13 +224,25 @@ def test_the_picture_of_the_readme_counts_as_the_conversion_does() -> None:
 # --------------------------------------------------------------------------- the page in a browser
 
 
-def opened(browser: Any, found: View, folder: Path) -> Page:
-    found.save(folder / "page.html")
-    return Page(browser, folder / "page.html")
+Opened = Callable[[View], Page]
 
 
-def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: View, tmp_path: Path) -> None:
-    page = opened(pages, iris, tmp_path)
+@pytest.fixture
+def opened(pages: Any, tmp_path: Path) -> Iterator[Opened]:
+    """Opens a view, which says nothing in the browser's console to the end of the test."""
+    made = []
+
+    def show(found: View) -> Page:
+        found.save(tmp_path / "page.html")
+        made.append(Page(pages, tmp_path / "page.html"))
+        return made[0]
+
+    yield show
+    assert [page.said for page in made] == [[]]
+
+
+def test_the_page_opens_scopes_slides_filters_and_explains(opened: Opened, iris: View, tmp_path: Path) -> None:
+    page = opened(iris)
     assert "can run on a TPU" in page.text("#verdict")
     assert page.run(WHOLE_GRAPH_IN_SIGHT) is True
     assert page.run(SIDES_APART) is True
@@ -261,14 +266,11 @@ def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: Vie
     chain = why.explain(str(IRIS), GRADIENT, ConvertOptions())["lives"][0]["chain"]
     parts = [(link["placement"], link["because"], *link["collectives"]) for link in chain]
     assert reasons == [f"{link['tensor']}: {'; '.join(said)}" for link, said in zip(chain, parts, strict=True)]
-    assert page.said == []
     assert page.asked == [(tmp_path / "page.html").as_uri()]
 
 
-def test_what_fits_stays_in_sight_and_a_narrow_window_stacks_graph_and_panel(
-    pages: Any, iris: View, tmp_path: Path
-) -> None:
-    page = opened(pages, iris, tmp_path)
+def test_what_fits_stays_in_sight_and_a_narrow_window_stacks_graph_and_panel(opened: Opened, iris: View) -> None:
+    page = opened(iris)
     page.run("view.toggle('host:')")
     assert page.run(WHOLE_GRAPH_IN_SIGHT) is True
     page.page.set_viewport_size({"width": 420, "height": 800})
@@ -279,7 +281,6 @@ def test_what_fits_stays_in_sight_and_a_narrow_window_stacks_graph_and_panel(
     assert graph["width"] == panel["width"] == 420
     assert graph["y"] + graph["height"] <= panel["y"]
     assert panel["y"] + panel["height"] <= foot["y"] + 1
-    assert page.said == []
 
 
 WHOLE_GRAPH_IN_SIGHT = """(() => {
@@ -301,10 +302,10 @@ EVERY_SCOPE_OPEN = """(() => {
 })()"""
 
 
-def test_scopes_and_groups_hold_each_node_of_a_large_graph_once(pages: Any, tmp_path: Path) -> None:
+def test_scopes_and_groups_hold_each_node_of_a_large_graph_once(opened: Opened, tmp_path: Path) -> None:
     model = tmp_path / "bert.pb"
     model.write_bytes(gzip.decompress((FAMILIES / "bert_small" / "model.pb.gz").read_bytes()))
-    page = opened(pages, view(model), tmp_path)
+    page = opened(view(model))
     assert page.run("view.cy.nodes().length") < 80 < 2000 < page.run("view.numbers.length")
     for stage in (14, 0):
         page.page.fill("#stage", str(stage))
@@ -313,35 +314,29 @@ def test_scopes_and_groups_hold_each_node_of_a_large_graph_once(pages: Any, tmp_
     assert page.run(EVERY_SCOPE_OPEN) == [True, True, True]
     page.page.check("#controls")
     assert page.run("view.cy.edges('.control').length") > 0
-    assert page.said == []
 
 
-def test_what_is_in_the_way_is_red_and_told_with_its_replacement(pages: Any, refused: View, tmp_path: Path) -> None:
-    page = opened(pages, refused, tmp_path)
+def test_what_is_in_the_way_is_red_and_told_with_its_replacement(opened: Opened, refused: View) -> None:
+    page = opened(refused)
     assert page.text("#verdict").startswith("cannot run on a TPU")
     page.page.select_option("#colour", "verdict")
     assert page.run("view.cy.nodes('.stops').length") > 0
     assert "fix: " in page.text("#panel")
-    assert page.said == []
 
 
-def test_a_conversion_that_stops_before_the_sides_are_told_shows_the_graph_by_scopes(
-    pages: Any, tmp_path: Path
-) -> None:
-    page = opened(pages, view(IRIS, mode="predict", predictions={"scores": "nowhere"}), tmp_path)
+def test_a_conversion_that_stops_before_the_sides_are_told_shows_the_graph_by_scopes(opened: Opened) -> None:
+    page = opened(view(IRIS, mode="predict", predictions={"scores": "nowhere"}))
     assert page.text("#verdict").startswith("cannot run on a TPU")
     assert page.run("view.cy.getElementById('dense/').length") == 1
     assert (page.run("view.way"), page.page.is_checked("#sides")) == ("verdict", False)
-    assert page.said == []
 
 
-def test_a_name_is_never_taken_for_markup(pages: Any, tmp_path: Path, iris: View) -> None:
+def test_a_name_is_never_taken_for_markup(opened: Opened, iris: View) -> None:
     found = copy.deepcopy(iris)
     found.data.title = "</script><img src=x onerror=alert(1)>"
     found.data.nodes[0].name = "<b>bold</b>"
-    page = opened(pages, found, tmp_path)
+    page = opened(found)
     assert page.text("#title") == found.data.title
     page.page.fill("#stage", "0")
     page.page.fill("#filter", "<b>")
     assert "<b>bold</b>" in page.text("#panel")
-    assert page.said == []

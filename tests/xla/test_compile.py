@@ -1,7 +1,5 @@
 """tpugraph compile: what the real TPU compiler says of a graph, and what stops before it does."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,9 +9,13 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import jax
 import pytest
 
+from command_line import Command
 from models import CORPUS, ORACLE, corpus
 from tpugraph import cli
 from tpugraph.cli.console import interruptible
@@ -34,20 +36,16 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
 
 
-try:
-    import jax
-    import libtpu  # noqa: F401
-except ImportError as error:
-    raise ImportError("these tests need jax and libtpu: python -m pip install -e '.[dev]'") from error
-
 IRIS = CORPUS / "iris_dnn" / "model.pb"
 
 
+def lowered(model: str, **options: Any) -> Module:
+    return stablehlo.lower(graphdef.from_graph_def(convert(corpus(model).graph(), **options).graph_def))
+
+
 def test_the_module_says_what_it_takes_and_returns() -> None:
-    graph = graphdef.from_graph_def(convert(corpus("iris_dnn").graph(), iterations_per_loop=5).graph_def)
-    module = stablehlo.lower(graph)
-    assert module.num_replicas == 8
-    assert module.iterations == 5
+    module = lowered("iris_dnn", iterations_per_loop=5)
+    assert (module.num_replicas, module.iterations) == (8, 5)
     assert [a.kind for a in module.arguments[:3]] == ["count", "seed", "infeed"]
     assert {a.shape[0] for a in module.arguments if a.kind == "infeed"} == {5}
     names = [a.name for a in module.arguments if a.kind == "variable"]
@@ -57,32 +55,22 @@ def test_the_module_says_what_it_takes_and_returns() -> None:
 
 
 def test_lowering_twice_gives_the_same_bytes() -> None:
-    program = convert(corpus("while_cond").graph())
-    first, second = (stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code for _ in range(2))
-    assert first == second
+    assert lowered("while_cond").code == lowered("while_cond").code
 
 
 def test_the_order_in_which_functions_are_found_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attributes of a node come in another order in another process."""
-    program = convert(IRIS, iterations_per_loop=4)
-    found = []
-    inner = bridge._called
+    found, inner = [], bridge._called
     for reverse in (False, True):
         turned = partial(sorted, reverse=reverse)
         monkeypatch.setattr(bridge, "_called", lambda *given, turned=turned: dict(turned(inner(*given).items())))
-        found.append(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)
+        found.append(lowered("iris_dnn", iterations_per_loop=4).code)
     assert found[0] == found[1]
 
 
-TOPOLOGY_FLOPS = {"v3:2x2": 61.5e12, "v5e:2x4": 197e12}
-
-
-@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
-def test_the_command_tells_memory_traffic_and_the_largest_tensors(
-    topology: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compile", str(IRIS), "--global_batch=256", f"--topology={topology}", "--json"]) == 0
-    out, err = capsys.readouterr()
+@pytest.mark.parametrize(("topology", "most"), [("v3:2x2", 61.5e12), ("v5e:2x4", 197e12)])
+def test_the_command_tells_memory_traffic_and_the_largest_tensors(topology: str, most: float, command: Command) -> None:
+    out, err = command("compile", IRIS, "--global_batch=256", f"--topology={topology}", "--json")
     found = json.loads(out)
     assert found["topology"] == topology
     assert found["num_replicas"] == found["cores"] == 8
@@ -93,16 +81,14 @@ def test_the_command_tells_memory_traffic_and_the_largest_tensors(
     assert found["tensors"][0]["bytes"] >= found["tensors"][0]["elements"]
     assert {tensor["node"] for tensor in found["tensors"]} == {f"infeed {number}" for number in range(5)}
     assert 0 < found["share_of_peak"] < 1
-    assert found["share_of_peak"] == pytest.approx(found["flops"] / found["step_seconds"] / TOPOLOGY_FLOPS[topology])
+    assert found["share_of_peak"] == pytest.approx(found["flops"] / found["step_seconds"] / most)
     assert "% of the peak), bound by" in err
     assert f"compiled for {topology} in " in err
 
 
 @pytest.mark.parametrize("name", ["while_cond", "lstm_dynamic"])
 def test_control_flow_compiles(name: str) -> None:
-    program = convert(corpus(name).graph(), iterations_per_loop=4)
-    module = stablehlo.lower(graphdef.from_graph_def(program.graph_def))
-    assert topologies.compile_for(module, "v3:2x2").seconds > 0
+    assert topologies.compile_for(lowered(name, iterations_per_loop=4), "v3:2x2").seconds > 0
 
 
 @pytest.mark.parametrize("name", ["iris_tpu", "mnist_cnn_tpu", "batch_norm_tpu", "mnist_host_call_tpu"])
@@ -114,10 +100,9 @@ def test_graphs_of_tpu_estimator_lower(name: str) -> None:
     assert module.facts["all_reduces"] > 0
 
 
-def test_the_topologies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", "--topologies"]) == 0
-    out, _ = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == list(TOPOLOGIES)
+def test_the_topologies_are_listed(command: Command) -> None:
+    listed = command("compile", "--topologies").out
+    assert [line.split()[0] for line in listed.splitlines()] == list(TOPOLOGIES)
     assert {name.partition(":")[0] for name in TOPOLOGIES} == set(CHIPS)
 
 
@@ -126,49 +111,26 @@ def test_the_known_topologies_have_the_cores_that_libtpu_says() -> None:
         assert len(topologies._devices(name)) == TOPOLOGIES[name], name
 
 
-@pytest.mark.parametrize(
-    ("flags", "fault", "fix"),
-    [
-        (["--topology=v9:2x2"], "there is no topology 'v9:2x2'", "`tpugraph compile --topologies` lists them"),
-        (["--topology=v5e:2x2"], "v5e:2x2 has 4 cores, and the graph has 8 replicas", "--topology=v5e:2x4, or convert"),
-    ],
-)  # fmt: skip
-def test_a_topology_that_cannot_be(flags: list[str], fault: str, fix: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS), *flags]) == 2
-    err = capsys.readouterr().err
-    assert fault in err
-    assert fix in err
+@pytest.mark.parametrize(("words", "said"), [
+    ([IRIS, "--topology=v9:2x2"], ["there is no topology 'v9:2x2'", "`tpugraph compile --topologies` lists them"]),
+    ([IRIS, "--topology=v5e:2x2"], ["v5e:2x2 has 4 cores, and the graph has 8 replicas", "--topology=v5e:2x4, or convert"]),
+    ([], ["'tpugraph compile' needs a MODEL"]),
+])  # fmt: skip
+def test_what_cannot_be_compiled(words: list[object], said: list[str], command: Command) -> None:
+    error = command.refused("compile", *words)
+    assert all(part in error for part in said), error
 
 
-def test_compile_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile"]) == 2
-    assert "'tpugraph compile' needs a MODEL" in capsys.readouterr().err
-
-
-def test_the_pip_line_where_libtpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "libtpu", None)
-    with pytest.raises(RunError, match="libtpu is not installed") as caught:
-        topologies.compile_for(Module(b"", 8, 1, (), ()), "v3:2x2")
-    assert caught.value.fix == "python -m pip install 'tpugraph[tpu]'"
-
-
-def test_the_pip_line_comes_before_the_work(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pip_line_comes_before_the_work(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    assert cli.main(["compile", str(IRIS)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "error: libtpu is not installed\n  fix     python -m pip install 'tpugraph[tpu]'\n"
+    said = command("compile", IRIS, code=2)
+    assert tuple(said) == ("", "error: libtpu is not installed\n  fix     python -m pip install 'tpugraph[tpu]'\n")
 
 
-@pytest.mark.parametrize(
-    ("own", "fix"), [(None, "python -m pip install -U libtpu"), ("/a.so", "unset TPU_LIBRARY_PATH")]
-)
+@pytest.mark.parametrize(("own", "fix"), [(None, "python -m pip install -U libtpu"),
+                                          ("/a.so", "unset TPU_LIBRARY_PATH")])  # fmt: skip
 def test_a_compiler_that_cannot_be_loaded(own: str | None, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(**_: object) -> None:
-        raise jax.errors.JaxRuntimeError("INTERNAL: Failed to open it")
-
+    broken = mock.Mock(side_effect=jax.errors.JaxRuntimeError("INTERNAL: Failed to open it"))
     monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", broken)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     if own:
@@ -187,9 +149,8 @@ def test_more_replicas_than_any_topology_of_the_kind() -> None:
 def test_a_module_that_does_not_fit_says_by_how_much() -> None:
     program = convert(corpus("iris_dnn").graph(), global_batch=256)
     module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
-    with pytest.raises(
-        RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.,]+ GiB for .*, which is [\d.,]+ GiB more"
-    ) as caught:
+    fault = r"does not fit on a core of v5e:2x4: it needs [\d.,]+ GiB for .*, which is [\d.,]+ GiB more"
+    with pytest.raises(RunError, match=fault) as caught:
         topologies.compile_for(module, "v5e:2x4")
     assert "--iterations_per_loop" in caught.value.block()
 
@@ -212,41 +173,38 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+CODE = Module(b"code", 8, 1, (), ())
+OTHER = Module(b"other", 8, 1, (), ())
+
+
+def entry_of(module: Module) -> Path:
+    """The file in the cache of a module that is compiled first."""
+    before = {*(cache_folder.folder() or Path()).glob("*.json")}
+    assert not topologies.compile_once(module, "v3:2x2", pytest.fail)[1]
+    (made,) = {*(cache_folder.folder() or Path()).glob("*.json")} - before
+    return made
+
+
 def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    notes: list[str] = []
-    first, known = topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    again, known_again = topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    assert (first, known, known_again) == (again, False, True)
-    topologies.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
-    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
+    first, known = topologies.compile_once(CODE, "v3:2x2", pytest.fail)
+    assert (first, not known) == topologies.compile_once(CODE, "v3:2x2", pytest.fail)
+    topologies.compile_once(OTHER, "v3:2x2", pytest.fail)
+    topologies.compile_once(CODE, "v5e:2x4", pytest.fail)
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
-    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(CODE, "v3:2x2", pytest.fail)
     monkeypatch.setattr(topologies, "_version", lambda package: "99")
-    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(CODE, "v3:2x2", pytest.fail)
     assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
-    assert notes == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda t: t[: len(t) // 2],
-        lambda t: "{}",
-        lambda t: "",
-        lambda t: "[" * 99999,
-    ],
-)
+@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "{}", lambda t: "", lambda t: "[" * 99999])
 def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
     notes: list[str] = []
-    module = Module(b"code", 8, 1, (), ())
-    topologies.compile_once(module, "v3:2x2", notes.append)
-    (entry,) = (cache_folder.folder() or Path()).glob("*.json")
+    entry = entry_of(CODE)
     entry.write_text(damage(entry.read_text()))
-    _, known = topologies.compile_once(module, "v3:2x2", notes.append)
-    assert not known
-    assert len(notes) == 1
-    assert f"the cache entry '{entry}' is damaged" in notes[0]
-    assert topologies.compile_once(module, "v3:2x2", notes.append)[1]
+    assert [topologies.compile_once(CODE, "v3:2x2", notes.append)[1] for _ in range(2)] == [False, True]
+    (note,) = notes
+    assert f"the cache entry '{entry}' is damaged" in note
     assert asked == ["v3:2x2"] * 2
 
 
@@ -261,11 +219,13 @@ def _linked(entry: Path) -> None:
     entry.symlink_to(entry.with_suffix(".real"))
 
 
+NOT_OURS = "was not written by tpugraph for this user on this machine"
 FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "changed": ("was not written by tpugraph", lambda entry: entry.write_text(entry.read_text().replace("512", "513"))),
-    "of another folder": ("was not written by tpugraph", _of_another_folder),
-    "without the key": ("was not written by tpugraph", lambda entry: (entry.parent / "key").unlink()),
-    "with a key that others see": ("was not written by tpugraph", lambda entry: (entry.parent / "key").chmod(0o644)),
+    "changed": (NOT_OURS, lambda entry: entry.write_text(entry.read_text().replace("512", "513"))),
+    "of another module": (NOT_OURS, lambda entry: entry.write_bytes(entry_of(OTHER).read_bytes())),
+    "of another folder": (NOT_OURS, _of_another_folder),
+    "without the key": (NOT_OURS, lambda entry: (entry.parent / "key").unlink()),
+    "with a key that others see": (NOT_OURS, lambda entry: (entry.parent / "key").chmod(0o644)),
     "open to others": ("can be written by other users", lambda entry: entry.chmod(0o666)),
     "in an open folder": ("can be written by other users", lambda entry: entry.parent.chmod(0o777)),
     "of another user": ("belongs to another user", lambda entry: os.chown(entry, 12345, 12345)),
@@ -273,42 +233,26 @@ FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+@pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("how", FOREIGN)
-def test_the_cache_refuses_what_it_did_not_write(
-    how: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_refuses_what_it_did_not_write(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words, change = FOREIGN[how]
-    module, notes = Module(b"code", 8, 1, (), ()), list[str]()
-    topologies.compile_once(module, "v3:2x2", notes.append)
-    (entry,) = (cache_folder.folder() or Path()).glob("*.json")
+    entry, notes = entry_of(CODE), list[str]()
     if how == "of another user" and os.geteuid():
         monkeypatch.setattr(os, "geteuid", lambda: 12345)  # who is not root cannot give files away
     else:
         change(entry)
-    assert not topologies.compile_once(module, "v3:2x2", notes.append)[1]
+    assert not topologies.compile_once(CODE, "v3:2x2", notes.append)[1]
     assert words in notes[0]
     assert "so it is made anew" in notes[0]
 
 
-def test_an_entry_is_no_other_one(asked: list[str]) -> None:
-    one, other = Module(b"code", 8, 1, (), ()), Module(b"other", 8, 1, (), ())
-    topologies.compile_once(one, "v3:2x2", print)
-    (first,) = (cache_folder.folder() or Path()).glob("*.json")
-    topologies.compile_once(other, "v3:2x2", print)
-    (second,) = {*first.parent.glob("*.json")} - {first}
-    second.write_bytes(first.read_bytes())
-    notes: list[str] = []
-    assert not topologies.compile_once(other, "v3:2x2", notes.append)[1]
-    assert f"the cache entry '{second}' was not written by tpugraph for this user on this machine" in notes[0]
-
-
-def test_a_folder_that_cannot_be_written_is_told(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("asked")
+def test_a_folder_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "file" / "below"))
     notes: list[str] = []
-    topologies.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    topologies.compile_once(CODE, "v3:2x2", notes.append)
     assert any("cannot be written" in note for note in notes)
 
 
@@ -320,10 +264,9 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert cache_folder.folder() is None
 
 
-def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_that_it_knew(asked: list[str], command: Command) -> None:
     for known in (False, True):
-        assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--json"]) == 0
-        out, err = capsys.readouterr()
+        out, err = command("compile", IRIS, "--topology=v3:2x2", "--json")
         assert json.loads(out)["cached"] is known
         assert ("is from the cache in" in err) is known
     assert asked == ["v3:2x2"]
@@ -349,46 +292,41 @@ def test_what_the_compiler_raises_is_raised() -> None:
     assert interruptible(threading.current_thread) is not threading.main_thread()
 
 
-def test_who_gives_libtpu_flags_sees_its_log(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("flags", "error", "seen"), [
+    ("", None, False),
+    ("--xla_something=1", None, True),
+    ("", RunError("it does not fit"), False),
+    ("", ValueError("unforeseen"), True),
+])  # fmt: skip
+def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
+    flags: str, error: Exception | None, seen: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """libtpu ends the process over a flag that it does not know; what it says of it must not be held back then."""
     answer = topologies.compile_for
 
     def talking(module: Module, topology: str, layout: Layout | None) -> Compiled:
         assert threading.current_thread() is not threading.main_thread()
         os.write(2, b"the log of libtpu\n")
+        if error:
+            raise error
         return answer(module, topology, layout)
 
     monkeypatch.setattr(topologies, "compile_for", talking)
-    for flags, seen in ((None, False), ("--xla_something=1", True)):
-        if flags:
-            monkeypatch.setenv("LIBTPU_INIT_ARGS", flags)
-        assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 0
-        assert ("the log of libtpu" in capfd.readouterr().err) is seen
-
-
-@pytest.mark.parametrize(("error", "seen"), [(RunError("it does not fit"), False), (ValueError("unforeseen"), True)])
-def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
-    error: Exception, seen: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def failing(module: Module, topology: str, layout: Layout | None) -> Compiled:
-        os.write(2, b"the log of libtpu\n")
-        raise error
-
     monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
-    monkeypatch.setattr(topologies, "compile_for", failing)
-    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 2
-    err = capfd.readouterr().err
-    assert str(error) in err
-    assert ("the log of libtpu" in err) is seen
+    if flags:
+        monkeypatch.setenv("LIBTPU_INIT_ARGS", flags)
+    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == (2 if error else 0)
+    said = capfd.readouterr().err
+    assert str(error or "") in said
+    assert ("the log of libtpu" in said) is seen
 
 
 # --------------------------------------------------------------------------- the largest batch
 
 
 @pytest.fixture
-def small_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that answers at once, and a core that holds 100 of its rows."""
 
     def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
@@ -402,18 +340,18 @@ def small_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topologies, "compile_for", answer)
 
 
-def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--largest_batch", "--json"]) == 0
-    out, err = capsys.readouterr()
+@pytest.mark.usefixtures("_small_core")
+def test_the_command_searches_the_largest_batch(command: Command) -> None:
+    out, err = command("compile", IRIS, "--topology=v3:2x2", "--largest_batch", "--json")
     assert json.loads(out)["largest_batch"] in range(93, 101)
     assert "batch       4 rows per core need 655.4 MiB: fits" in err
     assert ": too large" in err
     assert f"largest     {json.loads(out)['largest_batch']} rows per core" in err
 
 
-def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS), "--global_batch=1024", "--topology=v3:2x2"]) == 2
-    err = capsys.readouterr().err
+@pytest.mark.usefixtures("_small_core")
+def test_a_batch_that_does_not_fit_says_which_would(command: Command) -> None:
+    err = command.refused("compile", IRIS, "--global_batch=1024", "--topology=v3:2x2")
     assert "it needs 20.48 GiB for the program, which is 4.48 GiB more than the 16.00 GiB that there are" in err
     assert "node    dense/MatMul" in err
     assert re.search(r"fix +a batch of at most (9\d|100) rows per core fits", err)
@@ -451,8 +389,8 @@ def test_tensors_with_their_padding() -> None:
 
 def test_arguments_are_among_the_largest_tensors_and_copies_of_them_are_not() -> None:
     found = memory_layouts.largest(HLO, ["count", "infeed 0"])
-    assert [(p.node, p.shape, p.on_chip) for p in found[:2]] == [
-        ("", "f32[100,8]{1,0:T(8,128)S(1)}", True), ("infeed 0", "f32[100,2]{1,0:T(8,128)}", False)]  # fmt: skip
+    largest = [("", "f32[100,8]{1,0:T(8,128)S(1)}", True), ("infeed 0", "f32[100,2]{1,0:T(8,128)}", False)]
+    assert [(p.node, p.shape, p.on_chip) for p in found[:2]] == largest
     assert sum(p.shape.startswith("f32[100,2]") for p in found) == 1
 
 

@@ -1,7 +1,5 @@
 """What is cut out of a TPU graph for a compiler: arguments, results, random streams, dense updates, sizes that data decide."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

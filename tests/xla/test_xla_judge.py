@@ -6,8 +6,6 @@ farthest such move: the tolerance of ``programs.harness``. What is judged here a
 ``test_programs``.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -21,13 +19,8 @@ from tpugraph.support.errors import TpuGraphError
 
 CORES = 8
 
-QUICK = (
-    "clipping/clip_global_norm_adam_2",
-    "embeddings/embedding_2",
-    "loops/loop_max_2",
-    "pairs/in_batch_softmax_2",
-    "statistics/batch_norm_by_hand_2",
-)
+QUICK = ("clipping/clip_global_norm_adam_2", "embeddings/embedding_2", "loops/loop_max_2", "pairs/in_batch_softmax_2",
+         "statistics/batch_norm_by_hand_2")  # fmt: skip
 """What runs among the quick tests."""
 
 NOT_LOWERED = {
@@ -43,7 +36,6 @@ assert set(QUICK) <= set(JUDGED), "what is marked is judged"
 
 
 def params(names: list[str]) -> list[Any]:
-    """The programs, with what is slow marked."""
     return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
 
 
@@ -67,11 +59,8 @@ def test_our_partition_trains_as_that_of_xla_and_as_tensorflow(name: str) -> Non
     """The gate takes all that is judged."""
     program = PROGRAMS[name].sized(depth=1) if name in ONE_LAYER else PROGRAMS[name]
     traced = whole(program)
-    ours, theirs, right = (
-        run_on_cores(traced, program.steps, CORES),
-        by_xla(traced, program),
-        run_plain(traced, program.steps),
-    )
+    ours, theirs = run_on_cores(traced, program.steps, CORES), by_xla(traced, program)
+    right = run_plain(traced, program.steps)
     pairs = {
         "ours and XLA": (ours, theirs),
         "ours and TensorFlow": (ours, right),
