@@ -396,3 +396,38 @@ def test_arguments_are_among_the_largest_tensors_and_copies_of_them_are_not() ->
 
 def test_bytes_that_are_reduced_in_each_step() -> None:
     assert memory_layouts.collectives(HLO) == {"all-reduce": 120 + 12}
+
+
+# --------------------------------------------------------------------------- ways that fit
+
+
+def test_fit_tries_one_way_after_another(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A compiler to whose cores a step fits that has variables along ``model``."""
+    limit = CHIPS["v5e"].hbm
+    asked: list[str] = []
+
+    def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
+        assert layout is not None
+        asked.append(str(layout.mesh))
+        if "model" not in layout.mesh.axes:
+            raise TooLarge(topology, "the program", 2 * limit, limit, "dense/MatMul")
+        memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), 1)
+        return Compiled(topology, 8, 8, 1.5, memory, 2.0, 3.0, {"all-gather": 2048}, 5, ())
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+    assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert asked == ["data:8", "data:8", "data:4,model:2"]
+    assert err.splitlines()[-1].startswith(f"tpugraph run {IRIS} --mesh=data:4,model:2 --shard='dense/kernel")
+    assert [way["fits"] for way in json.loads(out)["fit"]] == [False, False, True]
+
+
+def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
+        raise TooLarge(topology, "the program", 2**40, 2**34, None)
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+    assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit"]) == 2
+    out, err = capsys.readouterr()
+    assert "too large   and variables along model on 2 devices, global batch 16" in out
+    assert "no way was found that fits a core of v5e:2x4" in err

@@ -225,6 +225,7 @@ def compile(flags: Flags) -> None:
     _rebind(flags)
     flags.string("topology", "NAME", "which TPU to compile for", "v5e:2x4")
     _mesh(flags)
+    flags.boolean("fit", "find a way to lay the step on a mesh that fits the memory of a core, with the command line that takes it")
     flags.boolean("largest_batch", "search the largest batch of a core that fits its memory")
     flags.boolean("topologies", "list the known topologies and stop")
     _conversion(flags)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,20 +9,20 @@ from typing import Any
 
 from tpugraph import __version__
 from tpugraph.analysis import num_replicas
-from tpugraph.cli import programs
+from tpugraph.cli import fitting, programs
 from tpugraph.cli import run as run_command
-from tpugraph.cli.console import Console, Outcome, interruptible
+from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.compiler import adopt_tpu_estimator, convert
+from tpugraph.cli.tpu_compiler import ask, largest_batch, lower, size_text
+from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
-from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import cache_folder, jax_client, stablehlo, topologies
+from tpugraph.xla import cache_folder, jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import Module
@@ -42,6 +40,11 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError("the TPU compiler is asked of training graphs only",
                          fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
+    if flags["fit"]:
+        jax_client.need("tpu", "libtpu", "jax")
+        way = fitting.search(flags, console)
+        console.say(f"tpugraph run {flags.model} {way.flags}")
+        return Outcome({"fit": way.tried, "flags": way.flags})
     layout = run_command.layout_of(flags)
     if layout is not None:
         topologies.check(flags["topology"], layout.mesh.size)
@@ -138,84 +141,3 @@ def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:
             "share_of_peak": compiled.share_of_peak,
             "bound_by": compiled.bound_by, "lowering": {**module.facts, "seconds": module.seconds,
                                                         "bytes": len(module.code)}}  # fmt: skip
-
-
-# --------------------------------------------------------------------------- the compiler, asked
-
-
-def lower(graph: Graph, console: Console) -> Module:
-    """The step of a TPU graph as StableHLO; says how long it took."""
-    module = stablehlo.lower(graph)
-    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
-                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
-    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
-    return module
-
-
-def ask(
-    module: Module,
-    topology: str,
-    console: Console,
-    *,
-    layout: Layout | None = None,
-    what: str = "",
-    loud: bool = False,
-) -> tuple[Compiled, bool]:
-    """The compiler's answer, and whether it came from the cache; without libtpu's own log, unless ``loud``.
-
-    With LIBTPU_INIT_ARGS the log is seen: a flag that libtpu does not know ends the process with no other word.
-
-    Raises:
-        RunError: the compiler refuses the step.
-    """
-    notes: list[str] = []
-    on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
-    console.say(f"compiling{what} for {on} on {topology} ...")
-    quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
-    with stderr_held_back() if quiet else contextlib.nullcontext():
-        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
-    for note in notes:
-        console.say(f"note: {note}")
-    return found
-
-
-def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
-    """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted.
-
-    Raises:
-        UsageError: MODEL is a TPU graph.
-        ShapeError: the plain graph cannot be given another batch.
-    """
-    memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
-    if programs.is_converted(flags.model):
-        raise UsageError(f"'{flags.model}' is converted already: another batch is given to the plain graph",
-                         fix="give the plain graph that it was converted from")  # fmt: skip
-
-    def attempt(rows: int) -> batch_search.Try:
-        made = convert(flags.model, programs.options(flags, num_replicas=cores, global_batch=rows * cores))
-        module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
-        try:
-            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
-        except TooLarge as error:
-            console.say(f"batch       {rows:,} rows per core need {size_text(error.needed)}: too large")
-            return batch_search.Try(rows, error.needed, False)
-        fits = compiled.peak <= memory
-        console.say(
-            f"batch       {rows:,} rows per core need {size_text(compiled.peak)}: {'fits' if fits else 'too large'}"
-        )
-        return batch_search.Try(rows, compiled.peak, fits)
-
-    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
-    least = "at least " if found == batch_search.MOST else ""
-    console.say(f"largest     {least}{found:,} rows per core, {found * cores:,} on {cores} cores")
-    return found
-
-
-def size_text(count: int) -> str:
-    """A number of bytes, such as ``2.3 MiB``."""
-    size = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.2f} GiB"

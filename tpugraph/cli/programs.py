@@ -96,7 +96,7 @@ def load(flags: Parsed, console: Console) -> Program:
     plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
     if plain is not None:
         asked = options(flags)
-        model = flags.model if cores is None else graphdef.from_loaded(plain, source=flags.model)
+        model = plain_model(flags)
         program = convert(model, replace(asked, num_replicas=1 if by_xla(flags) else asked.num_replicas or cores))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
@@ -119,6 +119,22 @@ def plain_graph(flags: Parsed) -> Loaded | None:
     if (flags["mode"] == "train" and not by_xla(flags)) or not loaded.plain:
         return None
     return parse(loaded.plain, Path(f"the plain graph in {flags.model}"))
+
+
+def plain_model(flags: Parsed) -> str | Graph:
+    """The plain graph of a command to convert.
+
+    Raises:
+        UsageError: MODEL is converted and keeps none.
+    """
+    loaded = graphdef.sniff(Path(flags.model))
+    if not _is_converted(loaded):
+        return flags.model
+    if not loaded.plain:
+        raise UsageError(
+            f"'{flags.model}' is converted and keeps no plain graph", fix="give the plain graph that it was made of"
+        )
+    return graphdef.from_loaded(parse(loaded.plain, Path(f"the plain graph in {flags.model}")), source=flags.model)
 
 
 def by_xla(flags: Parsed) -> bool:

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from tpugraph.analysis import is_tpu_graph, shapes
-from tpugraph.cli import compile as tpu_compiler
-from tpugraph.cli import programs
+from tpugraph.cli import programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed

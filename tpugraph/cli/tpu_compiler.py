@@ -1,0 +1,99 @@
+"""The real TPU compiler, asked by a command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from tpugraph.analysis import num_replicas
+from tpugraph.cli import programs
+from tpugraph.cli.console import Console, interruptible
+from tpugraph.cli.flags import Parsed
+from tpugraph.compiler import convert
+from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime import batch_search
+from tpugraph.support.errors import UsageError
+from tpugraph.support.tensorflow_log import stderr_held_back
+from tpugraph.xla import stablehlo, topologies
+from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.mesh import Layout
+from tpugraph.xla.module import Module
+from tpugraph.xla.topologies import CHIPS, Compiled
+
+
+def lower(graph: Graph, console: Console) -> Module:
+    """The step of a TPU graph as StableHLO; says how long it took."""
+    module = stablehlo.lower(graph)
+    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
+                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
+    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
+    return module
+
+
+def ask(
+    module: Module,
+    topology: str,
+    console: Console,
+    *,
+    layout: Layout | None = None,
+    what: str = "",
+    loud: bool = False,
+) -> tuple[Compiled, bool]:
+    """The compiler's answer, and whether it came from the cache; without libtpu's own log, unless ``loud``.
+
+    With LIBTPU_INIT_ARGS the log is seen: a flag that libtpu does not know ends the process with no other word.
+
+    Raises:
+        RunError: the compiler refuses the step.
+    """
+    notes: list[str] = []
+    on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
+    console.say(f"compiling{what} for {on} on {topology} ...")
+    quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
+    with stderr_held_back() if quiet else contextlib.nullcontext():
+        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
+    for note in notes:
+        console.say(f"note: {note}")
+    return found
+
+
+def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
+    """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted.
+
+    Raises:
+        UsageError: MODEL is a TPU graph.
+        ShapeError: the plain graph cannot be given another batch.
+    """
+    memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
+    if programs.is_converted(flags.model):
+        raise UsageError(f"'{flags.model}' is converted already: another batch is given to the plain graph",
+                         fix="give the plain graph that it was converted from")  # fmt: skip
+
+    def attempt(rows: int) -> batch_search.Try:
+        made = convert(flags.model, programs.options(flags, num_replicas=cores, global_batch=rows * cores))
+        module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
+        try:
+            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
+        except TooLarge as error:
+            console.say(f"batch       {rows:,} rows per core need {size_text(error.needed)}: too large")
+            return batch_search.Try(rows, error.needed, False)
+        fits = compiled.peak <= memory
+        console.say(
+            f"batch       {rows:,} rows per core need {size_text(compiled.peak)}: {'fits' if fits else 'too large'}"
+        )
+        return batch_search.Try(rows, compiled.peak, fits)
+
+    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
+    least = "at least " if found == batch_search.MOST else ""
+    console.say(f"largest     {least}{found:,} rows per core, {found * cores:,} on {cores} cores")
+    return found
+
+
+def size_text(count: int) -> str:
+    """A number of bytes, such as ``2.3 MiB``."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.2f} GiB"
