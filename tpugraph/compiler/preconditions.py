@@ -57,7 +57,7 @@ def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
     forward = graph.ancestors([loss], data_only=True)
     written = {variable for node in step for variable in written_variables(node)}
     names = graph.collections.get("trainable_variables", graph.roles.variables)
-    held = [node for node in map(graph.get, names) if node in step and node not in written]
+    held = [node for node in map(graph.get, names) if node in step and node not in written and node.op in ops.VARIABLES]
     blocked: dict[Node, list[str]] = {}
     for variable in held:
         blocker = _blocked_by(variable, loss, forward) if variable.attr("dtype").floating else None
