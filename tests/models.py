@@ -137,6 +137,12 @@ def trace(build: Callable[[], Any], *, resource: bool = False, functional: bool 
     return graphdef.from_graph_def(graph.as_graph_def(), source="made.pb")
 
 
+def saved(graph: Graph, folder: Path) -> Path:
+    place = folder / "model.pb"
+    graphdef.save(graph, place)
+    return place
+
+
 def rows_of(count: int, width: int, *, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Features and one target per row; no two rows alike."""
     random = np.random.default_rng(seed)

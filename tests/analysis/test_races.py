@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from models import corpus, finish, linear, squared_error, tf1, trace, variable
+from models import corpus, finish, linear, saved, squared_error, tf1, trace, variable
 from tpugraph import analysis, roles
 from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir import Graph, Node
 from tpugraph.testing import verification
 from tpugraph.testing.plain_run import PlainRun
 
@@ -62,8 +62,7 @@ def test_a_step_by_hand_races_with_its_counter_and_no_longer_once_reads_come_fir
 
 
 def test_verify_compares_with_the_reads_first_and_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "model.pb"
-    path.write_bytes(graphdef.to_graph_def(trace(lambda: by_hand(late=True))).SerializeToString())
+    path = saved(trace(lambda: by_hand(late=True)), tmp_path)
     found = verification.verify(str(path), 4, ConvertOptions(num_replicas=1))
     assert found.ok, found.comparisons
     assert any("leaves to chance whether" in note and "reads 'global_step'" in note for note in found.notes)

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from closeness import assert_close
 from estimators import lines
-from models import batches, linear, rows_of, squared_error, tf1, trace, variable
+from models import batches, linear, rows_of, saved, squared_error, tf1, trace, variable
 from tpugraph import RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, cli, convert, testing
 from tpugraph.analysis import races
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import Graph, graphdef
+from tpugraph.ir import Graph
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import verification
@@ -150,8 +150,7 @@ def test_a_read_in_a_loop_stays_first() -> None:
 
 
 def test_verify_compares_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "model.pb"
-    path.write_bytes(graphdef.to_graph_def(trace(lambda: by_hand(smooth))).SerializeToString())
+    path = saved(trace(lambda: by_hand(smooth)), tmp_path)
     for order, words in (("reads_first", "reads come first"), ("writes_first", "writes come first")):
         found = verification.verify(str(path), STEPS, ConvertOptions(num_replicas=1, step_order=order))
         assert found.ok, found.comparisons
@@ -159,24 +158,12 @@ def test_verify_compares_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_command_line_chooses_and_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "model.pb"
-    path.write_bytes(graphdef.to_graph_def(trace(lambda: by_hand(smooth))).SerializeToString())
+    path = saved(trace(lambda: by_hand(smooth)), tmp_path)
     options = ["--num_replicas=2", "--step_order=writes_first"]
     assert cli.main(["convert", str(path), "--dry_run", *options]) == 0
     assert "writes it: writes come first (--step_order=reads_first takes the other order)" in capsys.readouterr().out
-    assert (
-        cli.main(
-            [
-                "run",
-                str(path),
-                f"--steps={STEPS}",
-                "--iterations_per_loop=2",
-                f"--losses={tmp_path / 'losses'}",
-                *options,
-            ]
-        )
-        == 0
-    )
+    told = [f"--steps={STEPS}", "--iterations_per_loop=2", f"--losses={tmp_path / 'losses'}"]
+    assert cli.main(["run", str(path), *told, *options]) == 0
     assert "writes come first" in capsys.readouterr().out
     losses = [json.loads(line)["loss"] for line in (tmp_path / "losses").read_text().splitlines()]
     assert_close(losses, plain(trace(lambda: by_hand(smooth, "writes_first"))), relative=1e-6)

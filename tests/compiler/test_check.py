@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
-from models import CORPUS, ORACLE, trace
+from models import CORPUS, ORACLE, saved, trace
 from tpugraph import cli, ops
 from tpugraph.cli.check import lines
 from tpugraph.compiler import convert
@@ -170,8 +170,7 @@ def test_what_a_loop_carries_is_not_known_when_the_step_is_compiled() -> None:
 def test_the_exit_code_says_whether_it_can_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", str(IRIS)]) == 0
     assert capsys.readouterr().out.startswith("can run on a TPU: ")
-    graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
-    assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
+    assert cli.main(["check", str(saved(breaking.graph("crop"), tmp_path))]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("cannot run on a TPU: 3 nodes in the way; 97.")
     assert out[2:6] == [
@@ -187,8 +186,7 @@ def test_the_exit_code_says_whether_it_can_run(tmp_path: Path, capsys: pytest.Ca
 def test_fail_under_lets_a_share_pass(
     least: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
-    assert cli.main(["check", str(tmp_path / "crop.pb"), f"--fail_under={least}", "--json"]) == code
+    assert cli.main(["check", str(saved(breaking.graph("crop"), tmp_path)), f"--fail_under={least}", "--json"]) == code
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert not found["compiles"]
@@ -200,8 +198,7 @@ def test_fail_under_lets_a_share_pass(
 def test_a_share_does_not_excuse_a_graph_that_cannot_be_converted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graphdef.save(breaking.graph("fed"), tmp_path / "fed.pb")
-    assert cli.main(["check", str(tmp_path / "fed.pb"), "--fail_under=10"]) == 1
+    assert cli.main(["check", str(saved(breaking.graph("fed"), tmp_path)), "--fail_under=10"]) == 1
     assert "fed from outside" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ from evaluating import take
 
 import tpugraph
 from closeness import assert_close
-from models import assert_same_on_cores, batches, check, finish, tf1, trace, variable
+from models import assert_same_on_cores, batches, check, finish, saved, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.cli.command_line import main
 from tpugraph.compiler import convert
@@ -83,8 +83,8 @@ def test_golden_step() -> None:
 
 
 def test_inspect_tells_where_a_table_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    graphdef.save(trace(lambda: model(ROWS), resource=True), tmp_path / "model.pb")
-    assert main(["inspect", str(tmp_path / "model.pb"), "--why=table", f"--shard_tables={LEAST}"]) == 0
+    path = saved(trace(lambda: model(ROWS), resource=True), tmp_path)
+    assert main(["inspect", str(path), "--why=table", f"--shard_tables={LEAST}"]) == 0
     assert "\n  lives     sharded: each of 8 cores holds 13 rows\n" in capsys.readouterr().out
 
 
@@ -176,13 +176,10 @@ def test_values_are_set_and_read_whole(eight: Program) -> None:
 
 def test_a_run_goes_on_with_other_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From the command line: shards, the whole table, and a checkpoint that says nothing of either."""
-    path, out = tmp_path / "model.pb", tmp_path / "out"
-    path.write_bytes(graphdef.to_graph_def(trace(lambda: model(ROWS), resource=True)).SerializeToString())
+    path, out = saved(trace(lambda: model(ROWS), resource=True), tmp_path), tmp_path / "out"
     for cores, least, line in ((3, LEAST, "35 on each of 3 cores"), (2, 0, "global batch 24 = 2 cores x 12")):
-        assert (
-            main(["convert", str(path), f"--num_replicas={cores}", f"--shard_tables={least}", "-o", f"{path}.{cores}"])
-            == 0
-        )
+        options = f"--num_replicas={cores}", f"--shard_tables={least}", "-o", f"{path}.{cores}"
+        assert main(["convert", str(path), *options]) == 0
         assert line in capsys.readouterr().out
         assert main(["run", f"{path}.{cores}", "--steps=2", f"--model_dir={out}"]) == 0
     assert "restored" in (said := capsys.readouterr().out)

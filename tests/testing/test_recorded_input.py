@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import finish, rows_of, squared_error, tf1, trace, variable
+from models import finish, rows_of, saved, squared_error, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import Graph, attrs, graphdef
+from tpugraph.ir import Graph, attrs
 from tpugraph.testing import recorded_input, verification
 from tpugraph.testing.recorded_input import changing_inputs
 
@@ -114,22 +114,16 @@ def unordered_map() -> Any:
     return tf1.data.Dataset.from_tensor_slices(ROWS).map(lambda f, t: (f, t), num_parallel_calls=2, deterministic=False)
 
 
-def saved(made: Graph, folder: Path) -> str:
-    path = folder / "model.pb"
-    graphdef.save(made, path)
-    return str(path)
-
-
 def test_what_two_runs_would_compare_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The premise: without the recording the runs differ."""
-    path = saved(graph(parallel_random_map), tmp_path)
+    path = str(saved(graph(parallel_random_map), tmp_path))
     monkeypatch.setattr(recorded_input, "changing_inputs", lambda graph: [])
     assert not verification.verify(path, 3, ConvertOptions(num_replicas=2)).ok
 
 
 @pytest.mark.parametrize("data", [sloppy_files, parallel_random_map])
 def test_both_sides_read_one_stream(data: Input, tmp_path: Path) -> None:
-    found = verification.verify(saved(graph(data), tmp_path), 3, ConvertOptions(num_replicas=2))
+    found = verification.verify(str(saved(graph(data), tmp_path)), 3, ConvertOptions(num_replicas=2))
     assert found.ok, found.comparisons
     assert [comparison.steps for comparison in found.comparisons] == [3, 3]
     assert found.recorded == 3
@@ -146,14 +140,14 @@ def test_strings_and_data_that_end_are_recorded_too(tmp_path: Path) -> None:
         loss = tf.reduce_mean(weights * squared_error(features, targets, variable("w", (3, 1))))
         finish(loss, tf1.train.GradientDescentOptimizer(0.01))
 
-    found = verification.verify(saved(trace(build), tmp_path), 9, ConvertOptions(num_replicas=1))
+    found = verification.verify(str(saved(trace(build), tmp_path)), 9, ConvertOptions(num_replicas=1))
     assert found.ok, found.comparisons
     assert found.recorded == 4
     assert {comparison.steps for comparison in found.comparisons} == {4}
 
 
 def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(graph(sloppy_files), tmp_path)
+    path = str(saved(graph(sloppy_files), tmp_path))
     assert cli.main(["verify", path, "--steps=2", "--num_replicas=2", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["recorded_batches"] == 2
@@ -174,7 +168,7 @@ def test_what_cannot_be_recorded_is_said(tmp_path: Path) -> None:
         loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
-    found = verification.verify(saved(trace(build), tmp_path), 1, ConvertOptions(num_replicas=1))
+    found = verification.verify(str(saved(trace(build), tmp_path)), 1, ConvertOptions(num_replicas=1))
     assert found.recorded is None
     assert any("cannot be recorded, since a step takes its batch from a queue, or two from one iterator: a difference" in note
                for note in found.notes)  # fmt: skip

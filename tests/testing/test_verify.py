@@ -1,6 +1,7 @@
 """``tpugraph verify``: it finds no difference where there is none, and finds one where there is."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,9 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
-from models import CORPUS, batches, finish, rows_of, tf1, trace, variable
+from models import CORPUS, batches, finish, rows_of, saved, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
 from tpugraph.testing import verification
@@ -57,6 +57,21 @@ def test_a_dry_run_says_what_would_be_run_and_runs_nothing(
     assert "does not match the graph; missing: conv2d/bias" in capsys.readouterr().err
 
 
+def of_data(count: int, batched: Callable[[Any], Any], folder: Path) -> Path:
+    """The file of a model that reads so many rows as a dataset batches them."""
+
+    def build() -> None:
+        data = batched(tf1.data.Dataset.from_tensor_slices(rows_of(count, 2)))
+        features, _ = tf1.data.make_initializable_iterator(data).get_next()
+        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
+
+    return saved(trace(build), folder)
+
+
+def whole_batches(dataset: Any) -> Any:
+    return dataset.batch(4, drop_remainder=True)
+
+
 def noisy_towers() -> None:
     """Two towers with batch norm and dropout, noise in the input, and a loss over all pairs of the batch."""
     left, _ = batches(rows_of(64, 6), 16)
@@ -78,8 +93,7 @@ def noisy_towers() -> None:
 
 
 def test_what_is_drawn_and_what_the_whole_batch_decides_is_compared_like_anything_else(tmp_path: Path) -> None:
-    graphdef.save(trace(noisy_towers), tmp_path / "model.pb")
-    found = check(tmp_path / "model.pb", steps=6, num_replicas=8)
+    found = check(saved(trace(noisy_towers), tmp_path), steps=6, num_replicas=8)
     assert found.ok, found.comparisons
     assert len(found.comparisons[0].variables) > 16
     assert not any("rounding" in note for note in found.notes)
@@ -92,15 +106,8 @@ def test_a_dropped_partial_batch_is_dropped_on_both_sides() -> None:
 
 
 def test_a_batch_that_is_mapped_and_closed_is_closed_on_both_sides(tmp_path: Path) -> None:
-    def build() -> None:
-        (rows,) = rows_of(16, 2)[:1]
-        data = tf1.data.Dataset.from_tensor_slices(rows).repeat()
-        data = data.apply(tf1.data.experimental.map_and_batch(lambda row: row * 2.0, 8))
-        features = tf1.data.make_initializable_iterator(data).get_next()
-        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
-
-    graphdef.save(trace(build), tmp_path / "model.pb")
-    found = check(tmp_path / "model.pb")
+    data = tf1.data.experimental.map_and_batch(lambda rows, targets: (rows * 2.0, targets), 8)
+    found = check(of_data(16, lambda dataset: dataset.repeat().apply(data), tmp_path))
     assert found.ok
     assert any("drops its last partial batch" in note for note in found.notes)
 
@@ -111,9 +118,8 @@ def test_a_replica_program_is_refused(tmp_path: Path) -> None:
         loss = tf.reduce_mean(tf.square(features @ variable("w", (2, 1)) - tf.reshape(labels, [4, 1])))
         finish(tf.raw_ops.CrossReplicaSum(input=loss, group_assignment=[[0, 1]]), tf1.train.AdamOptimizer(0.01))
 
-    graphdef.save(trace(build), tmp_path / "model.pb")
     with pytest.raises(RunError, match="a replica program is compared with no plain graph"):
-        check(tmp_path / "model.pb")
+        check(saved(trace(build), tmp_path))
 
 
 def test_a_difference_that_rounding_makes_is_none_and_is_named() -> None:
@@ -142,31 +148,19 @@ def test_a_difference_is_found_and_named(monkeypatch: pytest.MonkeyPatch, capsys
 def test_data_that_end_too_early_are_no_yes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(TPUSession, "train", lambda self, steps: [])
     assert not check(IRIS / "model.pb", steps=2).ok
-
-    def build() -> None:
-        data = tf1.data.Dataset.from_tensor_slices(rows_of(3, 2)).batch(4, drop_remainder=True)
-        features, _ = tf1.data.make_initializable_iterator(data).get_next()
-        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
-
-    graphdef.save(trace(build), tmp_path / "model.pb")
     with pytest.raises(RunError, match="the data end before the first step"):
-        check(tmp_path / "model.pb")
+        check(of_data(3, whole_batches, tmp_path))
 
 
 def test_tensors_are_compared_for_as_long_as_there_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def build() -> None:
-        data = tf1.data.Dataset.from_tensor_slices(rows_of(8, 2)).batch(4, drop_remainder=True)
-        features, _ = tf1.data.make_initializable_iterator(data).get_next()
-        finish(tf.reduce_mean(tf.square(features @ variable("w", (2, 1)))), tf1.train.GradientDescentOptimizer(0.1))
-
-    graphdef.save(trace(build), tmp_path / "model.pb")
-    found = tpugraph.compare(tmp_path / "model.pb", num_replicas=2, steps=3)
+    model = of_data(8, whole_batches, tmp_path)
+    found = tpugraph.compare(model, num_replicas=2, steps=3)
     assert (found.notes, found.differences) == (["the data of plain and emulator end after 2 steps"], [])
     train, calls = TPUSession.train, list[int]()
     monkeypatch.setattr(
         TPUSession, "train", lambda self, steps: calls.append(steps) or train(self, steps)[len(calls) // 2 :]
     )
-    found = tpugraph.compare(tmp_path / "model.pb", num_replicas=2, steps=3)
+    found = tpugraph.compare(model, num_replicas=2, steps=3)
     assert found.notes == ["the data of emulator end after 1 step"]
     assert found.first is not None
     assert (found.first.step, found.first.engine, found.first.difference) == (2, "emulator", float("inf"))
@@ -179,11 +173,8 @@ def test_a_loss_that_is_no_number_is_said(tmp_path: Path) -> None:
             tf.reduce_mean(tf.math.log(features @ variable("w", (2, 1)) - 100)), tf1.train.GradientDescentOptimizer(0.1)
         )
 
-    graphdef.save(trace(build), tmp_path / "model.pb")
-    assert (
-        "the loss of the plain graph is nan from step 1 on, the cores' should be too"
-        in check(tmp_path / "model.pb").notes
-    )
+    note = "the loss of the plain graph is nan from step 1 on, the cores' should be too"
+    assert note in check(saved(trace(build), tmp_path)).notes
 
 
 @pytest.mark.parametrize(
