@@ -9,16 +9,16 @@ import tensorflow as tf
 
 from command_line import Command
 from models import CORPUS, tf1, trace, variable
-from tpugraph.cli import why
+from tpugraph.cli.inspect import describe, explain
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import graphdef
 
 
 def told(model: Path, node: str, **options: Any) -> list[str]:
     """The lines about where a node's values live."""
-    found = why.explain(str(model), node, ConvertOptions(), **options)
+    found = explain(str(model), node, ConvertOptions(), **options)
     assert not found["error"]
-    lines = why.describe(found).splitlines()
+    lines = describe(found).splitlines()
     return [line for line in lines if line.split()[0] in ("value", "lives", "then", "since")]
 
 

@@ -10,7 +10,7 @@ import pytest
 from browser import Page
 from models import CORPUS
 from tpugraph import cli
-from tpugraph.cli import grids
+from tpugraph.cli.verify import grid_text, save_grid
 from tpugraph.runtime.session import TPUSession
 from tpugraph.testing.plain_run import Values
 from tpugraph.testing.verification import Cell, Comparison, Verification
@@ -61,7 +61,7 @@ def test_the_text_shows_from_which_step_on_a_variable_differs(
 
 def test_many_steps_and_variables_are_shortened_and_the_step_that_counts_stays() -> None:
     rows: dict[str, list[Cell]] = {f"scope/layer_{n}/kernel": [0.0] * 60 + [n / 10] * 40 for n in range(30)}
-    lines = grids.text(found([0.0] * 100, rows), 80).splitlines()
+    lines = grid_text(found([0.0] * 100, rows), 80).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert {"1", "61", "100"} <= set(lines[2].split()[1::2])
     assert len([line for line in lines if "scope/" in line]) == 20
@@ -103,7 +103,7 @@ def test_a_large_grid_opens_quickly_and_shows_more_when_asked(pages: Any, tmp_pa
         f"layer_{n}/kernel": [math.inf if n == 7 else n * 1e-6 * step for step in range(1, 51)] for n in range(700)
     }
     place = tmp_path / "large.html"
-    grids.save(found([0.0] * 50, rows), place, model="<b>large.pb", verdict="DIFFERS")
+    save_grid(found([0.0] * 50, rows), place, model="<b>large.pb", verdict="DIFFERS")
     page = Page(pages, place)
     assert int(page.run("document.body.dataset.painted")) < 2000
     assert page.text("h1") == "<b>large.pb: plain and converted"

@@ -16,7 +16,7 @@ import breaking
 from browser import Page
 from command_line import Command
 from models import CORPUS, trace
-from tpugraph.cli import why
+from tpugraph.cli.inspect import explain
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.tpu_check import check
 from tpugraph.compiler.viewing import view
@@ -263,7 +263,7 @@ def test_the_page_opens_scopes_slides_filters_and_explains(opened: Opened, iris:
     assert "1 node with" in page.text("#panel")
     page.page.click(f"#panel a:has-text('{GRADIENT}')")
     reasons = page.text("#panel ol.because").splitlines()
-    chain = why.explain(str(IRIS), GRADIENT, ConvertOptions())["lives"][0]["chain"]
+    chain = explain(str(IRIS), GRADIENT, ConvertOptions())["lives"][0]["chain"]
     parts = [(link["placement"], link["because"], *link["collectives"]) for link in chain]
     assert reasons == [f"{link['tensor']}: {'; '.join(said)}" for link, said in zip(chain, parts, strict=True)]
     assert page.asked == [(tmp_path / "page.html").as_uri()]
