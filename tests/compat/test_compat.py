@@ -563,3 +563,27 @@ def test_a_strategy_means_cores(tmp_path: Path) -> None:
     np.testing.assert_allclose(values[1], values[2], rtol=1e-4)
     with strategies[0].scope():
         assert strategies[0].num_replicas_in_sync == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "stops"),
+    [
+        ("stop_if_higher_hook", {"threshold": 0.8}, [False, True]),
+        ("stop_if_lower_hook", {"threshold": 0.5}, [True, False]),
+        ("stop_if_no_increase_hook", {"max_steps_without_increase": 20}, [True, False]),
+        ("stop_if_no_decrease_hook", {"max_steps_without_decrease": 20}, [False, True]),
+    ],
+)
+def test_training_stops_by_the_metric_of_evaluations(
+    tmp_path: Path, name: str, limit: dict[str, Any], stops: list[bool]
+) -> None:
+    found = []
+    for falls, values in enumerate([[0.7, 0.6, 0.5, 0.4], [0.6, 0.7, 0.8, 0.9]]):
+        folder = str(tmp_path / str(falls))
+        with real.Graph().as_default(), tf1.summary.FileWriter(folder) as writer:
+            for step, value in enumerate(values):
+                summary = tf1.Summary(value=[tf1.Summary.Value(tag="accuracy", simple_value=value)])
+                writer.add_summary(summary, 10 * step)
+        hook = getattr(tf.estimator.experimental, name)(None, "accuracy", eval_dir=folder, run_every_secs=60, **limit)
+        found.append(hook._should_stop(30))
+    assert found == stops

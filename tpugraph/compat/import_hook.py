@@ -48,13 +48,8 @@ def tensorflow_1() -> Iterator[None]:
         builtins.__import__ = _import
 
 
-def _hooked(
-    name: str,
-    globals: Mapping[str, Any] | None = None,
-    locals: Mapping[str, Any] | None = None,
-    fromlist: Sequence[str] | None = (),
-    level: int = 0,
-) -> ModuleType:
+def _hooked(name: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None,
+            fromlist: Sequence[str] | None = (), level: int = 0) -> ModuleType:  # fmt: skip
     root, _, rest = name.partition(".")
     if root in older_libraries.LIBRARIES and not level and not _library(globals):
         older_libraries.put_back(_import(root))

@@ -14,13 +14,9 @@ def numpy_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int
     """An input function of arrays.
 
     Args:
-        x: an array, or a dict of arrays, with a row per example.
-        y: the labels: an array, a dict of arrays, or None.
-        batch_size: rows of a batch.
+        x: an array, or a dict of arrays, with a row per example; ``y`` of labels the same, or None.
         num_epochs: how often the rows are read; without end when None.
-        shuffle: whether in random order; it must be given.
         queue_capacity: from how many rows the next one is drawn.
-        num_threads: not used.
 
     Raises:
         ValueError: ``shuffle`` is not given, there are no features, or arrays are of different lengths.

@@ -19,9 +19,8 @@ def hardmax(logits: Any, name: str | None = None) -> Any:
 
 def safe_cumprod(x: Any, *words: Any, **named: Any) -> Any:
     """A cumulative product by logarithms, whose gradient is finite where a factor is zero."""
-    return tf.exp(
-        tf.cumsum(tf.math.log(tf.clip_by_value(x, np.finfo(x.dtype.as_numpy_dtype).tiny, 1)), *words, **named)
-    )
+    positive = tf.clip_by_value(x, np.finfo(x.dtype.as_numpy_dtype).tiny, 1)
+    return tf.exp(tf.cumsum(tf.math.log(positive), *words, **named))
 
 
 def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> Any:
@@ -56,16 +55,7 @@ class AttentionMechanism:
 
 
 class _BaseAttentionMechanism(AttentionMechanism):
-    """The memory, with zeros behind each row's length, its keys, and what makes weights of scores.
-
-    Args:
-        query_layer: a layer for queries, or None.
-        memory: ``[batch, places, columns]``.
-        probability_fn: makes weights of scores and of the state before.
-        memory_sequence_length: how many places each row has.
-        memory_layer: a layer that makes keys of the memory, or None.
-        score_mask_value: the score of a place behind the length.
-    """
+    """The memory ``[batch, places, columns]``, with zeros behind each row's length, its keys, and what makes weights of scores."""
 
     def __init__(self, query_layer: Any, memory: Any, probability_fn: Callable[[Any, Any], Any],
                  memory_sequence_length: Any = None, memory_layer: Any = None, check_inner_dims_defined: bool = True,

@@ -43,13 +43,9 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
     """A cell whose input is joined by the attention of the step before, and whose output is, or is not, the attention.
 
     Args:
-        cell: an RNNCell.
         attention_mechanism: one, or a list of them.
         attention_layer_size: the columns of the layer of each mechanism that joins output and context; None: the context.
-        alignment_history: whether the state keeps the weights of all steps.
         cell_input_fn: joins inputs and attention; they are concatenated when None.
-        output_attention: whether the output is the attention.
-        initial_cell_state: the first state of the cell; zeros when None.
         attention_layer: a layer for each mechanism, instead of a size.
         attention_fn: in the place of the attention of a mechanism.
     """
@@ -113,10 +109,8 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
         attended = [self._attend(mechanism, output, before, layer)
                     for mechanism, before, layer in zip(self._mechanisms, states, self._layers, strict=True)]  # fmt: skip
         attention = tf.concat([one[0] for one in attended], 1)
-        history = [
-            past.write(state.time, one[1]) if self._history else ()
-            for past, one in zip(histories, attended, strict=True)
-        ]
+        pairs = zip(histories, attended, strict=True)
+        history = [past.write(state.time, one[1]) if self._history else () for past, one in pairs]
         new = AttentionWrapperState(
             cell_state, attention, state.time + 1, self._item_or_tuple(one[1] for one in attended),
             self._item_or_tuple(history), self._item_or_tuple(one[2] for one in attended))  # fmt: skip

@@ -79,17 +79,20 @@ def gather_tree_from_array(t: Any, parent_ids: Any, sequence_length: Any) -> Any
     return tf.gather(t, tf.where(inside, traced, beams), batch_dims=2)
 
 
+def _reshaped(one: Any, lead: list[int], kept: int) -> Any:
+    """A tensor of rows with other dimensions in front of those from ``kept`` on; what has no rows as it is."""
+    if isinstance(one, tf.TensorArray) or one.shape.rank == 0:
+        return one
+    rest = one.shape.as_list()[kept:]
+    return tf.reshape(one, tf.concat([lead, tf.shape(one)[kept:]], 0) if None in rest else [*lead, *rest])
+
+
 class BeamSearchDecoder(Decoder):
     """Keeps the ``beam_width`` best sequences of each row.
 
     Args:
-        cell: an RNNCell.
         embedding: the table of ids, or a function of them.
-        start_tokens: the id that each row begins with.
-        end_token: the id that ends a sequence.
         initial_state: the cell's, each row ``beam_width`` times (:func:`tile_batch`).
-        beam_width: how many sequences.
-        output_layer: a layer for the cell's outputs.
         length_penalty_weight: scores are divided by ``((5 + length) / 6) ** weight``.
         coverage_penalty_weight: how much a sequence that has ended is charged for places of the memory that got little attention;
             the cell must be an ``AttentionWrapper`` then.
@@ -125,16 +128,10 @@ class BeamSearchDecoder(Decoder):
 
     def _split(self, one: Any) -> Any:
         """``[rows * beams, ...]`` as ``[rows, beams, ...]``."""
-        if isinstance(one, tf.TensorArray) or one.shape.rank == 0:
-            return one
-        return tf.reshape(one, tf.concat([[-1, self._width], tf.shape(one)[1:]], 0)) if None in one.shape.as_list()[1:] else (
-            tf.reshape(one, [-1, self._width, *one.shape.as_list()[1:]]))  # fmt: skip
+        return _reshaped(one, [-1, self._width], 1)
 
     def _merge(self, one: Any) -> Any:
-        if isinstance(one, tf.TensorArray) or one.shape.rank == 0:
-            return one
-        return tf.reshape(one, tf.concat([[-1], tf.shape(one)[2:]], 0)) if None in one.shape.as_list()[2:] else (
-            tf.reshape(one, [-1, *one.shape.as_list()[2:]]))  # fmt: skip
+        return _reshaped(one, [-1], 2)
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         rows = tf.zeros_like(self._start)

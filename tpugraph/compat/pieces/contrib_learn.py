@@ -34,13 +34,8 @@ class Experiment:
     """An estimator with the inputs to train and evaluate it.
 
     Args:
-        estimator: the estimator.
-        train_input_fn: gives batches to train with.
-        eval_input_fn: gives batches to evaluate with.
         train_steps: the step to train up to; to the end of the data when None.
         eval_steps: the batches of an evaluation; all when None.
-        train_monitors: hooks for training.
-        eval_hooks: hooks for an evaluation.
         more: of no meaning here: how often workers evaluate, how long they wait, and exports, which an Exporter does.
     """
 
@@ -98,12 +93,10 @@ class Datasets(NamedTuple):
 
 
 def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
-    """The rows of a file whose first line says how many rows and features there are."""
     return _rows(filename, target_dtype, features_dtype, target_column, skip=1)
 
 
 def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
-    """The rows of a file."""
     return _rows(filename, target_dtype, features_dtype, target_column, skip=0)
 
 
@@ -152,6 +145,5 @@ class VocabularyProcessor:
             yield numbers
 
     def fit_transform(self, raw_documents: Iterable[str], unused_y: Any = None) -> Iterator[Any]:
-        """Learn the words of some documents, and number them."""
         documents = list(raw_documents)
         return self.fit(documents).transform(documents)

@@ -12,11 +12,7 @@ tf1 = tf.compat.v1
 class DecoupledWeightDecayExtension:
     """Weight decay beside the gradient: before each step the variables shrink by ``weight_decay`` times themselves.
 
-    It is mixed into an optimizer, before it in the list of bases.
-
-    Args:
-        weight_decay: the share by which they shrink.
-        *arguments, **kwargs: those of the optimizer.
+    It is mixed into an optimizer, before it in the list of bases; other arguments are those of the optimizer.
     """
 
     def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
@@ -32,7 +28,6 @@ class DecoupledWeightDecayExtension:
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: Any = None, decay_var_list: Any = None
     ) -> Any:
-        """As that of the optimizer; only the variables of ``decay_var_list`` shrink, where it is given."""
         if decay_var_list is not None:
             self._decayed = {v.name for v in decay_var_list}
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
@@ -44,9 +39,8 @@ class DecoupledWeightDecayExtension:
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     """An optimizer class with weight decay beside the gradient; ``weight_decay`` is its first argument."""
-    return type(
-        f"{base_optimizer.__name__}WithDecoupledWeightDecay", (DecoupledWeightDecayExtension, base_optimizer), {}
-    )
+    name = f"{base_optimizer.__name__}WithDecoupledWeightDecay"
+    return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]

@@ -50,13 +50,7 @@ def dynamic_decode(
     """Run a decoder until every row has finished; the outputs of all steps, the last state, and the length of each row.
 
     Args:
-        decoder: a :class:`Decoder`.
-        output_time_major: whether time is the first dimension of the outputs.
         impute_finished: whether a row that has finished keeps its state and gives zeros.
-        maximum_iterations: how many steps at most.
-        parallel_iterations: as that of ``tf.while_loop``.
-        swap_memory: as that of ``tf.while_loop``.
-        scope: the variable scope; ``decoder`` when None.
         kwargs: of ``decoder.initialize``.
     """
     limit = None if maximum_iterations is None else tf.convert_to_tensor(maximum_iterations, tf.int32)
@@ -117,14 +111,7 @@ def choose(finished: Any, old: Any, new: Any) -> Any:
 
 
 class BasicDecoder(Decoder):
-    """Runs a cell on what a helper gives it.
-
-    Args:
-        cell: an RNNCell.
-        helper: a :class:`Helper`.
-        initial_state: the first state of the cell.
-        output_layer: a layer for the cell's outputs, such as the projection to a vocabulary.
-    """
+    """Runs a cell on what a :class:`Helper` gives it; ``output_layer`` is one for the cell's outputs, or None."""
 
     def __init__(self, cell: Any, helper: Any, initial_state: Any, output_layer: Any = None) -> None:
         self._cell, self._helper, self._initial_state, self._output_layer = cell, helper, initial_state, output_layer

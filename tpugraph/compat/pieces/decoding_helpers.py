@@ -28,8 +28,7 @@ class Helper:
         """What is chosen by a step's outputs; the most likely ids here."""
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         """Which rows have finished, the inputs of the next step, and its state."""
         raise NotImplementedError
 
@@ -51,19 +50,12 @@ class CustomHelper(Helper):
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
         return self._sample(time=time, outputs=outputs, state=state)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
-        return self._next(time=time, outputs=outputs, state=state, sample_ids=sample_ids)  # type: ignore[no-any-return]
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
+        return self._next(time=time, outputs=outputs, state=state, sample_ids=sample_ids)
 
 
 class TrainingHelper(Helper):
-    """Reads the given inputs, step by step, whatever the outputs are.
-
-    Args:
-        inputs: ``[batch, time, ...]``, or a structure of such.
-        sequence_length: how many steps each row has.
-        time_major: whether time is the first dimension.
-    """
+    """Reads the given inputs ``[batch, time, ...]``, step by step, whatever the outputs are."""
 
     def __init__(self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None) -> None:
         inputs = nest.map_structure(tf.convert_to_tensor, inputs)
@@ -85,8 +77,7 @@ class TrainingHelper(Helper):
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
         return tf.equal(self.sequence_length, 0), self._read(0)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         return time + 1 >= tf.cast(self.sequence_length, tf.int32), self._read(time + 1), state
 
 
@@ -113,8 +104,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         drawn = _draw(outputs, self._seeds[0])
         return tf.where(tf.random.uniform(tf.shape(drawn), seed=self._seeds[1]) < self._probability, drawn, -1)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         finished, given, state = super().next_inputs(time, outputs, state, sample_ids)
         return finished, choose(sample_ids >= 0, self._embedding(tf.maximum(sample_ids, 0)), given), state
 
@@ -141,20 +131,13 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
         return tf.random.uniform([self.batch_size], seed=self._seed) < self._probability
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         finished, (given, *auxiliary), state = super().next_inputs(time, outputs, state, sample_ids)
         return finished, self._joined((choose(sample_ids, self._make(outputs), given), *auxiliary)), state
 
 
 class GreedyEmbeddingHelper(Helper):
-    """Reads the embedding of the most likely id of the step before.
-
-    Args:
-        embedding: the table, or a function of ids.
-        start_tokens: the id that each row begins with.
-        end_token: the id that ends a row.
-    """
+    """Reads the embedding (a table, or a function of ids) of the most likely id of the step before."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
         self._embedding, self._end = lookup(embedding), end_token
@@ -164,8 +147,7 @@ class GreedyEmbeddingHelper(Helper):
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
         return tf.zeros_like(self._start, tf.bool), self._embedding(self._start)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         return tf.equal(sample_ids, self._end), self._embedding(sample_ids), state
 
 
@@ -197,8 +179,7 @@ class InferenceHelper(Helper):
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
         return self._sample(outputs)
 
-    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    def next_inputs(self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None) -> Any:
         return self._end(sample_ids), self._make(sample_ids), state
 
 

@@ -102,8 +102,6 @@ class FusedRNNCell:
 
 
 class FusedRNNCellAdaptor(FusedRNNCell):
-    """Any cell, as one that runs over all steps at once."""
-
     def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
         self._cell, self._dynamic = cell, use_dynamic_rnn
 

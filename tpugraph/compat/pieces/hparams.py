@@ -60,11 +60,7 @@ def _read(name: str, kind: type, text: str) -> Any:
 
 
 class HParams:
-    """Named values, as attributes.
-
-    Args:
-        model_structure: kept as it is, for whoever asks for it.
-        **kwargs: the values; a list has elements of one type.
+    """Named values, as attributes; a list has elements of one type.
 
     Raises:
         ValueError: a name that is taken already, or an empty list.
@@ -77,11 +73,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a value, which sets the type of its name.
-
-        Raises:
-            ValueError: a name that is taken already, or an empty list.
-        """
+        """Add a value, which sets the type of its name."""
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         listed = isinstance(value, (list, tuple))

@@ -22,9 +22,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     Args:
         estimator: the one that trains; it evaluates as well.
-        input_fn: the input of the evaluations.
         steps: batches of an evaluation; all of the data when None.
-        hooks: session hooks of the evaluations.
         name: a name for the folder of their event files.
         every_n_iter: steps between two evaluations.
 

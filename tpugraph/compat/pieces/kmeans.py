@@ -102,6 +102,11 @@ class _Start:
         return tf.tensor_scatter_nd_update(centers, places, rows), taken + more
 
 
+def _kept(name: str, shape: Any, dtype: Any = tf.float32) -> Any:
+    zeros = tf1.zeros_initializer()
+    return tf1.get_variable(name, shape, dtype, initializer=zeros, trainable=False, use_resource=True)
+
+
 @dataclass(frozen=True)
 class _Clustering:
     """The model function of :class:`KMeans`."""
@@ -121,8 +126,7 @@ class _Clustering:
         if width is None:
             raise ArgumentError("the points have no fixed number of columns", fix="features of shape [batch, columns]")
         shape = [self.start.count, width]
-        centers = tf1.get_variable(KMeans.CLUSTER_CENTERS_VAR_NAME, shape, trainable=False, use_resource=True,
-                                   initializer=tf1.zeros_initializer())  # fmt: skip
+        centers = _kept(KMeans.CLUSTER_CENTERS_VAR_NAME, shape)
         distances = self._distances(points, centers)
         index = tf.argmin(distances, 1, output_type=tf.int32)
         score = tf.reduce_sum(tf.reduce_min(distances, 1))
@@ -157,8 +161,7 @@ class _Clustering:
 
     def _choosing(self, points: Any, centers: Any) -> tuple[Any, Any]:
         """The op that chooses centers from a batch and counts them, and the tensor that says whether all are chosen."""
-        taken = tf1.get_variable("chosen", [], tf.int32, trainable=False, use_resource=True,
-                                 initializer=tf1.zeros_initializer())  # fmt: skip
+        taken = _kept("chosen", [], tf.int32)
         rows, count = self.start.chosen(points, centers.read_value(), taken.read_value())
         rows = tf.nn.l2_normalize(rows, 1) if self.cosine else rows
         return tf.group(centers.assign(rows), taken.assign(count)), taken >= self.start.count
@@ -168,17 +171,11 @@ class _Clustering:
         count = self.start.count
         sums, sizes = tf.math.unsorted_segment_sum(points, index, count), tf.math.bincount(index, minlength=count)
         sizes = tf.cast(sizes, tf.float32)[:, None]
-        seen = tf1.get_variable(
-            "points", [count, 1], trainable=False, use_resource=True, initializer=tf1.zeros_initializer()
-        )
-        total = tf1.get_variable("sums", centers.shape.as_list(), trainable=False, use_resource=True,
-                                 initializer=tf1.zeros_initializer())  # fmt: skip
+        seen, total = _kept("points", [count, 1]), _kept("sums", centers.shape.as_list())
         step = tf1.train.get_global_step()
         before = (total.read_value(), seen.read_value()) if self.mean_of_all else (0.0, 0.0)
         all_sums, all_seen = before[0] + sums, before[1] + sizes
-        means = tf.where(
-            tf.tile(all_seen > 0, [1, centers.shape.as_list()[1]]), all_sums / tf.maximum(all_seen, 1.0), centers
-        )
+        means = tf.where(all_seen > 0, all_sums / tf.maximum(all_seen, 1.0), centers)
         means = tf.nn.l2_normalize(means, 1) if self.cosine else means
         due = tf.equal((step.read_value() + 1) % self.every, 0)
         moved = centers.assign(tf.where(due, means, centers.read_value()))

@@ -10,11 +10,7 @@ from tf_keras.api._v1.keras.__internal__.legacy.layers import BatchNormalization
 
 
 class BatchNormalization(_BatchNormalization):  # type: ignore[misc]
-    """Batch normalization whose moments a program may compute in its own way.
-
-    A class that derives from it overrides ``_moments(self, inputs, reduction_axes, keep_dims)``; Keras calls it with a
-    mask as well, which TensorFlow 1.15 did not have.
-    """
+    """A program may override ``_moments(self, inputs, reduction_axes, keep_dims)``; Keras calls it with a mask as well."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,7 @@ def _zeros(name: str, shape: Any, dtype: Any) -> Any:
 class Cell(RNNCell):  # type: ignore[misc]
     """A cell whose state, or whose output, has so many columns."""
 
-    def __init__(
-        self, size: Any, output: Any = None, reuse: Any = None, name: str | None = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, size: Any, output: Any = None, reuse: Any = None, name: Any = None, dtype: Any = None) -> None:
         super().__init__(_reuse=reuse, name=name, dtype=dtype)
         self._sizes = size, size if output is None else output
 
@@ -64,51 +63,7 @@ class UGRNNCell(Cell):
         return new, new
 
 
-class _Normalised(Cell):
-    """An LSTM whose gates and state may be normalised over the units; ``start``: shift and gain."""
-
-    def __init__(self, units: int, output: int, norm: bool, gain: float, shift: float, reuse: Any) -> None:
-        super().__init__(LSTMStateTuple(units, output), output, reuse=reuse)
-        self._units, self._norm = units, norm
-        self._start = tf1.constant_initializer(shift), tf1.constant_initializer(gain)
-
-    def _normal(self, value: Any, scope: str) -> Any:
-        if not self._norm:
-            return value
-        shift, gain = self._start
-        with tf1.variable_scope(scope):
-            gamma = tf1.get_variable("gamma", value.shape[1:], value.dtype, initializer=gain)
-            beta = tf1.get_variable("beta", value.shape[1:], value.dtype, initializer=shift)
-        mean, variance = tf.nn.moments(value, [1], keepdims=True)
-        return tf.nn.batch_normalization(value, mean, variance, beta, gamma, 1e-12)
-
-
-class LayerNormBasicLSTMCell(_Normalised):
-    """An LSTM whose gates and state are normalised over the units, with dropout of the candidate alone."""
-
-    def __init__(self, num_units: int, forget_bias: float = 1.0, input_size: Any = None,
-                 activation: Callable[[Any], Any] = tf.tanh, layer_norm: bool = True, norm_gain: float = 1.0,
-                 norm_shift: float = 0.0, dropout_keep_prob: Any = 1.0, dropout_prob_seed: int | None = None,
-                 reuse: Any = None) -> None:  # fmt: skip
-        del input_size  # of no use since TensorFlow 1.0
-        super().__init__(num_units, num_units, layer_norm, norm_gain, norm_shift, reuse)
-        self._forget_bias, self._activation = forget_bias, activation
-        self._keep, self._seed = dropout_keep_prob, dropout_prob_seed
-
-    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        gates = tf.split(linear([inputs, state[1]], 4 * self.output_size, bias=not self._norm), 4, axis=1)
-        names = ("input", "transform", "forget", "output")
-        ingoing, candidate, forget, outgoing = map(self._normal, gates, names)
-        candidate = self._activation(candidate)
-        if tf.is_tensor(self._keep) or self._keep < 1:
-            candidate = tf1.nn.dropout(candidate, self._keep, seed=self._seed)
-        new = state[0] * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(ingoing) * candidate
-        new = self._normal(new, "state")
-        output = self._activation(new) * tf.sigmoid(outgoing)
-        return output, LSTMStateTuple(new, output)
-
-
-class LayerNormLSTMCell(_Normalised):
+class LayerNormLSTMCell(Cell):
     """An LSTM with peepholes, clipping and a projection, whose gates and state may be normalised over the units."""
 
     _gates: tuple[str, ...] = ("input", "transform", "forget", "output")
@@ -117,7 +72,10 @@ class LayerNormLSTMCell(_Normalised):
     def __init__(self, num_units: int, use_peepholes: bool = False, cell_clip: float | None = None, initializer: Any = None,
                  num_proj: int | None = None, proj_clip: float | None = None, forget_bias: float = 1.0, activation: Any = None,
                  layer_norm: bool = False, norm_gain: float = 1.0, norm_shift: float = 0.0, reuse: Any = None) -> None:  # fmt: skip
-        super().__init__(num_units, num_proj or num_units, layer_norm, norm_gain, norm_shift, reuse)
+        output = num_proj or num_units
+        super().__init__(LSTMStateTuple(num_units, output), output, reuse=reuse)
+        self._units, self._norm = num_units, layer_norm
+        self._start = tf1.constant_initializer(norm_shift), tf1.constant_initializer(norm_gain)
         self._peepholes, self._initializer, self._project = use_peepholes, initializer, num_proj
         self._clips, self._forget_bias, self._activation = (cell_clip, proj_clip), forget_bias, activation or tf.tanh
 
@@ -131,19 +89,50 @@ class LayerNormLSTMCell(_Normalised):
         gates = dict(zip(self._gates, map(self._normal, tf.split(scores, width, 1), self._gates), strict=True))
         forget = tf.sigmoid(gates["forget"] + self._forget_bias + self._peep("w_f_diag", memory))
         kept = tf.sigmoid(gates["input"] + self._peep("w_i_diag", memory)) if "input" in gates else 1 - forget
-        new = self._normal(forget * memory + kept * self._activation(gates["transform"]), "state")
+        new = self._normal(forget * memory + kept * self._candidate(gates["transform"]), "state")
         new = _clipped(new, self._clips[0])
         output = tf.sigmoid(gates["output"] + self._peep("w_o_diag", new)) * self._activation(new)
         if self._project:
             output = _clipped(linear(output, self._project, False, self._names[1]), self._clips[1])
         return output, LSTMStateTuple(new, output)
 
+    def _candidate(self, scores: Any) -> Any:
+        return self._activation(scores)
+
     def _peep(self, name: str, memory: Any) -> Any:
         return tf1.get_variable(name, [self._units], memory.dtype) * memory if self._peepholes else 0.0
+
+    def _normal(self, value: Any, scope: str) -> Any:
+        if not self._norm:
+            return value
+        shift, gain = self._start
+        with tf1.variable_scope(scope):
+            gamma = tf1.get_variable("gamma", value.shape[1:], value.dtype, initializer=gain)
+            beta = tf1.get_variable("beta", value.shape[1:], value.dtype, initializer=shift)
+        mean, variance = tf.nn.moments(value, [1], keepdims=True)
+        return tf.nn.batch_normalization(value, mean, variance, beta, gamma, 1e-12)
 
 
 def _clipped(value: Any, limit: float | None) -> Any:
     return value if limit is None else tf.clip_by_value(value, -limit, limit)
+
+
+class LayerNormBasicLSTMCell(LayerNormLSTMCell):
+    """An LSTM whose gates and state are normalised over the units, with dropout of the candidate alone."""
+
+    def __init__(self, num_units: int, forget_bias: float = 1.0, input_size: Any = None, activation: Any = tf.tanh,
+                 layer_norm: bool = True, norm_gain: float = 1.0, norm_shift: float = 0.0, dropout_keep_prob: Any = 1.0,
+                 dropout_prob_seed: int | None = None, reuse: Any = None) -> None:  # fmt: skip
+        del input_size  # of no use since TensorFlow 1.0
+        super().__init__(
+            num_units, False, None, None, None, None, forget_bias, activation, layer_norm, norm_gain, norm_shift, reuse
+        )
+        self._keep, self._seed = dropout_keep_prob, dropout_prob_seed
+
+    def _candidate(self, scores: Any) -> Any:
+        candidate = self._activation(scores)
+        dropped = tf.is_tensor(self._keep) or self._keep < 1
+        return tf1.nn.dropout(candidate, self._keep, seed=self._seed) if dropped else candidate
 
 
 class CoupledInputForgetGateLSTMCell(LayerNormLSTMCell):
@@ -218,24 +207,15 @@ class ConvLSTMCell(Cell):
 
 
 class Conv1DLSTMCell(ConvLSTMCell):
-    """Over ``[steps, channels]``."""
-
-    def __init__(self, name: str = "conv_1d_lstm_cell", **named: Any) -> None:
-        super().__init__(1, name=name, **named)
+    __init__ = partialmethod(ConvLSTMCell.__init__, 1, name="conv_1d_lstm_cell")
 
 
 class Conv2DLSTMCell(ConvLSTMCell):
-    """Over ``[rows, columns, channels]``."""
-
-    def __init__(self, name: str = "conv_2d_lstm_cell", **named: Any) -> None:
-        super().__init__(2, name=name, **named)
+    __init__ = partialmethod(ConvLSTMCell.__init__, 2, name="conv_2d_lstm_cell")
 
 
 class Conv3DLSTMCell(ConvLSTMCell):
-    """Over ``[depth, rows, columns, channels]``."""
-
-    def __init__(self, name: str = "conv_3d_lstm_cell", **named: Any) -> None:
-        super().__init__(3, name=name, **named)
+    __init__ = partialmethod(ConvLSTMCell.__init__, 3, name="conv_3d_lstm_cell")
 
 
 class SRUCell(Cell):
@@ -304,15 +284,11 @@ class PhasedLSTMCell(Cell):
 def _independent(inputs: Any, state: Any, count: int, scope: str = "", kernel: Any = None, bias: Any = None) -> Any:
     """``count`` scores of each unit, which reads the inputs and, of the state, itself alone."""
     columns, units = inputs.shape.as_list()[1], count * state.shape.as_list()[1]
-    own = tf1.get_variable(
-        f"{scope}kernel_u", [1, units], inputs.dtype, initializer=tf1.random_uniform_initializer(-1, 1)
-    )
-    product = tf.matmul(
-        inputs, tf1.get_variable(f"{scope}kernel_w", [columns, units], inputs.dtype, initializer=kernel)
-    )
-    start = bias or tf1.zeros_initializer()
-    return product + tf.tile(state, [1, count]) * own + tf1.get_variable(
-        f"{scope}bias", [units], inputs.dtype, initializer=start)  # fmt: skip
+    sizes = {"kernel_w": [columns, units], "kernel_u": [1, units], "bias": [units]}
+    starts = kernel, tf1.random_uniform_initializer(-1, 1), bias or tf1.zeros_initializer()
+    into, own, offset = (tf1.get_variable(scope + name, size, inputs.dtype, initializer=start)
+                         for (name, size), start in zip(sizes.items(), starts, strict=True))  # fmt: skip
+    return tf.matmul(inputs, into) + tf.tile(state, [1, count]) * own + offset
 
 
 class IndRNNCell(Cell):

@@ -88,10 +88,10 @@ def _threshold(better: Callable[[float, float], bool]) -> Callable[..., Any]:
     return hook
 
 
-def _patience(better: Callable[[float, float], bool]) -> Callable[..., Any]:
-    def hook(estimator: Any, metric_name: str, most_steps: int, eval_dir: str | None = None, min_steps: int = 0,
-             run_every_secs: float | None = 60, run_every_steps: int | None = None) -> Any:  # fmt: skip
-        folder = eval_dir or estimator.eval_dir()
+def _patience(better: Callable[[float, float], bool], limit: str) -> Callable[..., Any]:
+    def hook(estimator: Any, metric_name: str, most_steps: int | None = None, eval_dir: str | None = None, min_steps: int = 0,
+             run_every_secs: float | None = 60, run_every_steps: int | None = None, **named: int) -> Any:  # fmt: skip
+        folder, most = eval_dir or estimator.eval_dir(), named[limit] if most_steps is None else most_steps
 
         def over() -> bool:
             best, since = None, 0
@@ -100,7 +100,7 @@ def _patience(better: Callable[[float, float], bool]) -> Callable[..., Any]:
                     continue
                 if best is None or better(value, best):
                     best, since = value, step
-                elif step - since >= most_steps:
+                elif step - since >= most:
                     return True
             return False
 
@@ -109,29 +109,9 @@ def _patience(better: Callable[[float, float], bool]) -> Callable[..., Any]:
     return hook
 
 
-_higher, _lower = _threshold(operator.ge), _threshold(operator.le)
-_rising, _falling = _patience(operator.gt), _patience(operator.lt)
-
-
-def stop_if_higher_hook(estimator: Any, metric_name: str, threshold: float, *more: Any, **named: Any) -> Any:
-    """A hook that stops training once a metric of an evaluation is at least the threshold."""
-    return _higher(estimator, metric_name, threshold, *more, **named)
-
-
-def stop_if_lower_hook(estimator: Any, metric_name: str, threshold: float, *more: Any, **named: Any) -> Any:
-    """A hook that stops training once a metric of an evaluation is at most the threshold."""
-    return _lower(estimator, metric_name, threshold, *more, **named)
-
-
-def stop_if_no_increase_hook(
-    estimator: Any, metric_name: str, max_steps_without_increase: int, *more: Any, **named: Any
-) -> Any:
-    """A hook that stops training once a metric has not risen for so many steps."""
-    return _rising(estimator, metric_name, max_steps_without_increase, *more, **named)
-
-
-def stop_if_no_decrease_hook(
-    estimator: Any, metric_name: str, max_steps_without_decrease: int, *more: Any, **named: Any
-) -> Any:
-    """A hook that stops training once a metric has not fallen for so many steps."""
-    return _falling(estimator, metric_name, max_steps_without_decrease, *more, **named)
+stop_if_higher_hook = _threshold(operator.ge)
+"""A hook that stops training once a metric of an evaluation is at least the threshold."""
+stop_if_lower_hook = _threshold(operator.le)
+stop_if_no_increase_hook = _patience(operator.gt, "max_steps_without_increase")
+"""A hook that stops training once a metric has not risen for so many steps."""
+stop_if_no_decrease_hook = _patience(operator.lt, "max_steps_without_decrease")

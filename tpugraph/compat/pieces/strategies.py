@@ -8,14 +8,7 @@ from tpugraph.estimator.core_strategy import CoreStrategy
 
 
 class MirroredStrategy(CoreStrategy):
-    """Trains on as many cores as there were GPUs to be.
-
-    Args:
-        devices: the devices; each of them is a core.
-        num_gpus: how many, instead.
-        num_gpus_per_worker: the same.
-        options: of no meaning for cores: how gradients are summed, and how datasets are cut.
-    """
+    """Trains on as many cores as there were GPUs to be; other options are of no meaning for cores."""
 
     def __init__(self, devices: Any = None, num_gpus: int | None = None, num_gpus_per_worker: int | None = None,
                  **options: Any) -> None:  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tpugraph.compat.symbol_record import Page, Symbol, found_in, gone
 
 _NAMES = "tpugraph.compat.pieces.estimator_functions"
-_HEADS = "tpugraph.estimator.canned.heads"
 _TRAIN = "tensorflow.compat.v1.train"
 _TREES = "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU"
 
@@ -16,25 +15,18 @@ ESTIMATOR: Page = {
                "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
                "NanLossDuringTrainingError SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
     **found_in("tpugraph.estimator.canned.estimators", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
-               "BaselineClassifier"),
-    **found_in("tpugraph.estimator.canned.estimators", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
-               "BaselineRegressor"),
-    **found_in("tpugraph.estimator.canned.estimators",
-               "LinearEstimator DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
-    **found_in("tpugraph.estimator.canned.heads", "Head"),
-    **found_in(_HEADS, "BinaryClassHead MultiClassHead MultiLabelHead"),
-    **found_in("tpugraph.estimator.canned.heads",
-               "RegressionHead LogisticRegressionHead PoissonRegressionHead"),
+               "BaselineClassifier LinearRegressor DNNRegressor DNNLinearCombinedRegressor BaselineRegressor LinearEstimator "
+               "DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
+    **found_in("tpugraph.estimator.canned.heads", "Head BinaryClassHead MultiClassHead MultiLabelHead RegressionHead "
+               "LogisticRegressionHead PoissonRegressionHead MultiHead"),
     **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
     **found_in("tpugraph.compat.pieces.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
     **gone("BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor", _TREES, "tf.estimator.DNNClassifier"),
-    **found_in("tpugraph.estimator.canned.heads", "MultiHead"),
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.exporting", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput"),
-    **found_in("tpugraph.estimator.exporting", "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn"),
-    **found_in("tpugraph.estimator.exporting", "build_raw_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.exporting", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput PredictOutput "
+               "RegressionOutput build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
