@@ -351,6 +351,9 @@ def test_tensors_are_evaluated_on_the_cores(tmp_path: Path, checkpoint: str, sai
     found = on(tmp_path).evaluate(tensors, checkpoint_path=checkpoint)
     assert said[-1].startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores")
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    said.clear()
+    assert_close([row["y"] for row in on(tmp_path).predict(tensors, checkpoint_path=checkpoint)], scores(), 1e-5)
+    assert said == []
 
 
 def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, checkpoint: str) -> None:
@@ -425,11 +428,16 @@ def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str, said: 
         found = linear(features, labels, mode)
         return found._replace(predictions={**found.predictions, "version": tf.constant([1])})
 
-    cases = [(constant, read, "the prediction 'version' does not depend on the input"),
-             (linear, tensors, "input_fn returns tensors, whose end cannot be told")]  # fmt: skip
-    for model, reads, why in cases:
+    def numbers(params: Any) -> Any:
+        del params
+        return {"x": tf.constant(X[:16])}, None
+
+    cases = [(constant, read, "the prediction 'version' does not depend on the input", 5),
+             (linear, numbers, "input_fn returns tensors, whose end cannot be told", 1)]  # fmt: skip
+    for model, reads, why, count in cases:
         predicted = on(tmp_path, model).predict(reads, checkpoint_path=checkpoint, yield_single_examples=False)
-        assert_close(np.concatenate([batch["y"] for batch in predicted]), scores(), 1e-5)
+        rows = np.concatenate([batch["y"] for batch in itertools.islice(predicted, count)])
+        assert_close(rows, scores()[: len(rows)], 1e-5)
         assert len(said) == 1
         assert said.pop().startswith(f"note: the prediction runs on this machine, without cores: {why}")
     assert len(list(on(tmp_path, constant).predict(read, ["y"], checkpoint_path=checkpoint))) == COUNT

@@ -558,7 +558,8 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     if not plan.cores:
         return returned, inputs.is_dataset(returned)
     is_dataset = inputs.is_dataset(returned)
-    first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
+    ends = is_dataset or any(op.type in ops.INPUTS for op in tf1.get_default_graph().get_operations())
+    first = _dataset(returned) if ends or request.mode != ModeKeys.PREDICT else None  # predictions end with their data
     if first is None:
         _warn_of_queues()
         return to_tensors(returned), False
