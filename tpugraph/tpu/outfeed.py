@@ -278,12 +278,12 @@ def _stacks(graph: Graph) -> dict[str, _Collected]:
 
 
 def _body(graph: Graph, always: list[Node]) -> list[Node]:
-    """Host nodes of each step: descendants of the outfeed, of random ops and of variables that the step writes."""
+    """Host nodes of each step: descendants of the outfeed, of random ops, of variables that the step writes and of containers."""
     roles = graph.roles
     cone = graph.ancestors([*(graph[name] for name in roles.roots), *always])
     host = [n for n in cone if not in_cluster(n)]
     written = {v for n in host for v in written_variables(n)}
-    starts = [n for n in host if n.op in ops.RANDOM | ops.OUTFEEDS | ops.DEQUEUES or n.op in ops.WRITES]
+    starts = [n for n in host if n.op in ops.RANDOM | ops.OUTFEEDS | ops.DEQUEUES | ops.CONTAINERS or n.op in ops.WRITES]
     starts += [n for n in host if n.op in ops.READS | ops.GATHERS and variable_of(n.inputs[0]) in written]
     moving = graph.descendants(starts)
     found: NodeSet = {n: None for n in host if n in moving}
