@@ -67,9 +67,5 @@ WITHOUT_TRAINING: tuple[type[Pass], ...] = (
 )
 """Every pass of the pipeline of evaluation and prediction, in order."""
 
-PIPELINES: dict[str, tuple[type[Pass], ...]] = {
-    "train": PASSES,
-    "eval": WITHOUT_TRAINING,
-    "predict": WITHOUT_TRAINING,
-}
+PIPELINES: dict[str, tuple[type[Pass], ...]] = {"train": PASSES, "eval": WITHOUT_TRAINING, "predict": WITHOUT_TRAINING}
 """The pipeline of each mode."""

@@ -88,10 +88,7 @@ def convert(
 
 
 def _convert(
-    model: str | os.PathLike[str] | Graph,
-    options: ConvertOptions,
-    progress: Progress | None,
-    history: History | None,
+    model: str | os.PathLike[str] | Graph, options: ConvertOptions, progress: Progress | None, history: History | None
 ) -> Program:
     started = time.perf_counter()
     graph, plain = (model, b"") if isinstance(model, Graph) else _read(model)

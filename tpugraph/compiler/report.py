@@ -93,12 +93,7 @@ def collectives(graph: Graph) -> dict[str, Any]:
     """The collectives of a step: sums, their bytes on a core, the tensors that are summed and those that are gathered."""
     partitioned = graph.kept(Partitioned) or Partitioned()
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
-    return {
-        "sums": len(sums),
-        **_sizes(sums),
-        "combined": partitioned.combined,
-        "gathered": partitioned.gathered,
-    }
+    return {"sums": len(sums), **_sizes(sums), "combined": partitioned.combined, "gathered": partitioned.gathered}
 
 
 def _sizes(sums: Sequence[Node]) -> dict[str, Any]:

@@ -28,23 +28,9 @@ _NAME_OF[types_pb2.DT_HALF] = "float16"
 _NUMBER_OF = {name: number for number, name in _NAME_OF.items()}
 _REF = 100  # DT_X_REF is DT_X + 100
 
-SIZE_OF = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-}
+_BY_SIZE = {1: "bool int8 uint8", 2: "int16 uint16 float16 bfloat16", 4: "int32 uint32 float32",
+            8: "int64 uint64 float64 complex64", 16: "complex128"}  # fmt: skip
+SIZE_OF = {name: size for size, names in _BY_SIZE.items() for name in names.split()}
 """Bytes of one element, by dtype name; dtypes without a fixed size are absent."""
 
 

@@ -22,20 +22,9 @@ EVENT_FILES = "*.tfevents.*"
 
 _EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # what the first record of an event file says
 
-_COLLECTIONS = (
-    "train_op",
-    "losses",
-    "trainable_variables",
-    "variables",
-    "local_variables",
-    "global_step",
-    "summaries",
-    "queue_runners",
-    "update_ops",
-    "savers",
-    "table_initializer",
-    "init_op",
-    "local_init_op",
+_COLLECTIONS = frozenset(
+    "train_op losses trainable_variables variables local_variables global_step summaries queue_runners update_ops savers "
+    "table_initializer init_op local_init_op".split()
 )
 
 

@@ -204,7 +204,5 @@ def missing_file_error(message: str, source: str, names: Iterable[str] = ()) -> 
         name = max((n for n in names if message.endswith(n, 0, end)), key=len, default=match[1])
         fault = f"the data file '{name}' is not there"
     return RunError(
-        fault,
-        origin=source,
-        fix=f"run in the folder that holds it, or {shlex.quote(f'--rebind={name}=PATH')}",
+        fault, origin=source, fix=f"run in the folder that holds it, or {shlex.quote(f'--rebind={name}=PATH')}"
     )

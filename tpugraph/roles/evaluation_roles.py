@@ -128,11 +128,7 @@ _GENERIC = frozenset({"value", "value_tensor", "Identity"})
 
 
 def find_evaluation(
-    graph: Graph,
-    *,
-    metrics: Metrics | None = None,
-    loss: str | None = None,
-    collected: Mapping[str, str] | None = None,
+    graph: Graph, *, metrics: Metrics | None = None, loss: str | None = None, collected: Mapping[str, str] | None = None
 ) -> Roles:
     """Find the roles of a plain evaluation graph.
 
