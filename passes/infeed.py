@@ -42,10 +42,8 @@ class Infeed(Pass):
         _remove_unread_padding(graph)
         crossing = fed_to_device(graph)
         if not crossing:
-            raise ConversionError(
-                "the device reads nothing from the host: the step does not depend on the input",
-                fix="name the train op with --train_op",
-            )
+            raise ConversionError("the device reads nothing from the host: the step does not depend on the input",
+                                  fix="name the train op with --train_op")  # fmt: skip
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
         sent = pad_open(graph, crossing)
         dequeue = self._dequeue(graph, sent)

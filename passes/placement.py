@@ -71,11 +71,8 @@ def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
     crossing = {t.node for t in cut}
     for node in host:
         if node in device and node not in crossing and ops.is_stateful(node.op) and node.op not in ops.CHECKS:
-            raise ConversionError(
-                "a stateful op is needed on the host and on the device",
-                node=node,
-                fix="split it in two in the model function",
-            )
+            raise ConversionError("a stateful op is needed on the host and on the device", node=node,
+                                  fix="split it in two in the model function")  # fmt: skip
 
 
 def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> NodeSet:

@@ -63,11 +63,8 @@ def _wait_at_entries(graph: Graph) -> None:
 def _one(graph: Graph, op: str) -> Node:
     found = graph.of_type(op)
     if len(found) != 1:
-        raise RunError(
-            f"the graph has {len(found)} {op}, not one",
-            origin=graph.source,
-            fix="give a training graph as TPUEstimator writes it",
-        )
+        raise RunError(f"the graph has {len(found)} {op}, not one", origin=graph.source,
+                       fix="give a training graph as TPUEstimator writes it")  # fmt: skip
     return found[0]
 
 
@@ -77,11 +74,8 @@ def _limit(graph: Graph) -> tuple[Node, Node]:
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None:
             return loop.limit, condition
-    raise RunError(
-        "the cluster has no loop over a number of iterations that a variable holds",
-        origin=graph.source,
-        fix="only training graphs run so far; evaluation and prediction graphs loop otherwise",
-    )
+    raise RunError("the cluster has no loop over a number of iterations that a variable holds", origin=graph.source,
+                   fix="only training graphs run so far; evaluation and prediction graphs loop otherwise")  # fmt: skip
 
 
 def _roles(graph: Graph) -> Roles:

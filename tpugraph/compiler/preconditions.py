@@ -43,12 +43,9 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
     fed = [node for node in step if node.op in ops.PLACEHOLDERS]
     if fed:
         more = f" (and {len(fed) - 1} more)" if len(fed) > 1 else ""
-        raise ConversionError(
-            f"the step is fed from outside through '{fed[0].name}'{more}; a file does not hold what is fed",
-            node=fed[0],
-            origin=graph.source,
-            fix="read the input with tf.data or queues in the graph, as Estimator's input_fn does",
-        )
+        raise ConversionError(f"the step is fed from outside through '{fed[0].name}'{more}; a file does not hold what is fed",
+                              node=fed[0], origin=graph.source,
+                              fix="read the input with tf.data or queues in the graph, as Estimator's input_fn does")  # fmt: skip
 
 
 def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:

@@ -190,10 +190,8 @@ def serialize(message: Message) -> bytes:
     """The bytes of a protobuf, the same for the same content; a LoadError names the biggest constants of one over 2 GiB."""
     data = message.SerializeToString(deterministic=True)
     if len(data) > _MAX_BYTES:
-        raise LoadError(
-            f"the graph has {len(data) / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
-            fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)),
-        )
+        raise LoadError(f"the graph has {len(data) / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
+                        fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)))  # fmt: skip
     return data
 
 

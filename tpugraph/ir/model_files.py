@@ -112,10 +112,8 @@ def _sniff_folder(path: Path) -> Loaded:
     events = sorted(path.glob(EVENT_FILES), key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     if events:
         return _from_events(events)
-    raise LoadError(
-        f"the folder '{path}' holds no graph",
-        fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file",
-    )
+    raise LoadError(f"the folder '{path}' holds no graph",
+                    fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file")  # fmt: skip
 
 
 def _from_events(paths: Sequence[Path]) -> Loaded:
@@ -130,10 +128,8 @@ def _from_events(paths: Sequence[Path]) -> Loaded:
                     return Loaded("event file", graph_def, None, path)
         except tf.errors.DataLossError:  # the end of a file that is still written, or was cut off
             continue
-    raise LoadError(
-        f"the event file '{paths[0]}' holds no graph",
-        fix="give the event file of a run that wrote its graph, as Estimator.evaluate does",
-    )
+    raise LoadError(f"the event file '{paths[0]}' holds no graph",
+                    fix="give the event file of a run that wrote its graph, as Estimator.evaluate does")  # fmt: skip
 
 
 def _step_of(path: Path) -> int:

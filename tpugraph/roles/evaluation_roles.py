@@ -72,12 +72,9 @@ class PlainStep:
         for node in writes:
             trained = self.trains(node)
             if trained is not None:
-                raise RolesError(
-                    f"the graph trains: '{node.name}' writes '{trained}', which a checkpoint holds, from the input",
-                    node=node,
-                    origin=self.graph.source,
-                    fix=f"--mode=train, or give the graph that Estimator builds for mode '{mode}'",
-                )
+                raise RolesError(f"the graph trains: '{node.name}' writes '{trained}', which a checkpoint holds, from the input",
+                                 node=node, origin=self.graph.source,
+                                 fix=f"--mode=train, or give the graph that Estimator builds for mode '{mode}'")  # fmt: skip
 
     def roles(self, mode: str, *, loss: Finding, updates: list[Finding], more: dict[str, Any]) -> Roles:
         """The roles of the graph; ``more`` are fields of the mode."""

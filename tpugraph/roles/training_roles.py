@@ -214,11 +214,8 @@ def find_loss(
     if not ranked and not moving:
         raise no_train_op(graph)
     if not ranked:
-        raise RolesError(
-            "no loss was found: no scalar depends on both the input and a variable",
-            origin=graph.source,
-            fix="name it with --loss=TENSOR, or give a training graph",
-        )
+        raise RolesError("no loss was found: no scalar depends on both the input and a variable", origin=graph.source,
+                         fix="name it with --loss=TENSOR, or give a training graph")  # fmt: skip
     return ranked[0], ranked[1:4]
 
 
@@ -455,11 +452,8 @@ def no_update(
 ) -> RolesError:
     name = train_ops[0].name if train_ops else None
     if not inputs:
-        return RolesError(
-            "the graph reads no input: there is no iterator, queue or placeholder",
-            origin=graph.source,
-            fix="give the training graph that Estimator.train writes (it holds its input pipeline)",
-        )
+        return RolesError("the graph reads no input: there is no iterator, queue or placeholder", origin=graph.source,
+                          fix="give the training graph that Estimator.train writes (it holds its input pipeline)")  # fmt: skip
     if not any(node in cone for node in writes):
         fault = f"'{name}' is no train op: it writes no variable"
     else:
@@ -475,9 +469,5 @@ def check_gradients(graph: Graph, loss: Tensor, cone: dict[Node, None], updates:
         if variables and variables[0] in forward:
             return
     node = updates[0]
-    raise RolesError(
-        f"there is no gradient path from the loss '{loss}' to any variable that the train op updates",
-        node=node,
-        origin=graph.source,
-        fix="name the loss with --loss and the train op with --train_op",
-    )
+    raise RolesError(f"there is no gradient path from the loss '{loss}' to any variable that the train op updates",
+                     node=node, origin=graph.source, fix="name the loss with --loss and the train op with --train_op")  # fmt: skip
