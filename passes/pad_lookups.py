@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import PaddedLookups
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.builder import Builder
 from tpugraph.lookups.padded_lists import PaddedLists
 from tpugraph.lookups.sparse_columns import bounds_of, sparse_lists
 from tpugraph.rewrite.folding import fold
@@ -63,9 +62,6 @@ def _settle(graph: Graph, nodes: list[Node]) -> None:
         wanted = node.inputs[-1].node if node.inputs else node
         if not after or not before or not is_static(after) or before[0] != after[0] or wanted.op in ops.CONSTANTS:
             continue
-        kind = node.inputs[1].dtype
-        value = np.asarray([-1, *after[1:]], kind.name)
-        shape = graph.add("Const", f"{node.name}/shape", attrs={"dtype": kind, "value": value}, source=node,
-                          outputs=[(kind, value.shape)])  # fmt: skip
-        graph.set_input(node, 1, shape.out())
+        shape = Builder(graph, node.name, source=node).constant([-1, *after[1:]], node.inputs[1].dtype, name="shape")
+        graph.set_input(node, 1, shape)
         remove_unread(graph, [wanted])

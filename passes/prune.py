@@ -25,16 +25,12 @@ class Prune(Pass):
         keep += [graph[v.name] for v in roles.variables.values() if v.key is not None]  # checkpoints go both ways
         step = graph.ancestors(keep)
         queues = {node.name for node in step if node.op in ops.QUEUES}
-        keep += [graph[name] for name in roles.enqueues if _queue_of(graph[name]).name in queues]
+        keep += [graph[name] for name in roles.enqueues if graph[name].inputs[0].node.name in queues]
         keep += _initializers(graph, graph.ancestors(keep))
         graph.remove_dead(keep)
         _forget(graph)
         # Colocation with what may be gone; the placement pass decides anew.
         graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)
-
-
-def _queue_of(enqueue: Node) -> Node:
-    return enqueue.inputs[0].node
 
 
 def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:

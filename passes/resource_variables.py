@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import races
@@ -53,7 +52,8 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
     for variable in variables:
         left += ReferenceReads(graph, variable, writes, references).convert()
     for node in references:
-        _retype_alias(graph, node)
+        held = {key: value for key, value in node.raw_attrs.items() if key[0] != "_"}
+        graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
     _remove_unread(graph, left)
     for variable in variables:
         _retype_variable(graph, variable)
@@ -95,11 +95,6 @@ def _retype_variable(graph: Graph, node: Node) -> None:
         attrs=attributes | {"shared_name": node.attr("shared_name") or node.name},
         outputs=[(_HANDLE, ())],
     )
-
-
-def _retype_alias(graph: Graph, node: Node) -> None:
-    held = {key: value for key, value in node.raw_attrs.items() if key[0] != "_"}
-    graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
 
 
 def _order_reads(graph: Graph) -> None:
@@ -212,13 +207,8 @@ class ReferenceReads:
 
 def _retype_write(graph: Graph, node: Node) -> None:
     op = ops.TO_RESOURCE[node.op]
-    wanted = _attributes_of(op)
+    wanted = ops.attr_names(op)
     held = dict(node.raw_attrs)
     if "dtype" in wanted and "T" in held:
         held["dtype"] = held["T"]
     graph.retype(node, op, attrs={key: value for key, value in held.items() if key in wanted}, outputs=[])
-
-
-@cache
-def _attributes_of(op: str) -> frozenset[str]:
-    return frozenset(attribute.name for attribute in ops.op_def(op).attr)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _convert(
     pipeline, options, odd = prepare(graph, options)
     predictions = dict(graph.roles.predictions)
     run: dict[str, Any] = {"dump_dir": options.dump_dir, "dump_after": options.dump_after,
-           "changed": _print_change if options.dump_changed else None}  # fmt: skip
+           "changed": partial(print, file=sys.stderr, flush=True) if options.dump_changed else None}  # fmt: skip
     if history is None:
         pipeline.run(graph, progress=progress, **run)
     else:
@@ -163,10 +164,6 @@ def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOpt
 def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:
     loaded = graphdef.sniff(Path(model))
     return graphdef.from_loaded(loaded, source=str(model)), loaded.data
-
-
-def _print_change(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:

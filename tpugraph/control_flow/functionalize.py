@@ -106,11 +106,6 @@ def _carried(merge: Node) -> Carried:
     return found
 
 
-def _inside(carried: Carried) -> list[Tensor]:
-    """The tensors of a carried value within an iteration."""
-    return [carried.merge.out(), *(switch.out(1) for switch in carried.switches)]
-
-
 # --------------------------------------------------------------------------- one loop
 
 
@@ -124,7 +119,8 @@ def _raise_loop(frame: _Frame) -> None:
     test = _needed(frame, [frame.condition.inputs[0]], [], borders)
     effects = [node for node in inner if node not in test and has_effects(node)]
     body = _needed(frame, [c.following for c in frame.carried], effects, borders)
-    arguments = [*map(_inside, frame.carried), *([e.out()] for e in frame.fixed)]
+    arguments = [[c.merge.out(), *(switch.out(1) for switch in c.switches)] for c in frame.carried]
+    arguments += [[enter.out()] for enter in frame.fixed]
     results = [*(c.following for c in frame.carried), *(e.out() for e in frame.fixed)]
     reads_condition = [use for use in frame.condition.uses() if use.node in body]
     if reads_condition:

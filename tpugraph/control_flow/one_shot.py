@@ -5,8 +5,9 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.control_flow import inlining, lower_functional
 from tpugraph.ir import Graph, attrs
+from tpugraph.ir.builder import Builder
 
-_RESOURCE, _VARIANT = attrs.dtype("resource"), attrs.dtype("variant")
+_VARIANT = attrs.dtype("variant")
 
 
 def make_initializable(graph: Graph) -> None:
@@ -17,15 +18,11 @@ def make_initializable(graph: Graph) -> None:
     for node in graph.of_type("OneShotIterator"):
         if any(ops.is_dataset(use.node.op) for use in node.uses(0)):
             continue
-        factory = node.attr("dataset_factory")
-        call = graph.add("PartitionedCall", f"{node.name}/dataset", source=node, outputs=[(_VARIANT, ())],
-                         attrs={"Tin": [], "Tout": [_VARIANT], "f": factory})  # fmt: skip
-        names = ("output_types", "output_shapes", "container", "shared_name")
-        kept = {name: node.raw_attrs[name] for name in names if node.has_attr(name)}
-        iterator = graph.add(
-            "IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())]
-        )
-        graph.add("MakeIterator", f"{node.name}/make", [call.out(), iterator.out()], source=node, outputs=[])
-        graph.replace_uses(node.out(), iterator.out())
+        make = Builder(graph, node.name, source=node)
+        call = make.add("PartitionedCall", (), (), name="dataset", Tout=[_VARIANT], f=node.attr("dataset_factory"))
+        kept = {name: value for name, value in node.raw_attrs.items() if name in ops.attr_names("IteratorV2")}
+        iterator = make.add("IteratorV2", (), (), name="initializable", **kept)
+        make.node("MakeIterator", [call, iterator], name="make")
+        graph.replace_uses(node.out(), iterator)
         graph.remove(node)
-        lower_functional.replace_calls(graph, inlining.calls_of(graph, [call]), ())
+        lower_functional.replace_calls(graph, inlining.calls_of(graph, [call.node]), ())

@@ -31,7 +31,8 @@ def unwrap(graph: Graph) -> int:
     for node in graph.of_type(*ops.UNWRAPS):
         here = _crossed(node, known)
         there = {wrap: _crossed(wrap, known) for wrap in _wraps(node.inputs[0])}
-        wrapped = [wrap for wrap, crossed in there.items() if not _exclude(crossed, here)]
+        others = {(predicate, 1 - side) for predicate, side in here}
+        wrapped = [wrap for wrap, crossed in there.items() if not crossed & others]
         if len(wrapped) != 1 or not there[wrapped[0]] <= here:
             continue
         for port, value in enumerate(wrapped[0].inputs):
@@ -69,11 +70,6 @@ def _wraps(optional: Tensor) -> list[Node]:
                 seen.add(producer)
                 stack.append(producer)
     return list(found)
-
-
-def _exclude(one: Crossed, other: Crossed) -> bool:
-    """Whether two nodes are on different sides of a predicate."""
-    return any((predicate, 1 - side) in other for predicate, side in one)
 
 
 def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def replace_known_stacks(graph: Graph) -> int:
 
 
 def _replace_known(graph: Graph, stack: Node) -> bool:
-    handles = reached((stack,), _handing_on)
+    handles = reached((stack,), lambda node: (use.node for use in node.uses() if use.node.op in _HANDS_ON))
     users = dict.fromkeys(use.node for node in handles for use in node.uses() if use.node not in handles)
     held = _held([node.inputs[1] for node in users if node.op in _PUSHES])
     single = all(isinstance(node.attr("T"), DType) for node in handles if node is not stack)
@@ -57,10 +57,6 @@ def _replace_known(graph: Graph, stack: Node) -> bool:
             graph.set_attr(node, "T", _INT32)
             graph.set_outputs(node, [(_INT32, ()) for _ in node.outputs or ()])
     return True
-
-
-def _handing_on(node: Node) -> Iterator[Node]:
-    return (use.node for use in node.uses() if use.node.op in _HANDS_ON)
 
 
 def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:

@@ -101,7 +101,9 @@ class Builder:
 
         What stands in a loop or a branch waits for a node there (``controls``).
         """
-        array = np.asarray(value) if kind is None else np.asarray(value, _numpy_name(kind))
+        array = (
+            np.asarray(value) if kind is None else np.asarray(value, "object" if kind.name == "string" else kind.name)
+        )
         kind = kind or attr_codec.dtype(array.dtype.name)
         return self.add("Const", [], array.shape, name=name, controls=controls, dtype=kind, value=array)
 
@@ -141,10 +143,6 @@ class Builder:
 
 def _shape(tensor: Tensor) -> Shape:
     return None if tensor.node.outputs is None else tensor.shape
-
-
-def _numpy_name(kind: DType) -> str:
-    return "object" if kind.name == "string" else kind.name
 
 
 @dataclass(frozen=True)

@@ -58,14 +58,10 @@ def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
         where = f"the function '{name}' of '{node.name}'"
         for definition in function.node_def:
             given = {key: definition.attr[key] for key in _LOOKED_AT if key in definition.attr}
-            if definition.op in ops.RANDOM and _takes_seeds(definition.op):
+            if definition.op in ops.RANDOM and {"seed", "seed2"} <= ops.attr_names(definition.op):
                 if not any(given[key].i for key in ("seed", "seed2") if key in given):
                     yield f"{where} draws random numbers without a seed"
                 elif parallel:
                     yield f"{where} draws random numbers for several elements at a time"
             elif any(value.b or value.s == b"false" for value in given.values()):
                 yield f"'{definition.name}' in {where} hands elements on as soon as they are there"
-
-
-def _takes_seeds(op: str) -> bool:
-    return {"seed", "seed2"} <= {attribute.name for attribute in ops.op_def(op).attr}

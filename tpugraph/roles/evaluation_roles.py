@@ -199,10 +199,6 @@ def _named_updates(found: PlainStep, metrics: Metrics) -> list[Finding]:
     return [Finding(node.name, reason) for node, reason in nodes.items() if node.op not in ops.GROUPS]
 
 
-def _metric_variables(found: PlainStep) -> list[Node]:
-    return list(dict.fromkeys(v for node in found.moving for v in written_variables(node)))
-
-
 def _values(found: PlainStep) -> dict[str, str]:
     """Unread tensors that are made of metric variables and do not depend on the batch."""
     graph = found.graph
@@ -211,7 +207,8 @@ def _values(found: PlainStep) -> dict[str, str]:
     def asked_for(node: Node) -> Iterator[Node]:
         return (use.node for use in node.uses() if use.node not in behind and use.node.op not in _QUESTIONS)
 
-    asked = reached(_metric_variables(found), asked_for)
+    variables = dict.fromkeys(v for node in found.moving for v in written_variables(node))
+    asked = reached(variables, asked_for)
     read = [node for node in graph if node in asked and node.op not in ops.VARIABLES and not _is_bare_read(node)]
     ends = [node for node in read if node.outputs and not node.uses()]
     scopes = [_scope(node.name) for node in ends]
