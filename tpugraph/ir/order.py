@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpugraph import ops
@@ -31,10 +31,14 @@ def topological(
     held: deque[Node] = deque()
     for node in nodes:
         degree = len(node.inputs) if whole else len([p for p, _ in node.inputs if p in nodes])
-        if node.op in ops.MERGE:
+        followed = extra.get(node, ()) if extra else ()
+        if node.op in ops.MERGE:  # does not wait for the end of its own loop, by a control edge either
             degree -= len([p for p, _ in node.inputs if p.op in ops.NEXT_ITERATION and (whole or p in nodes)])
-        degree += node._wait is not None and controls.pending(node, node._wait)
-        for other in extra.get(node, ()) if extra else ():
+            waits = (c for c in node.controls if c.op not in ops.NEXT_ITERATION and (whole or c in nodes))
+            followed = (*followed, *waits)
+        elif node._wait is not None:
+            degree += controls.pending(node._wait)
+        for other in followed:
             followers.setdefault(other, []).append(node)
             degree += 1
         if degree:
@@ -71,19 +75,12 @@ class _ControlDegrees:
     def __init__(self, chosen: Container[Node] | None) -> None:
         self._chosen = chosen  # what is ordered; all where None
         self._left: dict[Wait, int] = {}
-        self._left_of: dict[Node, int] = {}  # of each Merge, which does not wait for the end of its own loop
 
-    def pending(self, node: Node, wait: Wait) -> bool:
-        if node.op in ops.MERGE:
-            left = self._left_of[node] = len([c for c in self._ordered(wait) if not is_back_edge(c, node)])
-            return left > 0
+    def pending(self, wait: Wait) -> bool:
         if wait not in self._left:
-            self._left[wait] = len(self._ordered(wait))
+            chosen = self._chosen
+            self._left[wait] = len(wait.controls if chosen is None else [c for c in wait.controls if c in chosen])
         return self._left[wait] > 0
-
-    def _ordered(self, wait: Wait) -> Sequence[Node]:
-        chosen = self._chosen
-        return wait.controls if chosen is None else [control for control in wait.controls if control in chosen]
 
     def released(self, control: Node) -> list[Node]:
         """The nodes that wait for nothing any more, now that one more node has its place."""
@@ -93,17 +90,8 @@ class _ControlDegrees:
             if left is not None:
                 self._left[wait] = left - 1
                 if left == 1:
-                    found += [node for node in wait.nodes if node not in self._left_of] if self._left_of else wait.nodes
-            if self._left_of:
-                found += self._released_merges(control, wait)
+                    found += [node for node in wait.nodes if node.op not in ops.MERGE]
         return found
-
-    def _released_merges(self, control: Node, wait: Wait) -> Iterator[Node]:
-        for node in wait.nodes:
-            if node in self._left_of and not is_back_edge(control, node):
-                self._left_of[node] -= 1
-                if not self._left_of[node]:
-                    yield node
 
 
 def _cycle(stuck: Mapping[Node, int]) -> GraphError:
