@@ -1,7 +1,5 @@
 """The tree of TensorFlow 1.15: every name that it promises is there, and what is not there is said with its line."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -19,7 +17,7 @@ import tensorflow as real
 
 import tpugraph
 import tpugraph.compat.v1 as tf
-from tpugraph import cli
+from command_line import Command
 from tpugraph.compat import tree
 from tpugraph.compat.import_hook import tensorflow_1
 from tpugraph.compat.pieces.hparams import HParams, parse_values
@@ -101,17 +99,23 @@ def test_a_missing_name_tells_its_line() -> None:
     ]
 
 
-def test_a_package_that_was_dropped() -> None:
-    with pytest.raises(
-        AttributeError, match=r"tf\.contrib\.solvers\.lanczos is not there: tf\.contrib\.solvers was dropped"
-    ):
-        in_program("from tensorflow.contrib import solvers\nsolvers.lanczos(1)")
+@pytest.mark.parametrize(("source", "error", "words"), [
+    ("from tensorflow.contrib import solvers\nsolvers.lanczos(1)", AttributeError,
+     r"tf\.contrib\.solvers\.lanczos is not there: tf\.contrib\.solvers was dropped"),
+    ("import tensorflow as tf\ntf.estimator.Estimater", AttributeError, r"did you mean tf\.estimator\.Estimator\?"),
+    ("from tensorflow_estimator.python.estimator import util\nutil.no_such_function(1)", AttributeError,
+     r"tf\.estimator\.no_such_function is not there"),
+    ("from tensorflow.python.estimator import estimator\nestimator._no_such_function()", AttributeError,
+     r"tf\.estimator\._no_such_function"),
+    ("from tensorflow.contrib.tpu import no_such_name", ImportError, "no_such_name"),
+    ("import tensorflow.python.no_such_module", ImportError,
+     r"tensorflow\.python\.no_such_module of TensorFlow 1\.15 is not there"),
+    ("import tensorflow.nowhere", ImportError, r"tensorflow\.nowhere"),
+])  # fmt: skip
+def test_what_never_was_or_was_dropped(source: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        in_program(source)
     assert not any("addons" in instead for instead in CONTRIB.values())
-
-
-def test_a_misspelt_name() -> None:
-    with pytest.raises(AttributeError, match=r"did you mean tf\.estimator\.Estimator\?"):
-        tf.estimator.Estimater  # noqa: B018
 
 
 def test_importing_what_is_missing_is_no_error_and_using_it_is() -> None:
@@ -121,15 +125,6 @@ def test_importing_what_is_missing_is_no_error_and_using_it_is() -> None:
         in_program(source + "LMDBDataset(1)")
     with pytest.raises(AttributeError, match="LMDBDataset"):
         in_program(source + "class Model(LMDBDataset): pass")
-
-
-def test_importing_what_never_was_is_an_import_error() -> None:
-    with pytest.raises(ImportError, match="no_such_name"):
-        in_program("from tensorflow.contrib.tpu import no_such_name")
-    with pytest.raises(ImportError, match=r"tensorflow\.python\.no_such_module of TensorFlow 1\.15 is not there"):
-        in_program("import tensorflow.python.no_such_module")
-    with pytest.raises(ImportError, match=r"tensorflow\.nowhere"):
-        in_program("import tensorflow.nowhere")
 
 
 def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +195,6 @@ def test_what_published_programs_take_from_inside(tmp_path: Path) -> None:
         session.run(tf1.assign(tf1.train.get_or_create_global_step(), 7, validate_shape=False))
         tf1.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=7)
     assert space["step"](str(tmp_path)) == 7
-    with pytest.raises(AttributeError, match=r"tf\.estimator\._no_such_function"):
-        in_program("from tensorflow.python.estimator import estimator\nestimator._no_such_function()")
 
 
 # --------------------------------------------------------------------------- pieces
@@ -239,13 +232,11 @@ def test_hparams_are_made_read_and_taken_away() -> None:
         hparams.parse_json('{"layers": 1}')
     with pytest.raises(ValueError, match="Could not cast hparam 'size' of type 'int'"):
         hparams.parse_json('{"size": 2.5}')
-    hparams.del_hparam("size")
-    hparams.del_hparam("size")
-    assert "size" not in hparams
-    assert not hasattr(hparams, "size")
+    for _ in range(2):
+        hparams.del_hparam("size")
+    assert ("size" in hparams, hasattr(hparams, "size")) == (False, False)
     hparams.add_hparam("size", "large")
-    assert hparams.get("size") == "large"
-    assert hparams.get_model_structure() == "a net"
+    assert (hparams.get("size"), hparams.get_model_structure()) == ("large", "a net")
     hparams.set_model_structure("another")
     assert hparams.get_model_structure() == "another"
 
@@ -263,29 +254,27 @@ def test_hparams_refuse(text: str, words: str) -> None:
 def test_transformations_of_contrib_data() -> None:
     rows = real.data.Dataset.range(7)
     data = tf.contrib.data
-    taken = [e.tolist() for e in rows.apply(data.batch_and_drop_remainder(3)).as_numpy_iterator()]
-    assert taken == [[0, 1, 2], [3, 4, 5]]
-    windows = [e.tolist() for e in rows.apply(data.sliding_window_batch(3, window_shift=2)).as_numpy_iterator()]
-    assert windows == [[0, 1, 2], [2, 3, 4], [4, 5, 6]]
-    assert len(list(rows.apply(data.shuffle_and_repeat(7, 2)).as_numpy_iterator())) == 14
+
+    def read(change: Any) -> list[Any]:
+        return [element.tolist() for element in rows.apply(change).as_numpy_iterator()]
+
+    assert read(data.batch_and_drop_remainder(3)) == [[0, 1, 2], [3, 4, 5]]
+    assert read(data.sliding_window_batch(3, window_shift=2)) == [[0, 1, 2], [2, 3, 4], [4, 5, 6]]
+    assert len(read(data.shuffle_and_repeat(7, 2))) == 14
     found = rows.apply(data.map_and_batch(lambda x: x * 2, 7, drop_remainder=True))
     assert found.element_spec.shape == [7]
-    sloppy = rows.apply(data.sloppy_interleave(lambda x: real.data.Dataset.from_tensors(x), 2))
-    assert sorted(sloppy.as_numpy_iterator()) == list(range(7))
+    assert sorted(read(data.sloppy_interleave(lambda x: real.data.Dataset.from_tensors(x), 2))) == list(range(7))
 
 
 @pytest.mark.parametrize("name", ["AdamWOptimizer", "MomentumWOptimizer", "LARSOptimizer"])
 def test_optimizers_of_contrib(name: str) -> None:
     """Each against NumPy, two steps on a variable whose gradient is constant."""
     start, slope, rate, decay = np.asarray([1.0, -2.0], "float32"), np.asarray([0.5, 1.0], "float32"), 0.1, 0.01
-    make = {
-        "AdamWOptimizer": lambda o: o(decay, rate, epsilon=1e-8),
-        "MomentumWOptimizer": lambda o: o(decay, rate, 0.9),
-        "LARSOptimizer": lambda o: o(rate, 0.9, decay, 0.001),
-    }
+    arguments = {"AdamWOptimizer": (decay, rate, 0.9, 0.999, 1e-8), "MomentumWOptimizer": (decay, rate, 0.9),
+                 "LARSOptimizer": (rate, 0.9, decay, 0.001)}  # fmt: skip
     with real.Graph().as_default(), tf1.Session() as session:
         variable = tf1.get_variable("w", initializer=start, use_resource=True)
-        train = make[name](getattr(tf.contrib.opt, name)).minimize(real.reduce_sum(variable * slope))
+        train = getattr(tf.contrib.opt, name)(*arguments[name]).minimize(real.reduce_sum(variable * slope))
         session.run(tf1.global_variables_initializer())
         for _ in range(2):
             session.run(train)
@@ -307,31 +296,28 @@ def test_optimizers_of_contrib(name: str) -> None:
 # --------------------------------------------------------------------------- tpugraph program
 
 
-def test_the_names_of_a_program_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["program", str(PUBLISHED / "iris_tpu.py"), "--all"]) == 1
-    lines = capsys.readouterr().out.splitlines()
+def test_the_names_of_a_program_are_listed(command: Command) -> None:
+    lines = command("program", PUBLISHED / "iris_tpu.py", "--all", code=1).out.splitlines()
     assert lines[0].endswith("24 work, 2 with a difference, 1 are not there")
     assert lines[1].startswith("not there               tf.contrib.quantize.create_training_graph (")
     assert any(line.startswith("works                   tf.contrib.data.batch_and_drop_remainder (") for line in lines)
-    assert cli.main(["program", str(PUBLISHED / "premade.py")]) == 0
+    command("program", PUBLISHED / "premade.py")
 
 
-def test_names_from_inside_a_module_are_listed_as_the_module_s(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_from_inside_a_module_are_listed_as_the_module_s(tmp_path: Path,
+                                                               command: Command) -> None:  # fmt: skip
     (tmp_path / "inside.py").write_text(
         "from tensorflow.contrib.tpu.python.tpu import async_checkpoint\n"
         "from tensorflow.contrib.training.python.training import evaluation\n"
         "async_checkpoint.AsyncCheckpointSaverHook, evaluation.checkpoints_iterator, evaluation.CheckpointsIterator\n"
     )
-    assert cli.main(["program", str(tmp_path), "--all"]) == 1
-    said = capsys.readouterr().out
+    said = command("program", tmp_path, "--all", code=1).out
     assert "works with a difference tf.contrib.tpu.AsyncCheckpointSaverHook (" in said
     assert "works                   tf.contrib.training.checkpoints_iterator (" in said
     assert "not there               tf.contrib.training.CheckpointsIterator (" in said
 
 
-def test_the_program_s_own_imports_are_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_s_own_imports_are_followed(tmp_path: Path, command: Command) -> None:
     files = {
         "package/__init__": "", "package/task": "from package.parts import model\nfrom . import inputs\nimport os, helper",
         "package/parts/__init__": "", "package/parts/model": "import tensorflow as tf\nfrom .. import inputs\ntf.layers.dense",
@@ -341,20 +327,17 @@ def test_the_program_s_own_imports_are_followed(tmp_path: Path, capsys: pytest.C
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
-    assert cli.main(["program", str(tmp_path / "package" / "task.py"), "--all"]) == 1
-    said = capsys.readouterr().out
+    said = command("program", tmp_path / "package" / "task.py", "--all", code=1).out
     assert "uses 2 names" in said
     assert f"tf.layers.dense ({tmp_path}/package/parts/model.py:3)" in said
     assert f"tf.contrib.data.LMDBDataset ({tmp_path}/package/inputs.py:2)" in said
 
 
-def test_a_file_that_is_no_python_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_python_3(tmp_path: Path, command: Command) -> None:
     (tmp_path / "old.py").write_text("import tensorflow as tf\nprint 'a'\n")
-    assert cli.main(["program", str(tmp_path / "old.py")]) == 2
-    assert "old.py' is no Python 3" in (said := capsys.readouterr().err)
+    assert "old.py' is no Python 3" in (said := command("program", tmp_path / "old.py", code=2).err)
     assert "old.py:2" in said
-    assert cli.main(["program", str(tmp_path / "none.py")]) == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "does not exist" in command.refused("program", tmp_path / "none.py")
 
 
 # --------------------------------------------------------------------------- names of other libraries
@@ -362,7 +345,6 @@ def test_a_file_that_is_no_python_3(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """Takes away again what was put back."""
     modules = [importlib.import_module(name) for name in ("collections", "fractions", "inspect", "numpy", "time")]
     names = [set(vars(module)) for module in modules]
     yield
@@ -466,11 +448,6 @@ def test_resource_variables_are_variables() -> None:
         made = [tf.Variable(1.0), *(tf.get_variable(f"v{kind}", [2], use_resource=kind) for kind in (True, False))]
         assert all(isinstance(variable, tf.Variable) for variable in made)
         assert not isinstance(tf.zeros([]), tf.Variable)
-
-
-def test_a_function_from_inside_that_is_not_there_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"tf\.estimator\.no_such_function is not there"):
-        in_program("from tensorflow_estimator.python.estimator import util\nutil.no_such_function(1)")
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")

@@ -1,7 +1,5 @@
 """``tf.contrib.crf``, ``rnn`` and ``seq2seq``: what they compute is what is written out by hand."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -56,9 +54,8 @@ def test_the_likelihood_of_tags_and_the_best_ones() -> None:
     """Of each row all sequences of tags are tried; a tag behind the length counts for nothing, whatever it is."""
     tags = random.randint(0, 3, (3, 4))
     tags[0, 2:] = -1
-    likelihood, _ = CRF.crf_log_likelihood(
-        tf.constant(SCORES), tf.constant(tags), tf.constant(LENGTHS), tf.constant(MOVES)
-    )
+    likelihood, _ = CRF.crf_log_likelihood(tf.constant(SCORES), tf.constant(tags), tf.constant(LENGTHS),
+                                           tf.constant(MOVES))  # fmt: skip
     decoded, best = CRF.crf_decode(tf.constant(SCORES), tf.constant(MOVES), tf.constant(LENGTHS))
     slopes = tf.gradients(tf.reduce_sum(likelihood), tf.constant(0.0))
     assert slopes == [None]
@@ -76,12 +73,10 @@ def test_the_likelihood_of_tags_and_the_best_ones() -> None:
 def test_tags_that_a_bitmap_allows() -> None:
     allowed = np.ones([3, 4, 3], bool)
     allowed[:, 0, 0] = False
-    found = CRF.crf_multitag_sequence_score(
-        tf.constant(SCORES), tf.constant(allowed), tf.constant(LENGTHS), tf.constant(MOVES)
-    )
-    decoded, _ = CRF.crf_constrained_decode(
-        tf.constant(SCORES), tf.constant(allowed), tf.constant(MOVES), tf.constant(LENGTHS)
-    )
+    found = CRF.crf_multitag_sequence_score(tf.constant(SCORES), tf.constant(allowed), tf.constant(LENGTHS),
+                                            tf.constant(MOVES))  # fmt: skip
+    decoded, _ = CRF.crf_constrained_decode(tf.constant(SCORES), tf.constant(allowed), tf.constant(MOVES),
+                                            tf.constant(LENGTHS))  # fmt: skip
     found, decoded = value([found, decoded])
     for row, length in enumerate(LENGTHS):
         every = [tags for tags in itertools.product(range(3), repeat=length) if tags[0] != 0]
@@ -128,10 +123,8 @@ def test_block_cells_are_lstms(kind: str) -> None:
 def test_the_gradients_of_block_cells_are_those_of_plain_cells() -> None:
     """TensorFlow has gradients for the plain cells, whose variables have the same names."""
     found: dict[str, Any] = {}
-    pairs = {
-        "lstm": (R.LSTMBlockCell(4, name="a"), R.BasicLSTMCell(4, name="b")),
-        "gru": (R.GRUBlockCellV2(4, name="c"), R.GRUCell(4, name="d")),
-    }
+    pairs = {"lstm": (R.LSTMBlockCell(4, name="a"), R.BasicLSTMCell(4, name="b")),
+             "gru": (R.GRUBlockCellV2(4, name="c"), R.GRUCell(4, name="d"))}  # fmt: skip
     start = tf.random_uniform_initializer(-0.5, 0.5, seed=3)
     for kind, cells in pairs.items():
         for cell in cells:
@@ -241,9 +234,8 @@ def test_the_cell_of_a_search_over_architectures() -> None:
     memory = left * np.tanh(sigmoid(x[2] + h[2]) + np.maximum(x[3] * h[3], 0))
     right = np.tanh(np.tanh(x[4] + h[4]) * sigmoid(x[5] + h[5])) + sigmoid(np.tanh(x[6] + h[6]) + sigmoid(x[7] + h[7]))
     output = np.tanh(memory * np.tanh(right)) @ project
-    found = one_step(
-        R.NASCell(4, num_proj=2), X, C, H[:, :2], kernel=kernel, recurrent_kernel=own, projection_weights=project
-    )
+    found = one_step(R.NASCell(4, num_proj=2), X, C, H[:, :2], kernel=kernel, recurrent_kernel=own,
+                     projection_weights=project)  # fmt: skip
     close(found, output, memory, output)
 
 
@@ -253,9 +245,8 @@ def test_convolutional_cells(dimensions: int, kind: str) -> None:
     space = [2, 3, 2][:dimensions]
     x, c, h = (random.randn(2, *space, size).astype(np.float32) for size in (3, 4, 7))
     kernel = random.randn(10, 16).astype(np.float32)
-    cell = getattr(R, kind)(
-        input_shape=[*space, 3], output_channels=4, kernel_shape=[1] * dimensions, skip_connection=True
-    )
+    cell = getattr(R, kind)(input_shape=[*space, 3], output_channels=4, kernel_shape=[1] * dimensions,
+                            skip_connection=True)  # fmt: skip
     output, memory = lstm_step(np.concatenate([x, h], -1) @ kernel, c)
     output = np.concatenate([output, x], -1)
     close(one_step(cell, x, c, h, kernel=kernel.reshape([1] * dimensions + [10, 16])), output, memory, output)
@@ -443,9 +434,8 @@ def test_beams_are_the_best_of_all_sequences() -> None:
 def test_a_length_penalty_prefers_long_sequences() -> None:
     def best(weight: float) -> Any:
         start = S.tile_batch(tf.zeros([1, 5]), 3)
-        made = S.BeamSearchDecoder(
-            Chain(), tf.constant(TABLE), tf.constant([0]), 4, start, 3, length_penalty_weight=weight
-        )
+        made = S.BeamSearchDecoder(Chain(), tf.constant(TABLE), tf.constant([0]), 4, start, 3,
+                                   length_penalty_weight=weight)  # fmt: skip
         return value(S.dynamic_decode(made, maximum_iterations=5)[1].lengths).max()
 
     assert best(5.0) >= best(0.0)
@@ -599,11 +589,9 @@ def test_other_helpers() -> None:
     ids = lambda outputs: tf.argmax(outputs, -1, output_type=tf.int32)  # noqa: E731
     inference = S.InferenceHelper(ids, [], tf.int32, tf.constant(TABLE[:2]), lambda chosen: tf.equal(chosen, 4),
                                   lambda chosen: tf.gather(TABLE, chosen))  # fmt: skip
-    custom = S.CustomHelper(
-        lambda: (tf.zeros([2], tf.bool), tf.constant(TABLE[:2])),
-        lambda time, outputs, state: ids(outputs),
-        lambda time, outputs, state, sample_ids: (tf.equal(sample_ids, 4), tf.gather(TABLE, sample_ids), state),
-    )
+    custom = S.CustomHelper(lambda: (tf.zeros([2], tf.bool), tf.constant(TABLE[:2])), lambda time, outputs,
+                            state: ids(outputs), lambda time, outputs, state,
+                            sample_ids: (tf.equal(sample_ids, 4), tf.gather(TABLE, sample_ids), state))  # fmt: skip
     drawn = S.SampleEmbeddingHelper(tf.constant(TABLE), tf.constant([0, 1]), 4, softmax_temperature=1e-4)
     for helper in (inference, custom, drawn):
         outputs = S.dynamic_decode(S.BasicDecoder(Chain(), helper, tf.zeros([2, 5])), maximum_iterations=4)[0]

@@ -1,7 +1,5 @@
 """Sessions run graphs with TPU ops on emulated cores; every result is held against NumPy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
@@ -81,9 +79,8 @@ def training(steps: int) -> tuple[Any, Any, list[Any]]:
     def step(_: Any, rows: Any, wanted: Any) -> Any:
         loss = tf.reduce_mean(tf.square(tf.linalg.matvec(rows, weights([3], 0.0)) - wanted))
         optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
-        with tf.control_dependencies(
-            [optimizer.minimize(loss), tpu_ops.outfeed_enqueue_tuple([tf.reshape(loss, [1])])]
-        ):
+        with tf.control_dependencies([optimizer.minimize(loss),
+                                      tpu_ops.outfeed_enqueue_tuple([tf.reshape(loss, [1])])]):  # fmt: skip
             return tf.identity(loss)
 
     last = tf1.tpu.shard(lambda: training_loop.repeat(steps, step, [0.0], infeed_queue=queue), num_shards=CORES)
@@ -109,9 +106,8 @@ def test_a_loop_of_steps_with_infeed_and_outfeed(graph: Any) -> None:
                 (batch, enqueue), last, losses = training(steps=5)
             session.run(tf1.global_variables_initializer())
             feed = dict(zip(batch, (rows, wanted), strict=True))
-            feeder = threading.Thread(
-                target=lambda feed=feed, enqueue=enqueue: [session.run(enqueue, feed) for _ in range(5)]
-            )
+            feeder = threading.Thread(target=lambda feed=feed,
+                                      enqueue=enqueue: [session.run(enqueue, feed) for _ in range(5)])  # fmt: skip
             feeder.start()
             at_last = session.run(last)
             feeder.join()
@@ -175,9 +171,8 @@ def test_a_plain_graph_is_optimised_and_one_with_tpu_ops_runs(graph: Any) -> Non
         assert optimised(plain, tf.constant(2.0) + 3.0)
         rewritten = tf1.tpu.rewrite(lambda: tf.constant(2.0) * 3.0)
         assert empty.run(rewritten) == [6.0]  # made before the graph had a TPU op, and run after
-        with pytest.raises(
-            RunError, match=r"its first TPU op after this session had run without[^.]*\n.*before the first run"
-        ):
+        with pytest.raises(RunError,
+                           match=r"its first TPU op after this session had run without[^.]*\n.*before the first run"):  # fmt: skip
             plain.run(rewritten)
 
 

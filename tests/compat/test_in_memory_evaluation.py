@@ -1,7 +1,5 @@
 """``InMemoryEvaluatorHook`` evaluates what is being trained, with the variables as they are; and the messages of a profile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +30,8 @@ def train_input(params: Any) -> Any:
     return all_rows(params).repeat()
 
 
-@pytest.mark.parametrize(
-    ("use_tpu", "steps"), [(True, (0, 4, 8, 12)), (False, (0, 3, 6, 9, 12))], ids=["cores", "plain"]
-)
+@pytest.mark.parametrize(("use_tpu", "steps"), [(True, (0, 4, 8, 12)), (False, (0, 3, 6, 9, 12))],
+                         ids=["cores", "plain"])  # fmt: skip
 def test_evaluates_before_in_between_and_at_the_end(use_tpu: bool, steps: tuple[int, ...], tmp_path: Path) -> None:
     run = tpugraph.RunConfig(tpugraph.TPUConfig(4, 4), model_dir=tmp_path, save_checkpoints_steps=1000)
     made = tpugraph.TPUEstimator(linear_fn, config=run, use_tpu=use_tpu, train_batch_size=ROWS, eval_batch_size=ROWS)

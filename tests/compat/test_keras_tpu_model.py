@@ -1,7 +1,5 @@
 """keras_to_tpu_model: what a Keras model does on cores is what it does on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +10,6 @@ import tf_keras
 
 import tpugraph.compat.v1 as tf_1
 from closeness import assert_close
-from estimators import lines
 from models import rows_of
 
 tf1 = tf.compat.v1
@@ -22,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(state_updates|fit_generator).
 
 
 def pair(optimizer: Any = None) -> tuple[Any, Any]:
-    """A compiled model, and another with the same weights on 8 cores."""
     models = []
     for _ in range(2):
         inputs = tf_keras.Input((3,))
@@ -47,7 +43,7 @@ def data() -> Any:
     return tf.data.Dataset.from_tensor_slices((FEATURES, TARGETS)).repeat().batch(ROWS, drop_remainder=True)
 
 
-def test_it_fits_evaluates_and_predicts_as_the_model_does() -> None:
+def test_it_fits_evaluates_and_predicts_as_the_model_does(said: list[str]) -> None:
     """With a learning rate of its own in each epoch and a part of the rows for validation; fit goes on where it ended."""
     model, on_cores = pair()
     rate = [0.1, 0.02, 0.3]
@@ -60,8 +56,7 @@ def test_it_fits_evaluates_and_predicts_as_the_model_does() -> None:
     for name, values in found.history.items():
         assert values == pytest.approx(wanted.history[name], rel=1e-4), name
     assert sum(name.startswith("val_") for name in found.history) == 2
-    with lines() as said:
-        again = on_cores.fit(FEATURES[:64], TARGETS[:64], ROWS, epochs=2, initial_epoch=1, shuffle=False)
+    again = on_cores.fit(FEATURES[:64], TARGETS[:64], ROWS, epochs=2, initial_epoch=1, shuffle=False)
     model.fit(FEATURES[:64], TARGETS[:64], ROWS, shuffle=False, verbose=0)
     assert f"epoch 2 of 2: loss {again.history['loss'][0]:.6g}" in said
     assert "global batch 16 = 8 cores x 2" in said
@@ -96,24 +91,13 @@ def test_a_callback_stops_it() -> None:
     assert found.epoch == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("do", "error", "words"),
-    [
-        (
-            lambda m: m.fit(FEATURES, TARGETS, class_weight={0: 1.0}),
-            ValueError,
-            "weights of classes or rows are not taken",
-        ),
-        (lambda m: m.fit(endless()), ValueError, "steps_per_epoch is missing"),
-        (lambda m: m.fit(FEATURES, TARGETS[:3]), ValueError, r"arrays of \[3, 88\] rows: all must have as many"),
-        (lambda m: m.evaluate(data(), steps=1), TypeError, "a Dataset belongs to the graph that it was made in"),
-        (
-            lambda m: m.fit(iter([(FEATURES, TARGETS, TARGETS)]), steps_per_epoch=1),
-            ValueError,
-            "a generator gave 3 parts",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("do", "error", "words"), [
+    (lambda m: m.fit(FEATURES, TARGETS, class_weight={0: 1.0}), ValueError, "weights of classes or rows are not taken"),
+    (lambda m: m.fit(endless()), ValueError, "steps_per_epoch is missing"),
+    (lambda m: m.fit(FEATURES, TARGETS[:3]), ValueError, r"arrays of \[3, 88\] rows: all must have as many"),
+    (lambda m: m.evaluate(data(), steps=1), TypeError, "a Dataset belongs to the graph that it was made in"),
+    (lambda m: m.fit(iter([(FEATURES, TARGETS, TARGETS)]), steps_per_epoch=1), ValueError, "a generator gave 3 parts"),
+])  # fmt: skip
 def test_it_refuses(do: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         do(pair()[1])

@@ -1,7 +1,5 @@
 """``tf.estimator.experimental.KMeans``: its steps against the same steps in NumPy, and clusters that it has to find."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +71,8 @@ def once_and_again() -> Any:
 
 
 def test_directions_by_cosine_and_a_function_that_chooses(tmp_path: Path) -> None:
-    made = kmeans(
-        tmp_path, distance_metric="cosine", initial_clusters=lambda points, count: points[:count] * 0 + CENTERS
-    )
+    made = kmeans(tmp_path, distance_metric="cosine", initial_clusters=lambda points,
+                  count: points[:count] * 0 + CENTERS)  # fmt: skip
     made.train(repeated, steps=6)
     centers = made.cluster_centers()
     assert_close(np.linalg.norm(centers, axis=1), np.ones(3), relative=1e-5)

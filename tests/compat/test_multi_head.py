@@ -1,7 +1,5 @@
 """MultiHead: the losses of several heads behind one model, against what TensorFlow computes for each by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +84,9 @@ def test_exports_the_answers_of_each_head() -> None:
 
 def test_what_it_refuses() -> None:
     price = heads.RegressionHead(name="price")
-    for given, words in (
-        (([],), "Must specify heads"),
-        (([price, heads.RegressionHead()],), "must have name set"),
-        (([price, heads.RegressionHead(name="price")],), "must have unique names"),
-        (([price], [1.0, 2.0]), "heads and head_weights must have the same size"),
-    ):
+    for given, words in ((([],), "Must specify heads"), (([price, heads.RegressionHead()],), "must have name set"),
+                         (([price, heads.RegressionHead(name="price")],), "must have unique names"),
+                         (([price], [1.0, 2.0]), "heads and head_weights must have the same size")):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             heads.MultiHead(*given)
     with tf.Graph().as_default():

@@ -1,7 +1,5 @@
 """Programs in the manner of the published ones run unedited, with and without cores, and print the same."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -26,17 +24,12 @@ PROGRAMS = [name for name in ("iris_tpu", "mnist_tpu", "premade", "slim_net", "r
 
 
 def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
-    """Command lines by program and ``--use_tpu``."""
     found = {}
     for use_tpu in USE_TPU:
         out, flag = folder / use_tpu, f"--use_tpu={use_tpu}"
         found["iris_tpu", use_tpu] = [f"{PUBLISHED}/iris_tpu.py", flag, f"--model_dir={out}/iris"]
-        found["mnist_tpu", use_tpu] = [
-            f"{PUBLISHED}/mnist_tpu.py",
-            flag,
-            f"--model_dir={out}/mnist",
-            f"--data_dir={folder}/data",
-        ]
+        found["mnist_tpu", use_tpu] = [f"{PUBLISHED}/mnist_tpu.py", flag, f"--model_dir={out}/mnist",
+                                       f"--data_dir={folder}/data"]  # fmt: skip
         found["premade", use_tpu] = [flag, f"{PUBLISHED}/premade.py", f"--model_dir={out}/premade"]
         found["slim_net", use_tpu] = [f"{PUBLISHED}/slim_net.py", flag, f"--model_dir={out}/slim"]
         found["run_classifier", use_tpu] = [f"{PUBLISHED}/run_classifier.py", flag, f"--output_dir={out}/bert"]
@@ -49,9 +42,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
     folder = tmp_path_factory.mktemp("published")
     loaded = ("tensorflow", "tf_slim", "tpugraph.runtime.session", "tpugraph.testing")
     with forked.programs(folder, *loaded, environment={"TF_USE_LEGACY_KERAS": "1"}) as run:
-        return {
-            key: run("-m", "tpugraph.compat", *words) for key, words in orders(folder).items() if key[0] in PROGRAMS
-        }
+        return {key: run("-m", "tpugraph.compat", *words) for key,
+                words in orders(folder).items() if key[0] in PROGRAMS}  # fmt: skip
 
 
 @pytest.mark.sampled
@@ -89,11 +81,7 @@ def test_evaluation_runs_on_cores_too(ran: dict[tuple[str, str], Ran], program: 
     assert re.search(r"evaluated [\d,]+ examples in \d+ batch(es)? on 8 cores", err)
 
 
-# --------------------------------------------------------------------------- the command
-
-
 def command(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program of a few lines, run by the command."""
     (folder / "train.py").write_text(source)
     words = [sys.executable, "-m", "tpugraph.compat", "train.py", *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
@@ -169,9 +157,8 @@ def test_a_python_2_program_is_called_one(tmp_path: Path, source: str, capsys: p
     "len(map(int, []))", "{}.has_key(1)", "for _ in xrange(3): pass", "import cPickle", "from itertools import izip",
     "{}.items()[0]", "import beside", "import printing", "import raising",
 ])  # fmt: skip
-def test_a_python_2_program_is_called_one_where_it_fails(
-    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_2_program_is_called_one_where_it_fails(tmp_path: Path, source: str,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """It may be read without an error and fail later, or import a file that cannot be read."""
     monkeypatch.syspath_prepend(str(tmp_path / "imported"))
     for name, text in (("imported/printing", "print 'a'"), ("imported/raising", "raise E, 'a'"), ("beside", ""),

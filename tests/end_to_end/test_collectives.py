@@ -1,7 +1,5 @@
 """The cores combine no more than they have to: as many values and bytes as are counted in the plain graph."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -17,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def script() -> Any:
-    """tools/collectives.py, imported."""
     spec = importlib.util.spec_from_file_location("collectives_page", ROOT / "tools" / "collectives.py")
     assert spec is not None
     assert spec.loader is not None
@@ -53,20 +50,13 @@ def test_the_page_has_these_models() -> None:
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(MODELS)
 
 
-# ------------------------------------------------------------------ the least
-
-
 def least(program: str, **sizes: Any) -> tuple[list[int], list[int], list[int], list[int]]:
     """Gradients, statistics, bounds and divisors of a program, in bytes."""
     traced = trace(PROGRAMS[program].sized(**sizes), 4)
     graph, norms = traced.graph, list(TOOL._norms(traced.graph))
     loss = graph.get_tensor_by_name(traced.loss).op
-    return (
-        list(TOOL.gradients(graph, traced.trained)),
-        list(TOOL.statistics(norms, traced.trained)),
-        list(TOOL.bounds(graph)),
-        list(TOOL.divisors(graph, loss)),
-    )
+    return (list(TOOL.gradients(graph, traced.trained)), list(TOOL.statistics(norms, traced.trained)),
+            list(TOOL.bounds(graph)), list(TOOL.divisors(graph, loss)))  # fmt: skip
 
 
 def test_the_least_of_a_network_is_its_variables() -> None:

@@ -1,7 +1,5 @@
 """Damaged graphs through the commands: those that failed once, and new ones; the campaign behind it is tools/campaigns/graphs.py."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from collections.abc import Iterator
@@ -76,9 +74,8 @@ def test_a_text_that_is_repeated_over_and_over_stays_a_file() -> None:
 
 def test_what_goes_wrong_is_told_apart() -> None:
     def verdict(**answer: object) -> str | None:
-        return graphs.verdict(
-            {"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0, "seconds": 0.1} | answer, 10.0
-        )
+        return graphs.verdict({"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0,
+                               "seconds": 0.1} | answer, 10.0)  # fmt: skip
 
     assert verdict() is None
     assert str(verdict(words="error: KeyError\n  fix     this should not happen: report it")).startswith("raw: ")

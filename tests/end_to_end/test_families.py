@@ -5,8 +5,6 @@ optimizers in a step, weight averages, tables and strings, data-dependent loops 
 contrib models, a Scaffold's own saver, heads with several losses, weighted means.
 """
 
-from __future__ import annotations
-
 import pytest
 from sampling import part, runs
 
@@ -49,14 +47,8 @@ def test_eight_cores_train_on_eight_times_the_batch(name: str) -> None:
 
 def trained(name: str, mode: str, cores: int, iterations: int) -> None:
     model = family(name)
-    found = testing.run_on_cores(
-        model.graph(),
-        steps=len(model.losses(mode)),
-        num_replicas=cores,
-        checkpoint=model.checkpoint,
-        iterations_per_loop=iterations,
-        **model.options(mode),
-    )
+    found = testing.run_on_cores(model.graph(), steps=len(model.losses(mode)), num_replicas=cores,
+                                 checkpoint=model.checkpoint, iterations_per_loop=iterations, **model.options(mode))  # fmt: skip
     model.assert_recorded(found, mode)
 
 
@@ -69,11 +61,6 @@ def test_this_tensorflow_repeats_the_recording_of_the_plain_graph(name: str) -> 
 
 
 def test_gan_with_three_runs_a_step_is_refused_with_its_train_ops() -> None:
-    testing.assert_raises_block(
-        testing.run_on_cores,
-        family("gan_estimator").graph(),
-        steps=1,
-        num_replicas=4,
-        words=["several train ops", "discriminator_train", "generator_train", "--train_op="],
-        max_length=1200,
-    )
+    testing.assert_raises_block(testing.run_on_cores, family("gan_estimator").graph(), steps=1, num_replicas=4,
+                                words=["several train ops", "discriminator_train", "generator_train", "--train_op="],
+                                max_length=1200)  # fmt: skip

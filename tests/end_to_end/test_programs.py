@@ -1,7 +1,5 @@
 """Programs of all manners train on cores as TensorFlow alone trains them: each graph is traced once, and split over the cores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +18,6 @@ LONG = ("attention/albert", "attention/bert", "attention/gpt2", "attention/xlnet
 
 
 def params(programs: list[str]) -> list[Any]:
-    """The programs by name; the transformers are slow."""
     return [pytest.param(name, marks=pytest.mark.slow if name.startswith(LONG) else ()) for name in programs]
 
 
@@ -61,9 +58,6 @@ def test_what_was_wrong_once_trains_as_the_plain_graph(spec: str) -> None:
     judge(find(spec), 2)
 
 
-# ------------------------------------------------------------------ random programs
-
-
 def test_a_random_program_is_what_its_text_says() -> None:
     spec = {**generated.DEFAULT, "rows": 4, "first": "loop_max", "loss": "pairs", "open": True}
     assert generated.text(spec) == "rows=4 first=loop_max loss=pairs open=True"
@@ -87,9 +81,8 @@ def random_verdict(text: str, cores: int) -> Verdict:
     return check(generated.made(generated.parse(text)), cores)
 
 
-specs = st.fixed_dictionaries(
-    {key: st.one_of(st.just(choices[0]), st.sampled_from(choices)) for key, choices in generated.FIELDS.items()}
-)
+specs = st.fixed_dictionaries({key: st.one_of(st.just(choices[0]), st.sampled_from(choices)) for key,
+                               choices in generated.FIELDS.items()})  # fmt: skip
 
 
 @settings(max_examples=66, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
@@ -100,8 +93,6 @@ def test_random_programs_train_as_the_plain_graph(spec: dict[str, Any], cores: i
     assume(verdict.outcome != "invalid")
     assert verdict.outcome == "equal", f"{verdict} | {generated.text(spec)}"
 
-
-# ------------------------------------------------------------------ compiled
 
 COMPILED = {"engine": "pjrt", "platform": "cpu"}
 
@@ -125,14 +116,11 @@ def test_what_xla_refuses_is_unsupported_and_any_other_error_a_crash() -> None:
     assert verdict.words == "UsageError: there is no platform 'abacus'"
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("ragged/marked_rows_behind_all_2", "in a way that has no form in StableHLO"),
-        ("control/metrics_of_the_best_in_step_precision_2_2", "XLA has no kernel for DenseToDenseSetOperation"),
-        ("loops/recurrence_of_words_made_before_flat_time_first_2", "nothing says how often it runs at most"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("ragged/marked_rows_behind_all_2", "in a way that has no form in StableHLO"),
+    ("control/metrics_of_the_best_in_step_precision_2_2", "XLA has no kernel for DenseToDenseSetOperation"),
+    ("loops/recurrence_of_words_made_before_flat_time_first_2", "nothing says how often it runs at most"),
+])  # fmt: skip
 def test_what_no_compiler_takes_is_unsupported_by_name(name: str, words: str) -> None:
     verdict = check(PROGRAMS[name], 2, COMPILED)
     assert verdict.outcome == "unsupported", str(verdict)

@@ -1,7 +1,5 @@
 """Converted graphs train as TensorFlow 1.15's Estimator did: recorded losses and variables of real graphs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from sampling import SUITE, part, runs
 from models import CORPUS, corpus, folders
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
@@ -27,42 +24,24 @@ LOOPS = [("model.ckpt-0.meta", 1), ("model.pb", 5), ("model.ckpt-0.meta", 6), ("
 
 
 def test_every_recording_is_compared() -> None:
-    assert GLOBAL8 == [
-        "clip_adam", "dnn_classifier", "iris_dnn", "linear_classifier", "lstm_dynamic", "ref_variables", "while_cond",
-    ]  # fmt: skip
+    assert GLOBAL8 == ["clip_adam", "dnn_classifier", "iris_dnn", "linear_classifier", "lstm_dynamic",
+                       "ref_variables", "while_cond"]  # fmt: skip
     assert sorted([*GLOBAL8, "queue_runner"]) == PLAIN
 
 
-BOTH = [*GLOBAL8, "batch_norm", CNN]
+@pytest.mark.parametrize(("place", "name"), list(enumerate([*GLOBAL8, "batch_norm", CNN])))
+def test_both_files_of_a_model_become_the_same_graph(place: int, name: str) -> None:
+    """With each length of a loop, at two models and more."""
+    made = [convert(CORPUS / name / file, iterations_per_loop=LOOPS[place % len(LOOPS)][1]).graph_def
+            for file in ("model.ckpt-0.meta", "model.pb")]  # fmt: skip
+    assert made[0].SerializeToString(deterministic=True) == made[1].SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "iterations"),
-    [
-        (name, LOOPS[place % len(LOOPS)][1]) for place, name in enumerate(BOTH)
-    ],  # each length of a loop, at two models and more
-)
-def test_both_files_of_a_model_become_the_same_graph(name: str, iterations: int) -> None:
-    first, second = (
-        convert(CORPUS / name / file, iterations_per_loop=iterations).graph_def.SerializeToString(deterministic=True)
-        for file in ("model.ckpt-0.meta", "model.pb")
-    )
-    assert first == second
-
-
-def trained(
-    name: str, cores: int, iterations: int, *, file: str = "model.pb", mode: str = "plain", config: Any = None
-) -> Training:
+def trained(name: str, cores: int, iterations: int, *, file: str = "model.pb", mode: str = "plain",
+            config: Any = None) -> Training:  # fmt: skip
     model = corpus(name)
-    return testing.run_on_cores(
-        model.folder / file,
-        steps=STEPS,
-        num_replicas=cores,
-        checkpoint=model.checkpoint,
-        iterations_per_loop=iterations,
-        config=config,
-        **model.options(mode),
-    )
+    return testing.run_on_cores(model.folder / file, steps=STEPS, num_replicas=cores, checkpoint=model.checkpoint,
+                                iterations_per_loop=iterations, config=config, **model.options(mode))  # fmt: skip
 
 
 @pytest.mark.sampled
@@ -82,18 +61,13 @@ def test_cores_train_as_the_plain_graph(name: str, cores: int, iterations: int) 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", part(["queue_runner", "lstm_dynamic", "iris_dnn"], 2))
 def test_cores_with_queues_train_as_the_plain_graph(name: str) -> None:
-    model = corpus(name)
-    with TPUSession(convert(model.graph(), num_replicas=8, iterations_per_loop=6), queues=True) as session:
-        session.restore(model.checkpoint)
-        found = Training(session.train(STEPS), session.values())
-    model.assert_recorded(found, "plain")
+    program = convert(corpus(name).graph(), num_replicas=8, iterations_per_loop=6)
+    corpus(name).assert_recorded(corpus(name).trained(program, STEPS, queues=True), "plain")
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("name", "file", "iterations"),
-    [(name, *LOOPS[place % len(LOOPS)]) for place, name in enumerate(GLOBAL8) if runs(place % 2 == 0)],
-)
+@pytest.mark.parametrize(("name", "file", "iterations"), [(name, *LOOPS[place % len(LOOPS)]) for place,
+                                                          name in enumerate(GLOBAL8) if runs(place % 2 == 0)])  # fmt: skip
 def test_eight_cores_train_on_eight_times_the_batch(name: str, file: str, iterations: int) -> None:
     corpus(name).assert_recorded(trained(name, 8, iterations, file=file, mode="global8"), "global8")
 
@@ -145,15 +119,9 @@ def test_batch_norm_on_one_core(iterations: int) -> None:
 
 
 def cnn_on_cores(cores: int, steps: int, iterations: int = 6) -> Training:
-    """Trained, with the losses that were recorded."""
     model = corpus(CNN)
-    found = testing.run_on_cores(
-        model.folder / "model.pb",
-        steps=steps,
-        num_replicas=cores,
-        checkpoint=model.checkpoint,
-        iterations_per_loop=iterations,
-    )
+    found = testing.run_on_cores(model.folder / "model.pb", steps=steps, num_replicas=cores,
+                                 checkpoint=model.checkpoint, iterations_per_loop=iterations)  # fmt: skip
     assert len(found.losses) == steps
     np.testing.assert_allclose(found.losses[:10], model.losses("plain")[: min(steps, 10)], rtol=1e-5)
     np.testing.assert_allclose(found.losses, model.losses("plain")[:steps], rtol=1e-3)
@@ -165,16 +133,13 @@ def departures(found: Training) -> dict[str, float]:
     model = corpus(CNN)
     plain = testing.run_plain(model.folder / "model.pb", steps=len(found.losses), checkpoint=model.checkpoint)
     assert set(found.variables) == set(plain.variables)
-    return {
-        key: float(np.linalg.norm(found.variables[key] - value) / max(np.linalg.norm(value), 1e-6))
-        for key, value in plain.variables.items()
-    }
+    return {key: float(np.linalg.norm(found.variables[key] - value) / max(np.linalg.norm(value), 1e-6))
+            for key, value in plain.variables.items()}  # fmt: skip
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("cores", [cores for cores in (2, 4, 8) if runs(cores == 8)])
 def test_cnn_on_cores(in_corpus: Path, cores: int) -> None:
-    """The steps of two loops, of which the last is shorter; in the gate all."""
     found = departures(cnn_on_cores(cores, STEPS // 2 if SUITE else STEPS, iterations=7))
     assert max(found.values()) < 3e-1, found
 
@@ -198,7 +163,6 @@ def test_cnn_losses_on_eight_times_the_batch(in_corpus: Path) -> None:
 @pytest.mark.parametrize("cores", [1, 8])
 def test_cnn_with_dropout_draws_the_plain_stream(in_corpus: Path, mnist_cnn_checkpoint: Path, cores: int) -> None:
     model = corpus("mnist_cnn")
-    found = testing.run_on_cores(
-        model.folder / "model.pb", steps=10, num_replicas=cores, checkpoint=mnist_cnn_checkpoint, random="plain"
-    )
+    found = testing.run_on_cores(model.folder / "model.pb", steps=10, num_replicas=cores,
+                                 checkpoint=mnist_cnn_checkpoint, random="plain")  # fmt: skip
     np.testing.assert_allclose(found.losses, model.losses("plain")[:10], rtol=1e-5)

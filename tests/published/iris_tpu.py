@@ -46,9 +46,8 @@ def metric_fn(labels, logits):
 def my_model(features, labels, mode, params):
     net = tf.feature_column.input_layer(features, params["feature_columns"])
     for units in params["hidden_units"]:
-        net = tf.layers.dense(
-            net, units=units, activation=tf.nn.relu, kernel_initializer=tf.glorot_uniform_initializer(seed=units)
-        )
+        net = tf.layers.dense(net, units=units, activation=tf.nn.relu,
+                              kernel_initializer=tf.glorot_uniform_initializer(seed=units))  # fmt: skip
     logits = tf.layers.dense(net, params["n_classes"], activation=None, kernel_initializer=tf.zeros_initializer())
     assert logits.shape[-1].value == 3
     if mode == tf.estimator.ModeKeys.PREDICT:

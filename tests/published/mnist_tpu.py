@@ -24,18 +24,14 @@ def write_records(path):
         for i in range(64):
             image = rng.randint(0, 50, size=(8, 8)).astype(np.uint8)
             image[i % 8] += 150
-            feature = {
-                "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 8])),
-            }
+            feature = {"image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
+                       "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 8]))}  # fmt: skip
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
 def parse(serialized):
-    features = tf.parse_single_example(
-        serialized,
-        features={"image_raw": tf.FixedLenFeature([], tf.string), "label": tf.FixedLenFeature([], tf.int64)},
-    )
+    features = tf.parse_single_example(serialized, features={"image_raw": tf.FixedLenFeature([], tf.string),
+                                                             "label": tf.FixedLenFeature([], tf.int64)})  # fmt: skip
     image = tf.decode_raw(features["image_raw"], tf.uint8)
     image.set_shape([64])
     return tf.cast(image, tf.float32) * (1.0 / 255) - 0.5, tf.cast(features["label"], tf.int32)

@@ -28,21 +28,15 @@ def main(argv):
     eval_input_fn = tf.estimator.inputs.numpy_input_fn(x, y, batch_size=args.batch_size, num_epochs=1, shuffle=False)
     config = tf.estimator.RunConfig(tf_random_seed=1, save_summary_steps=6)
     models = {
-        "deep": tf.estimator.DNNClassifier(
-            hidden_units=[8, 4], feature_columns=columns, n_classes=2, config=config, model_dir=args.model_dir + "/deep"
-        ),
-        "wide": tf.estimator.LinearClassifier(
-            feature_columns=columns, n_classes=2, config=config, model_dir=args.model_dir + "/wide"
-        ),
-        "both": tf.estimator.DNNLinearCombinedRegressor(
-            linear_feature_columns=columns[:1],
-            dnn_feature_columns=columns,
-            dnn_hidden_units=[4],
-            config=config,
-            model_dir=args.model_dir + "/both",
-        ),
+        "deep": tf.estimator.DNNClassifier(hidden_units=[8, 4], feature_columns=columns, n_classes=2, config=config,
+                                           model_dir=args.model_dir + "/deep"),
+        "wide": tf.estimator.LinearClassifier(feature_columns=columns, n_classes=2, config=config,
+                                              model_dir=args.model_dir + "/wide"),
+        "both": tf.estimator.DNNLinearCombinedRegressor(linear_feature_columns=columns[:1],
+                                                        dnn_feature_columns=columns, dnn_hidden_units=[4],
+                                                        config=config, model_dir=args.model_dir + "/both"),
         "base": tf.estimator.BaselineClassifier(n_classes=3, config=config, model_dir=args.model_dir + "/base"),
-    }
+    }  # fmt: skip
     for name in sorted(models):
         model = models[name]
         model.train(input_fn=train_input_fn, steps=args.train_steps)

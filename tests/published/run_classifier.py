@@ -50,9 +50,8 @@ def embedding_lookup(ids, one_hot):
     flat = tf.reshape(ids, [-1])
     output = tf.matmul(tf.one_hot(flat, depth=VOCAB), table) if one_hot else tf.gather(table, flat)
     position = tf.get_variable("position_embeddings", [SEQ, HIDDEN], initializer=create_initializer(2))
-    return tf.reshape(output, [batch, seq, HIDDEN]) + tf.reshape(
-        tf.slice(position, [0, 0], [seq, -1]), [1, seq, HIDDEN]
-    )
+    return tf.reshape(output, [batch, seq, HIDDEN]) + tf.reshape(tf.slice(position, [0, 0], [seq, -1]),
+                                                                 [1, seq, HIDDEN])  # fmt: skip
 
 
 def attention(values, mask):
@@ -99,12 +98,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             if grad is None or param is None:
                 continue
             scope = param.op.name
-            m = tf.get_variable(
-                scope + "/adam_m", param.shape.as_list(), trainable=False, initializer=tf.zeros_initializer()
-            )
-            v = tf.get_variable(
-                scope + "/adam_v", param.shape.as_list(), trainable=False, initializer=tf.zeros_initializer()
-            )
+            m = tf.get_variable(scope + "/adam_m", param.shape.as_list(), trainable=False,
+                                initializer=tf.zeros_initializer())  # fmt: skip
+            v = tf.get_variable(scope + "/adam_v", param.shape.as_list(), trainable=False,
+                                initializer=tf.zeros_initializer())  # fmt: skip
             next_m = tf.multiply(0.9, m) + tf.multiply(0.1, grad)
             next_v = tf.multiply(0.999, v) + tf.multiply(0.001, tf.square(grad))
             update = next_m / (tf.sqrt(next_v) + 1e-6) + self.decay * param
@@ -173,12 +170,8 @@ def write_examples(path, count, pad_to):
             ids, label = rng.randint(1, VOCAB, size=SEQ), i % 2
             ids[0] = 1 + label
             features = collections.OrderedDict()
-            for name, value in (
-                ("input_ids", ids),
-                ("input_mask", (np.arange(SEQ) < 10).astype(int)),
-                ("label_ids", [label]),
-                ("is_real_example", [int(i < count)]),
-            ):
+            for name, value in (("input_ids", ids), ("input_mask", (np.arange(SEQ) < 10).astype(int)),
+                                ("label_ids", [label]), ("is_real_example", [int(i < count)])):  # fmt: skip
                 features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=list(value)))
             writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
@@ -204,13 +197,8 @@ def file_based_input_fn_builder(path, is_training, drop_remainder):
         d = tf.data.TFRecordDataset(path)
         if is_training:
             d = d.repeat()
-        return d.apply(
-            tf.contrib.data.map_and_batch(
-                lambda record: _decode_record(record, name_to_features),
-                batch_size=params["batch_size"],
-                drop_remainder=drop_remainder,
-            )
-        )
+        return d.apply(tf.contrib.data.map_and_batch(lambda record: _decode_record(record, name_to_features),
+                                                     batch_size=params["batch_size"], drop_remainder=drop_remainder))  # fmt: skip
 
     return input_fn
 
@@ -234,14 +222,10 @@ def main(_):
             per_host_input_for_training=is_per_host,
         ),
     )
-    estimator = tf.contrib.tpu.TPUEstimator(
-        use_tpu=FLAGS.use_tpu,
-        model_fn=model_fn_builder(FLAGS.init_checkpoint, FLAGS.use_tpu),
-        config=run_config,
-        train_batch_size=16,
-        eval_batch_size=16,
-        predict_batch_size=16,
-    )
+    estimator = tf.contrib.tpu.TPUEstimator(use_tpu=FLAGS.use_tpu,
+                                            model_fn=model_fn_builder(FLAGS.init_checkpoint, FLAGS.use_tpu),
+                                            config=run_config, train_batch_size=16, eval_batch_size=16,
+                                            predict_batch_size=16)  # fmt: skip
     train_file = os.path.join(FLAGS.output_dir, "train.tf_record")
     write_examples(train_file, 32, 32)
     estimator.train(input_fn=file_based_input_fn_builder(train_file, True, True), max_steps=6)

@@ -18,13 +18,9 @@ tf.flags.DEFINE_bool("use_tpu", True, "Whether there are TPU cores.")
 
 
 def arg_scope(decay):
-    return slim.arg_scope(
-        [slim.conv2d, slim.fully_connected],
-        weights_regularizer=slim.l2_regularizer(decay),
-        weights_initializer=slim.variance_scaling_initializer(seed=7),
-        normalizer_fn=contrib_layers.layer_norm,
-        activation_fn=tf.nn.relu,
-    )
+    return slim.arg_scope([slim.conv2d, slim.fully_connected], weights_regularizer=slim.l2_regularizer(decay),
+                          weights_initializer=slim.variance_scaling_initializer(seed=7),
+                          normalizer_fn=contrib_layers.layer_norm, activation_fn=tf.nn.relu)  # fmt: skip
 
 
 def net_fn(images, hparams):
@@ -43,10 +39,8 @@ def model_fn(features, labels, mode, params):
     loss = tf.losses.get_total_loss()
     metrics = None
     if mode == tf.estimator.ModeKeys.EVAL:
-        metrics = (
-            lambda labels, logits: {"top_1": tf.metrics.mean(tf.nn.in_top_k(logits, labels, 1))},
-            [labels, logits],
-        )
+        metrics = (lambda labels, logits: {"top_1": tf.metrics.mean(tf.nn.in_top_k(logits, labels, 1))},
+                   [labels, logits])  # fmt: skip
         return tpu_estimator.TPUEstimatorSpec(mode=mode, loss=loss, eval_metrics=metrics)
     optimizer = tf.contrib.opt.AdamWOptimizer(weight_decay=1e-4, learning_rate=params.rate)
     if FLAGS.use_tpu:
@@ -71,14 +65,11 @@ def main(_):
     tf.logging.set_verbosity(tf.logging.INFO)
     hparams = contrib_training.HParams(rate=0.1, decay=1e-4, depths=[2], shuffled=False)
     hparams.parse(FLAGS.hparams)
-    config = tpu_config.RunConfig(
-        model_dir=FLAGS.model_dir,
-        tf_random_seed=3,
-        tpu_config=tpu_config.TPUConfig(iterations_per_loop=2, num_shards=8, per_host_input_for_training=True),
-    )
-    estimator = tpu_estimator.TPUEstimator(
-        model_fn=model_fn, use_tpu=FLAGS.use_tpu, config=config, params=hparams, train_batch_size=32, eval_batch_size=32
-    )
+    config = tpu_config.RunConfig(model_dir=FLAGS.model_dir, tf_random_seed=3,
+                                  tpu_config=tpu_config.TPUConfig(iterations_per_loop=2, num_shards=8,
+                                                                  per_host_input_for_training=True))  # fmt: skip
+    estimator = tpu_estimator.TPUEstimator(model_fn=model_fn, use_tpu=FLAGS.use_tpu, config=config, params=hparams,
+                                           train_batch_size=32, eval_batch_size=32)  # fmt: skip
     for _ in range(2):
         estimator.train(input_fn, steps=1)
     found = estimator.evaluate(input_fn, steps=1)
