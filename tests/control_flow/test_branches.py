@@ -59,38 +59,43 @@ def read_after_nested_branches(rows: int) -> Any:
         return loss, tf1.assign_add(state("total"), seen + twice).op
 
 
-def write_on_both_sides(rows: int) -> Any:
+def behind(rows: int, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Any:
+    """What is written after the step is read behind it."""
     loss, seen = error(rows), state("seen")
     train = minimise(loss)[1]
     with tf.control_dependencies([train]):
-        done = tf1.cond(even(), lambda: tf1.assign_add(seen, 1.0), lambda: tf1.assign_sub(seen, 3.0))
+        done = write(seen)
     with tf.control_dependencies([done]):
-        return loss, tf1.assign_add(state("total"), seen).op
+        return loss, tf1.assign_add(state("total"), read(seen)).op
+
+
+def write_on_both_sides(rows: int) -> Any:
+    def write(seen: Any) -> Any:
+        return tf1.cond(even(), lambda: tf1.assign_add(seen, 1.0), lambda: tf1.assign_sub(seen, 3.0))
+
+    return behind(rows, write, lambda seen: seen)
 
 
 def read_after_loop(rows: int) -> Any:
-    loss, seen = error(rows), state("seen")
-    train = minimise(loss)[1]
+    def write(seen: Any) -> Any:
+        def body(k: Any, _: Any) -> Any:
+            with tf.control_dependencies([tf1.assign_add(seen, 1.0)]):
+                return k + 1, k
 
-    def body(k: Any, _: Any) -> Any:
-        with tf.control_dependencies([tf1.assign_add(seen, 1.0)]):
-            return k + 1, k
+        return tf.while_loop(lambda k, _: k < 3, body, [tf.constant(0), tf.constant(0)])[0]
 
-    with tf.control_dependencies([train]):
-        trips = tf.while_loop(lambda k, _: k < 3, body, [tf.constant(0), tf.constant(0)])[0]
-    with tf.control_dependencies([trips]):
-        return loss, tf1.assign_add(state("total"), seen).op
+    return behind(rows, write, lambda seen: seen)
 
 
 def read_in_loop_after_branch(rows: int) -> Any:
-    loss, seen = error(rows), state("seen")
-    train = minimise(loss)[1]
-    with tf.control_dependencies([train]):
-        done = tf1.cond(even(), lambda: tf1.assign_add(seen, 1.0), lambda: tf.identity(seen))
-    with tf.control_dependencies([done]):
-        start = tf.constant(0)
-        _, total = tf.while_loop(lambda k, v: k < 3, lambda k, v: (k + 1, v + seen), [start, tf.identity(seen)])
-        return loss, tf1.assign_add(state("total"), total).op
+    def write(seen: Any) -> Any:
+        return tf1.cond(even(), lambda: tf1.assign_add(seen, 1.0), lambda: tf.identity(seen))
+
+    def read(seen: Any) -> Any:
+        start = [tf.constant(0), tf.identity(seen)]
+        return tf.while_loop(lambda k, v: k < 3, lambda k, v: (k + 1, v + seen), start)[1]
+
+    return behind(rows, write, read)
 
 
 # ------------------------------------------------------------------ branches by the input
@@ -118,6 +123,11 @@ def update_by_input(rows: int) -> Any:
 # ------------------------------------------------------------------ what watches in branches
 
 
+def half_behind(loss: Any, *watchers: Any) -> Any:
+    with tf.control_dependencies(watchers):
+        return 0.5 * loss
+
+
 def summary_in_branch(rows: int) -> Any:
     loss = error(rows)
 
@@ -135,32 +145,27 @@ def print_in_branch(rows: int) -> Any:
 
 def print_op_in_branch(rows: int) -> Any:
     loss = error(rows)
+    return minimise(tf1.cond(even(), lambda: half_behind(loss, tf.print("half", loss)), lambda: 2.0 * loss))
 
-    def seen() -> Any:
-        with tf.control_dependencies([tf.print("half", loss)]):
-            return 0.5 * loss
 
-    return minimise(tf1.cond(even(), seen, lambda: 2.0 * loss))
+def watched_by_input(rows: int, watch: Callable[[Any], Any], factor: float) -> Any:
+    """A branch that the targets decide looks at them."""
+    p, y, h = regression(rows)
+
+    def watched() -> Any:
+        watcher = watch(y)
+        return half_behind(mean(tf.square(p - y)), watcher)
+
+    loss = tf1.cond(mean(y) > 0.0, watched, lambda: factor * mean(tf.square(p - y)))
+    return minimise(loss + 0.1 * mean(tf.square(h)))
 
 
 def print_input_in_branch(rows: int) -> Any:
-    p, y, h = regression(rows)
-
-    def seen() -> Any:
-        with tf.control_dependencies([tf.print("targets", tf.reduce_sum(y))]):
-            return 0.5 * mean(tf.square(p - y))
-
-    return minimise(tf1.cond(mean(y) > 0.0, seen, lambda: 2.0 * mean(tf.square(p - y))) + 0.1 * mean(tf.square(h)))
+    return watched_by_input(rows, lambda y: tf.print("targets", tf.reduce_sum(y)), 2.0)
 
 
 def assert_in_branch(rows: int) -> Any:
-    p, y, h = regression(rows)
-
-    def checked() -> Any:
-        with tf.control_dependencies([tf1.Assert(tf.reduce_max(y) < 100.0, ["large", y])]):
-            return 0.5 * mean(tf.square(p - y))
-
-    return minimise(tf1.cond(mean(y) > 0.0, checked, lambda: mean(tf.square(p - y))) + 0.1 * mean(tf.square(h)))
+    return watched_by_input(rows, lambda y: tf1.Assert(tf.reduce_max(y) < 100.0, ["large", y]), 1.0)
 
 
 # ------------------------------------------------------------------ sums over the cores in branches and loops
@@ -232,27 +237,12 @@ def two_networks_by_mean(rows: int) -> Any:
 
 
 BUILDS: list[Build] = [
-    read_after_nested_branches,
-    write_on_both_sides,
-    read_after_loop,
-    read_in_loop_after_branch,
-    factor_by_input,
-    update_by_input,
-    summary_in_branch,
-    print_in_branch,
-    print_op_in_branch,
-    print_input_in_branch,
-    assert_in_branch,
-    gradients_in_branch,
-    normalise_in_branch,
-    normalise_in_branch_of_loop,
-    loop_in_branch,
-    mean_kept_in_branch,
+    read_after_nested_branches, write_on_both_sides, read_after_loop, read_in_loop_after_branch, factor_by_input,
+    update_by_input, summary_in_branch, print_in_branch, print_op_in_branch, print_input_in_branch, assert_in_branch,
+    gradients_in_branch, normalise_in_branch, normalise_in_branch_of_loop, loop_in_branch, mean_kept_in_branch,
     two_networks_by_mean,
     *(PROGRAMS[f"control/{name}_2"] for name in ("accumulate_in_cond_with_average", "branch_by_batch")),
-]
-
-
+]  # fmt: skip
 NAMED = {getattr(build, "name", None) or build.__name__: build for build in BUILDS}
 STEPS = 4
 
