@@ -64,9 +64,6 @@ def test_conditional_ends_at_the_merge() -> None:
     assert names(conditional(graph)) == {"a", "b", "w"}
 
 
-# ------------------------------------------------------------------ varying values
-
-
 def varying(text: str, *sources: str) -> set[str]:
     graph = testing.parse(text)
     return names(varying_from(graph, [graph[name] for name in sources]))
@@ -152,9 +149,6 @@ def test_a_random_op_that_feeds_uniform_state_only_is_replicated() -> None:
         update = Test(sum, noise) {{x: 1{CLUSTER}}}
         """
     assert names(replica_varying(testing.parse(text))) == {"x", "drop", "dropped"}
-
-
-# ------------------------------------------------------------------ minimum cut
 
 
 def test_the_cheapest_vertices_are_cut() -> None:

@@ -84,8 +84,6 @@ def test_a_condition_on_the_batch_is_the_same_everywhere(rows: int, by_gradient:
             tf1.assign_sub(weights, 0.01 * gradient)
 
 
-# --------------------------------------------------------------------------- functions of TensorFlow 2 that train
-
 FUNCTIONAL = {"resource": True, "functional": True}
 
 

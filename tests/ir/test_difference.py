@@ -114,9 +114,6 @@ def test_functions_are_compared_by_name() -> None:
     assert found.functions == {"f": "removed", "h": "changed", "i": "added"}
 
 
-# --------------------------------------------------------------------------- the command line
-
-
 def test_the_command_says_what_a_conversion_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     converted = tmp_path / "iris_tpu.pb"
     program = convert(IRIS)
@@ -143,9 +140,6 @@ def test_the_same_graph_has_exit_code_0(capsys: pytest.CaptureFixture[str]) -> N
 def test_one_model_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", str(IRIS)]) == 2
     assert "'tpugraph diff' needs a second model, OTHER" in capsys.readouterr().err
-
-
-# --------------------------------------------------------------------------- what passes change
 
 
 def test_lines_of_what_changed() -> None:

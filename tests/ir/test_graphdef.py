@@ -29,9 +29,6 @@ def written(tmp_path: Path):
     return write
 
 
-# ------------------------------------------------------------------ kinds
-
-
 @pytest.mark.parametrize("name", ["model.pb", "graph.pbtxt", "model.ckpt-0.meta"])
 def test_each_kind_is_the_same_graph(name: str) -> None:
     assert testing.graph_text(graphdef.load(IRIS / name)) == testing.graph_text(graphdef.load(IRIS / "model.pb"))
@@ -89,8 +86,6 @@ def test_every_oracle_loads() -> None:
     for path in sorted(ORACLE.glob("*.pb")):
         assert len(graphdef.load(path)) > 100
 
-
-# ------------------------------------------------------------------ bad files
 
 BAD: dict[str, tuple[bytes, list[str]]] = {
     "empty": (b"", ["is empty", "copy the file again"]),
@@ -152,9 +147,6 @@ def test_an_op_that_this_tensorflow_does_not_know(written) -> None:
     graph.node.add(name="stranger", op="Frobnicate")
     testing.assert_raises_block(graphdef.load, written(graph.SerializeToString()), max_length=500,
                                 words=[tf.__version__, "ops Frobnicate, FrobnicateV7", "strange", "load_op_library"])  # fmt: skip
-
-
-# ------------------------------------------------------------------ writing
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:

@@ -75,8 +75,6 @@ def test_of_several_ways_the_one_that_went_furthest_is_told(graph: Graph) -> Non
     assert match(either(far, anything("all")), graph["twice"].out())["all"] == graph["twice"].out()
 
 
-# --------------------------------------------------------------------------- rewriting
-
 PLUS_ONE = op("AddV2", anything("x"), number(1), swaps=True)
 
 

@@ -103,8 +103,6 @@ def test_random_networks_convert_to_the_same_bytes(options: dict[str, Any], core
     assert serialize(graphdef.to_graph_def(loaded)) == first
 
 
-# ------------------------------------------------------------------ random edits
-
 EDITS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99), st.integers(0, 99), st.integers(0, 3)), max_size=60)
 
 

@@ -87,9 +87,6 @@ def test_texts_are_split_into_words_that_are_looked_up(rows: int) -> None:
     finish(loss, tf1.train.AdagradOptimizer(0.1))
 
 
-# --------------------------------------------------------------------------- lists that are looked up as they are
-
-
 def split(rows: int, how: str, *, weighted: bool, empty: bool = False) -> None:
     """Texts of one to four words, each with a number, looked up by the hash of the word; the number is its weight, or none."""
     random = np.random.default_rng(4)

@@ -45,9 +45,6 @@ def test_golden_step() -> None:
     assert graph["change"].out().shape == (3, 2)
 
 
-# ------------------------------------------------------------------ numbers
-
-
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, tf1.train.AdagradOptimizer(0.1)], ids=["sgd", "adam", "adagrad"])
 def test_dense_updates_train_as_the_rows_do(optimizer: Any, resource: bool) -> None:
@@ -66,9 +63,6 @@ def test_a_gradient_that_is_clipped_first(rows: int) -> None:
     clipped = [tf.clip_by_norm(gradients[0], 0.3)]
     step = tf1.train.get_or_create_global_step()
     ADAM.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
-
-
-# ------------------------------------------------------------------ what is left alone
 
 
 def test_rows_that_are_fewer_bytes_than_the_table_are_gathered() -> None:

@@ -71,8 +71,6 @@ def test_the_cluster_comes_first() -> None:
                                 words=["TPUReplicateMetadata", "replicate"])  # fmt: skip
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 STEP = """
     meta = TPUReplicateMetadata() {num_replicas: 2}
     w = VarHandleOp() {dtype: float32, shape: [3], container: "", shared_name: "w"} : resource[]

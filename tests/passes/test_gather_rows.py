@@ -20,8 +20,6 @@ def test_golden_step() -> None:
     check(GatherRows(num_replicas=2), "step", num_replicas=2)
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
 STEP = f"""
     count = Test() {{{DEVICE} : int32[]

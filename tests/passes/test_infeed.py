@@ -74,8 +74,6 @@ def test_a_step_without_input() -> None:
                                 words=["infeed", "reads nothing from the host", "--train_op"])  # fmt: skip
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 HOST = """
     it = IteratorV2() {container: "", output_shapes: ([2,3]), output_types: (float32), shared_name: ""} : resource[]
     batch = IteratorGetNext(it) {output_shapes: ([2,3]), output_types: (float32)} : float32[2,3]

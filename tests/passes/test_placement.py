@@ -40,9 +40,6 @@ def test_golden_step() -> None:
     assert graph.result(Cut).tensors == {"batch": 48, "batch:1": 16}
 
 
-# ------------------------------------------------------------------ the cut
-
-
 def images(rows: int) -> None:
     """Bytes that are cast and scaled, class numbers that become one-hot rows."""
     random = np.random.default_rng(0)
@@ -115,9 +112,6 @@ def test_strings_stay_on_the_host() -> None:
     graph = place(lambda: build(4))
     assert not any(in_cluster(n) for n in graph if any(str(kind) == "string" for kind, _ in n.outputs or []))
     assert_same_on_cores(build, relative=1e-5, absolute=1e-6)
-
-
-# ------------------------------------------------------------------ behind the device
 
 
 def test_a_print_keeps_the_step_and_prints_behind_it() -> None:

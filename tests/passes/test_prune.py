@@ -78,8 +78,6 @@ def test_numbers_do_not_change(rows: int) -> None:
     batches(rows_of(8, 2), 2)  # an input that nothing reads
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 STEP = """
     w = VarHandleOp() {dtype: float32, shape: [], container: "", shared_name: "w"} : resource[]
     loss = Test(w)

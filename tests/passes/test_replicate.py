@@ -31,8 +31,6 @@ def test_the_loop_comes_first() -> None:
                                 words=["before replicate", "outside the device loop", "training-loop"])  # fmt: skip
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
 STEP = f"""
     limit = TPUReplicatedInput() : int32[]

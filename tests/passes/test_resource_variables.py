@@ -39,9 +39,6 @@ def test_a_graph_that_trains_nothing_is_refused() -> None:
                                 kind=RolesError, words=words)  # fmt: skip
 
 
-# ------------------------------------------------------------------ numbers
-
-
 @pytest.mark.parametrize("resource", [False, True])
 @trains_on_cores(relative=1e-5, absolute=1e-6)
 def test_weight_average_by_control_dependency(rows: int, resource: bool) -> None:

@@ -53,7 +53,9 @@ APART = {
 }
 MIXED = {
     "mean": lambda x, w: x - tf.reduce_mean(x, 0),
-    "steps of a known number": lambda x, w: tf.scan(lambda last, step: last + step - tf.reduce_mean(step), tf.transpose(x))[-1],
+    "steps of a known number": lambda x, w: tf.scan(
+        lambda last, step: last + step - tf.reduce_mean(step), tf.transpose(x)
+    )[-1],
     "order": lambda x, w: x * tf.cast(tf.range(tf.shape(x)[0]), tf.float32)[:, None],
     "pairs": lambda x, w: tf.matmul(x, x, transpose_b=True) * w,
     "cumsum": lambda x, w: tf.cumsum(x * w[:, None]),

@@ -146,8 +146,6 @@ def test_assertions_that_hold_whatever_the_input_is_are_gone(asserted: str, left
     assert [node.name for node in graph if node.op in ("Assert", "DenseToDenseSetOperation")] == left
 
 
-# --------------------------------------------------------------------------- graphs by hand
-
 INPUT = """
     items = Const() {dtype: float32, value: float32[4,2][[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]}
     slices = TensorSliceDataset(items) {Toutput_types: (float32), output_shapes: ([2])}

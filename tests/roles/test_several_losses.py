@@ -118,9 +118,6 @@ def test_rows_by_a_literal_that_equals_the_batch(reported: int) -> None:
     assert_same_on_cores(lambda rows: build(rows, by_4, mean, lambda *losses: losses[0]), resource=bool(reported))
 
 
-# ------------------------------------------------------------------ another loss in which rows meet
-
-
 def _cases() -> Iterator[Any]:
     """Both numbers of rows, of which the suite has one for each loss, by turns."""
     for place, name in enumerate(MIXES):

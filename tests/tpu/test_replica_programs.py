@@ -31,9 +31,6 @@ def spec(mode: str, loss: Any, optimizer: Any) -> Any:
     return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step()))
 
 
-# --------------------------------------------------------------------------- what a model function sees
-
-
 @pytest.mark.parametrize(("wraps", "expected"), [(True, [(8, 8, 4, 4)]), (False, [(8, 8, 4, 4), (32, 32, 1, 1)])])
 def test_a_model_function_is_one_replica_or_the_whole(tmp_path: Path, wraps: bool, expected: list[Any]) -> None:
     """It is called as one replica first, and once more for the whole batch where it combines nothing."""
@@ -79,9 +76,6 @@ def test_what_replicas_do_not_share_asks_for_the_whole(tmp_path: Path) -> None:
     made = tpugraph.TPUEstimator(model_fn, config=config, train_batch_size=ROWS).train(input_fn, max_steps=4)
     assert seen == [ROWS]
     assert_close(made.get_variable_value("w")[:, 0], by_hand(4)[1], 1e-5)
-
-
-# --------------------------------------------------------------------------- how replicas combine
 
 
 @pytest.mark.parametrize("wrapper", [tpugraph.CrossShardOptimizer, tf1.tpu.CrossShardOptimizer])
@@ -183,9 +177,6 @@ def test_batches_of_a_queue_are_one_program(tmp_path: Path) -> None:
     made = estimator(tmp_path, model_fn).train(queued, max_steps=4)
     assert rows == [ROWS, ROWS // CORES]
     assert_close(made.get_variable_value("w")[:, 0], by_hand(4)[1], 1e-5)
-
-
-# --------------------------------------------------------------------------- a file
 
 
 def replica_program(rows: int = 8, *, update: Any = None) -> Any:

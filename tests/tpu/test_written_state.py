@@ -63,9 +63,6 @@ def test_a_variable_is_given_what_the_whole_batch_gives(rows: int, kind: str) ->
     with_state(rows, kind)
 
 
-# ------------------------------------------------------------------ counts of rows
-
-
 def counting(rows: int, amount: Callable[[Any], Any], start: Any, *, drop_remainder: bool, add: bool = True) -> None:
     features, targets = batches((FEATURES, TARGETS), rows, drop_remainder=drop_remainder)
     seen = tf1.get_variable("seen", initializer=start, trainable=False)
@@ -135,9 +132,6 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
 def test_an_unknown_choice() -> None:
     testing.assert_raises_block(convert, trace(lambda: with_state(16, "mean")), varying_updates="median", max_length=200,
                                 kind=UsageError, words=["'median' is no varying updates", "mean, replica0 or error"])  # fmt: skip
-
-
-# --------------------------------------------------------------------------- what the loss reads
 
 
 def with_a_count(rows: int, *, before: bool) -> None:

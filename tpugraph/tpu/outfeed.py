@@ -283,7 +283,9 @@ def _body(graph: Graph, always: list[Node]) -> list[Node]:
     cone = graph.ancestors([*(graph[name] for name in roles.roots), *always])
     host = [n for n in cone if not in_cluster(n)]
     written = {v for n in host for v in written_variables(n)}
-    starts = [n for n in host if n.op in ops.RANDOM | ops.OUTFEEDS | ops.DEQUEUES | ops.CONTAINERS or n.op in ops.WRITES]
+    starts = [
+        n for n in host if n.op in ops.RANDOM | ops.OUTFEEDS | ops.DEQUEUES | ops.CONTAINERS or n.op in ops.WRITES
+    ]
     starts += [n for n in host if n.op in ops.READS | ops.GATHERS and variable_of(n.inputs[0]) in written]
     moving = graph.descendants(starts)
     found: NodeSet = {n: None for n in host if n in moving}
