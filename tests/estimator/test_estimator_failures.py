@@ -340,7 +340,7 @@ def test_a_replica_of_several_cores_is_computed_as_one(tmp_path: Path, said: lis
         return linear_fn(features, labels, mode, params)
 
     made = spanning(tmp_path, models, dims=[{"x": [1, 2]}, None]).train(input_fn, steps=6)
-    assert "note: the 2 cores of a replica compute it as one: no mesh splits it" in said
+    assert "note: the 2 cores of a replica compute it as one; TPUConfig(engine='xla') divides it among them" in said
     assert "global batch 32 = 2 cores x 16" in said
     [(cores, replicas, rows)] = seen
     assert isinstance(cores, tf.tpu.experimental.DeviceAssignment)

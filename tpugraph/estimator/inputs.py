@@ -271,18 +271,24 @@ def _definition(made: list[Any]) -> Any:
     return kept
 
 
-def check_partition(dims: Sequence[Any], features: Any, labels: Any, cores_per_replica: int) -> None:
-    """Checks ``input_partition_dims`` against the input.
+def partitioned(
+    dims: Sequence[Any], features: Any, labels: Any, cores_per_replica: int
+) -> dict[tuple[int, ...], Sequence[int]]:
+    """Checks ``input_partition_dims`` against the input; returns, by the shape of an example, the parts of each dimension.
 
     Args:
         dims: for the features, and for the labels where there are two: None, or a structure like theirs whose leaves say
             into how many parts each dimension is split, or None.
         cores_per_replica: the product of the parts, unless it is 1.
     """
+    found: dict[tuple[int, ...], Sequence[int]] = {}
     for index, (part, what) in enumerate(((features, "feature"), (labels, "label"))):
         if index < len(dims) and part is not None and dims[index] is not None:
             for tensor, parts in _pairs(index, dims[index], part, what):
                 _check_parts(tensor, parts, cores_per_replica)
+                if parts is not None and math.prod(parts) > 1:
+                    found[tuple(tf.TensorShape(tensor.shape)[1:])] = tuple(parts)
+    return found
 
 
 def _pairs(index: int, dims: Any, part: Any, what: str) -> Iterator[tuple[Any, Any]]:

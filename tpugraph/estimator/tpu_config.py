@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from tpugraph.analysis.races import ORDERS, READS_FIRST
 from tpugraph.estimator.arguments import check_choice, check_int
 from tpugraph.estimator.cluster import tpu_job_name
 from tpugraph.support.errors import ArgumentError
+from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -59,6 +61,13 @@ class TPUConfig:
             1 GiB with an EmbeddingConfigSpec in one process, else 0.
         step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,
             such as the step counter.
+        engine: what trains: ``emulator``, or ``xla``, which divides the step at the global batch among devices of
+            ``platform`` by XLA's own partitioner. Evaluation and prediction stay on emulated cores.
+        mesh: of ``xla``, the axes of the devices, such as ``data:4,model:2``; ``num_shards`` along ``data`` when None, and what
+            ``input_partition_dims`` asks for along axes of their own, ``dim1`` for the rows of an image.
+        shard: how variables are sharded, as ``REGEX=model,-``.
+        shard_optimizer: the axis along which the optimizer's variables are sharded.
+        platform: ``cpu`` for virtual devices, ``gpu`` or ``tpu``.
     """
 
     iterations_per_loop: int | str = 2
@@ -77,6 +86,11 @@ class TPUConfig:
     max_ids: int = 0
     shard_tables: int | None = None
     step_order: str = READS_FIRST
+    engine: str = "emulator"
+    mesh: str | None = None
+    shard: Sequence[str] = ()
+    shard_optimizer: str = ""
+    platform: str = "cpu"
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -102,6 +116,33 @@ class TPUConfig:
                                 fix="leave it out")  # fmt: skip
         if self.input_partition_dims is not None:
             self._check_partition_dims()
+        check_choice("TPUConfig engine", self.engine, ("emulator", "xla"))
+        check_choice("TPUConfig platform", self.platform, ("cpu", "gpu", "tpu"))
+        if self.engine != "xla" and (self.mesh or self.shard or self.shard_optimizer):
+            raise ArgumentError(
+                "TPUConfig mesh, shard and shard_optimizer are for XLA's own partitioner", fix='engine="xla"'
+            )
+
+    def layout(self, parts: Mapping[tuple[int, ...], Sequence[int]], shards: int) -> Layout | None:
+        """How the step lies on devices; None on emulated cores.
+
+        Args:
+            parts: of ``input_partition_dims``, by the shape of an example, into how many parts each dimension is split.
+            shards: the number of replicas.
+
+        Raises:
+            UsageError: a mesh or a rule in another form.
+        """
+        if self.engine != "xla":
+            return None
+        spatial = {f"dim{d}": count for sizes in parts.values() for d, count in enumerate(sizes) if count > 1}
+        mesh = self.mesh or str(Mesh({DATA: shards, **spatial}))
+        found = Layout.parse(mesh, self.shard, self.shard_optimizer)
+        inputs = {
+            shape: tuple((DATA,) * (d == 0) + (f"dim{d}",) * (count > 1) for d, count in enumerate(sizes))
+            for shape, sizes in parts.items()
+        }
+        return replace(found, inputs=inputs)
 
     def choices(self, *, tables: bool) -> dict[str, Any]:
         """The fields of ConvertOptions; ``tables``: whether the model has tables of an EmbeddingConfigSpec that can be sharded."""

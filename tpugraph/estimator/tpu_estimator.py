@@ -103,7 +103,10 @@ class Requests:
                 "TPUConfig.num_cores_per_replica should be less than or equal to the num_cores_per_host. "
                 f"num_cores_per_replica: {spanned}, num_cores_per_host: {CORES_OF_A_HOST}"
             )
-        say(f"note: the {spanned} cores of a replica compute it as one: no mesh splits it")
+        if config.engine != "xla":
+            say(
+                f"note: the {spanned} cores of a replica compute it as one; TPUConfig(engine='xla') divides it among them"
+            )
 
     @property
     def _cores_per_replica(self) -> int:
@@ -139,6 +142,8 @@ class Requests:
             return batches(mode, self.batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
         hosts, given = self._hosts if mode == ModeKeys.TRAIN else 1, self.config.tpu_config
         cores = given.num_shards or max(CORES_OF_A_HOST * hosts // self._cores_per_replica, 1)
+        if mode == ModeKeys.TRAIN and given.engine == "xla":
+            cores = 1  # the step of the whole batch, which XLA divides
         if mode != ModeKeys.TRAIN and given.per_host_input_for_training == InputPipelineConfig.BROADCAST:
             cores = 1  # each core would compute the same, of which one was read
         return batches(mode, self.batch_sizes[mode], cores, self._input_mode(mode), hosts)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ from tpugraph.estimator.context import Batches, Deployment, TPUContext, WholeBat
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
 from tpugraph.estimator.fixed_shapes import FixedShapes, is_open, measure, padded_batches, sequence_masks
 from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
-from tpugraph.estimator.inputs import check_partition, to_dataset, to_tensors
+from tpugraph.estimator.inputs import partitioned, to_dataset, to_tensors
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, plain_spec
 from tpugraph.estimator.tpu_config import InputPipelineConfig
@@ -238,6 +238,7 @@ class Traced:
         collected: tags and names of the tensors that export them in an evaluation.
         has_tables: whether the model has an EmbeddingConfigSpec in use.
         feeds: the placeholders of the input by name, each with what a hook fed it, or None.
+        parts: see :class:`TracedInput`.
     """
 
     graph: Any
@@ -253,6 +254,7 @@ class Traced:
     collected: dict[str, str] = field(default_factory=dict)
     has_tables: bool = False
     feeds: dict[str, Any] = field(default_factory=dict)
+    parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
 
     @property
     def loss(self) -> str:
@@ -303,6 +305,7 @@ class TracedInput:
         is_dataset: whether the input function returned a Dataset, or tensors that became one.
         ops: names of the ops of the input.
         placeholders: names of those that a hook has to feed.
+        parts: of ``input_partition_dims``, by the shape of an example, the parts of each dimension of a batch.
     """
 
     graph: Any
@@ -313,6 +316,7 @@ class TracedInput:
     is_dataset: bool = False
     ops: frozenset[str] = frozenset()
     placeholders: tuple[str, ...] = ()
+    parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
 
 
 def trace_serving(request: Request) -> tuple[TracedInput, Any]:
@@ -360,7 +364,7 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
     asked = takes(request.model_fn, "params") and getattr(params, "reads_batch_size", True)
     return Traced(fed.graph, spec, scaffold, plan, request.replicas, source, reads_batch_size=asked,
                   host_call=host_call, every_step=tuple(every_step), collected=collected,
-                  has_tables=embeddings is not None, feeds=dict.fromkeys(fed.placeholders))  # fmt: skip
+                  has_tables=embeddings is not None, feeds=dict.fromkeys(fed.placeholders), parts=fed.parts)  # fmt: skip
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
@@ -439,7 +443,8 @@ def trace_input(request: Request) -> TracedInput:
     assert found is not None
     dims = request.config.tpu_config.input_partition_dims
     if plan.cores and dims is not None:
-        check_partition(dims, found.features, found.labels, request.config.tpu_config.num_cores_per_replica)
+        spanned = request.config.tpu_config.num_cores_per_replica
+        found = replace(found, parts=partitioned(dims, found.features, found.labels, spanned))
     return found
 
 

@@ -29,6 +29,7 @@ from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster.workers import CLUSTER
+from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import errors
@@ -193,9 +194,17 @@ class TrainingModel:
         program = compile_training(self.traced, steps, **choices)
         for note in program.report["notes"]:
             say(f"note: {note}")
-        self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers,
+        given = self._config.tpu_config
+        layout = given.layout(
+            self.traced.parts, given.num_shards or CORES_OF_A_HOST // (given.num_cores_per_replica or 1)
+        )
+        self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers, mesh=layout,
+                                   engine=given.engine, platform=given.platform if layout else None,
                                    config=self._config.session_config,
                                    reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
+        if layout is not None:
+            made = ", ".join(self._session.report["collectives"]) or "no collective"
+            say(f"XLA divides the step on the mesh {layout.mesh} ({given.platform}): {made}")
         for note in self._session.notes:
             say(f"note: {note}")
 

@@ -141,14 +141,14 @@ class Layout:
         mesh: the mesh.
         rules: of variables; the last one that matches holds.
         shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
-        inputs: of each input, by number, the axes of its dimensions; rows along ``data`` where nothing is said.
+        inputs: of inputs, by the shape of an example, the axes of the batch's dimensions; rows along ``data`` for others.
         partitioner: one of ``PARTITIONERS``.
     """
 
     mesh: Mesh
     rules: Sequence[ShardRule] = ()
     shard_optimizer: str = ""
-    inputs: Mapping[int, Spec] = field(default_factory=dict)
+    inputs: Mapping[tuple[int, ...], Spec] = field(default_factory=dict)
     partitioner: str = "shardy"
 
     @classmethod
@@ -238,7 +238,7 @@ class Layout:
 
     def _of_input(self, value: Value) -> Spec:
         """An input is [steps, rows, ...]; one whose rows the devices do not divide is replicated."""
-        wanted = self.inputs.get(int(value.name), ((DATA,),))
+        wanted = self.inputs.get(value.shape[2:], ((DATA,),))
         dimensions = value.shape[1:]
         fits = len(wanted) <= len(dimensions) and all(
             size % self.mesh.along(axes) == 0 for size, axes in zip(dimensions, wanted, strict=False)
