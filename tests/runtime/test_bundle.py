@@ -1,7 +1,6 @@
 """Bundles: the step, its variables and a manifest, trained with jax and NumPy where there is no TensorFlow."""
 
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -15,17 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from forked import Programs
 
 from command_line import Command
 from models import corpus
 from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime import pjrt
-from tpugraph.runtime.pjrt import bundle, bundling, module_trial
+from tpugraph.runtime.pjrt import bundle, bundling
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.support.errors import LoadError, RunError
-from tpugraph.xla import cache_folder
 
 pytestmark = pytest.mark.slow
 
@@ -221,109 +218,26 @@ def _with(**fields: Any) -> Damage:
     return _manifest(lambda manifest: manifest.update(fields))
 
 
-def _arrays(change: Callable[[bytes], bytes]) -> Damage:
-    """Other values, whose checksum is made anew."""
-
-    def changed(members: dict[str, bytes]) -> None:
-        members["variables.npz"] = change(members["variables.npz"])
-        manifest = json.loads(members["manifest.json"])
-        manifest["sha256"]["variables.npz"] = hashlib.sha256(members["variables.npz"]).hexdigest()
-        members["manifest.json"] = json.dumps(manifest).encode()
-
-    return _members(changed)
-
-
-def _first_array(array: np.ndarray) -> Damage:
-    def change(data: bytes) -> bytes:
-        with np.load(io.BytesIO(data)) as stored:
-            arrays = [stored[name] for name in stored.files]
-        made = io.BytesIO()
-        np.savez(made, array, *arrays[1:])
-        return made.getvalue()
-
-    return _arrays(change)
-
-
-def _first_shape(shape: list[int]) -> Damage:
-    def change(manifest: dict[str, Any]) -> None:
-        values = [value for value in (*manifest["arguments"], *manifest["results"]) if value["kind"] == "variable"]
-        for value in values:
-            value["shape"] = shape if value["name"] == values[0]["name"] else value["shape"]
-
-    return _manifest(change)
-
-
 @pytest.mark.parametrize(("damage", "fault"), [
-    (lambda data: data[: len(data) // 2], "no whole zip file"),
-    (lambda data: b"", "no whole zip file"),
-    (_holds("module.mlirbc", b"x"), "module.mlirbc does not have the checksum"),
-    (_members(lambda members: members.pop("variables.npz")), "variables.npz does not have the checksum"),
-    (_members(lambda members: members.pop("manifest.json")), "it has no manifest.json"),
-    (_holds("manifest.json", b"[1]"), "it has no manifest.json of a bundle"),
-    (_with(version=99), "is of version 99, and this tpugraph reads 1"),
-    (_manifest(lambda manifest: manifest["arguments"][-1].update(shape=[77])), "its manifest does not fit what it holds"),
-    (_holds("manifest.json", b"[" * 100000), "it has no manifest.json of a bundle"),
-    (_with(sha256=None), "module.mlirbc does not have the checksum"),
-    (_with(version="1"), "is of version '1', and this tpugraph reads 1"),
-    (_with(num_replicas="8"), "num_replicas is '8'"),
-    (_with(iterations=0), "iterations is 0"),
-    (_with(trained=-1), "trained is -1"),
-    (_with(inputs=[]), "the inputs are not what the module is fed"),
-    (_with(loss=99), "the loss is 99"),
-    (_with(variables=[]), "the variables are not those of the module"),
-    (_holds("../more", b"x"), "it holds '../more', which no bundle does"),
-    (_holds("variables.npz", bytes(200 << 20)), "variables.npz claims 209,715,200 bytes"),
-    (_first_array(np.zeros(10**6)), "variables.npz claims"),
-    (_first_array(np.array([{}], object)), "has [0-9,]+ bytes|is object"),
-    (_arrays(lambda data: data[:-30]), "its manifest does not fit what it holds"),
-    (_with(num_replicas=10**9), "num_replicas is 1000000000"),
-    (_first_shape([1 << 40]), "GiB for its variables and batches, and this machine has"),
-    (_first_shape([1 << 60]), "has the shape"),
-    (_first_shape([-1]), "has the shape"),
+    (lambda data: data[: len(data) // 2], "File is not a zip file"),
+    (lambda data: b"", "File is not a zip file"),
+    (_holds("module.mlirbc", b"x"), "it does not have the checksum"),
+    (_holds("variables.npz", b""), "it does not have the checksum"),
+    (_members(lambda members: members.pop("variables.npz")), "no item named 'variables.npz'"),
+    (_members(lambda members: members.pop("manifest.json")), "no item named 'manifest.json'"),
+    (_holds("manifest.json", b"[1]"), "is no bundle, or a damaged one"),
+    (_holds("manifest.json", b"[" * 100000), "is no bundle, or a damaged one"),
+    (_with(version=99), "is of version 99, and this tpugraph reads 2"),
+    (_with(sha256=None), "it does not have the checksum"),
+    (_with(num_replicas=8), "it does not have the checksum"),
+    (_manifest(lambda manifest: manifest["arguments"][-1].update(shape=[77])), "it does not have the checksum"),
 ])  # fmt: skip
 def test_a_damaged_bundle_says_what_is_wrong(damage: Damage, fault: str, written: Path, tmp_path: Path) -> None:
-    """Before the module is tried, and before what it claims to hold is taken from memory."""
     path = tmp_path / "bad.tpugraph"
     path.write_bytes(damage(written.read_bytes()))
     with pytest.raises(LoadError, match=fault) as caught:
         pjrt.load(path)
-    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "") or "this machine has" in fault
-
-
-KEPT = sorted((ROOT / "tests" / "data" / "faults" / "bundles").glob("*.tpugraph"))
-
-
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_module_that_the_libraries_die_of_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache_folder.FOLDER, "")
-    with pytest.raises(LoadError, match=r"the module of the bundle is damaged: ") as caught:
-        pjrt.load(path)
-    assert ("the compiler dies of it (SIGABRT)" in caught.value.fault) == path.name.startswith("died-")
-
-
-def test_a_module_is_tried_once_on_a_machine(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
-    asked: list[str] = []
-    monkeypatch.setattr(module_trial, "_ask", lambda module, platform: asked.append(platform))
-    module = bundle.read(written).module
-    other = dataclasses.replace(module, code=b"other")
-    for tried, platform in ((module, "cpu"), (module, "cpu"), (module, "gpu"), (other, "cpu")):
-        module_trial.try_apart(tried, platform=platform)
-    assert asked == ["cpu", "gpu", "cpu"]
-
-
-def test_a_module_takes_and_gives_what_its_manifest_says(written: Path) -> None:
-    module = bundle.read(written).module
-    fewer = dataclasses.replace(module, results=module.results[1:])
-    with pytest.raises(LoadError, match="gives other values than its manifest says"):
-        module_trial.check_here(fewer, platform="gpu")
-
-
-def test_some_damaged_bundles_are_refused_or_train(new_process: Programs, tmp_path: Path) -> None:
-    """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
-    done = new_process("-m", "campaigns.checkpoints", "--bundles", "--count=25", cwd=tmp_path)
-    assert done.code == 0, done.out + done.err
-    assert done.out.startswith("25 damaged: ")
+    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "")
 
 
 def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:

@@ -1,181 +1,65 @@
-"""A bundle: a lowered module, the values of its variables and a manifest in one zip file. NumPy only.
+"""A bundle: a training step that runs with jax and NumPy alone, on a machine that may have no TensorFlow.
 
-``manifest.json`` says what the module takes and returns, and the SHA-256 of the two other members: ``module.mlirbc``, the
-StableHLO module as MLIR bytecode, and ``variables.npz``, where a dtype that NumPy does not know is stored as bits. A bundle is read
-within bounds: no member is longer than the manifest allows, and no array is made before its size is known."""
+from tpugraph.runtime import pjrt
+
+step = pjrt.load("step.tpugraph", platform="gpu")
+for name, spec in step.inputs.items():
+    print(name, spec.dtype, spec.shape)  # of one core and step
+losses = step.train(batches)
+step.save("step.tpugraph")
+
+The file is a zip file: ``manifest.json`` says what the step takes and gives, ``module.mlirbc`` is the StableHLO module as MLIR
+bytecode, ``variables.npz`` has the values of the variables (bfloat16, which NumPy's files lack, as its bits). One SHA-256 over all
+three tells a damaged file.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tpugraph.support.errors import LoadError
+from tpugraph.runtime.pjrt.devices import Ahead, Array, Devices
+from tpugraph.support.errors import LoadError, RunError
 from tpugraph.support.files import write_atomically
 from tpugraph.xla import jax_client
-from tpugraph.xla.module import SIZES, Module, Value
+from tpugraph.xla.module import Module, Value
 
-Array = np.ndarray[Any, Any]
-MANIFEST, MODULE, VARIABLES = "manifest.json", "module.mlirbc", "variables.npz"
+Batch = Sequence[Array]
+"""The global batch of a step: an array for each input, [cores, ...] or with the rows of all cores one after the other."""
 
-BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-)
-"""What zipfile raises of damaged content: a bit may turn one way to pack into another, or ask for a password."""
+VERSION = 2
+MEMBERS = ("manifest.json", "module.mlirbc", "variables.npz")
 
-MOST = {MANIFEST: 64 << 20, MODULE: 2 << 30}
-"""The most bytes of a member; of the variables it is what the manifest says of them."""
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError, TypeError,
+          KeyError)  # fmt: skip
+"""What reading damaged content raises: a bit may turn one way to pack into another, or ask for a password."""
 
-_RATIO = 1100
-"""No deflated byte stands for more than about 1,032 others."""
-_HEADER = 4096
-"""More than the header of an array takes, and what the archive of the arrays says of it."""
-_BITS = {1: np.uint8, 2: np.uint16}
-
-
-class Archive:
-    """The zip file of a bundle.
-
-    Args:
-        path: the file.
-
-    Raises:
-        OSError: it cannot be read.
-        BadZipFile, or another of :data:`BROKEN`: it is no whole zip file, or its directory claims what cannot be.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._zip = zipfile.ZipFile(path)
-        self._members = {info.filename: info for info in self._zip.infolist()}
-        odd = sorted(set(self._members) - {MANIFEST, MODULE, VARIABLES})
-        if odd or len(self._members) != len(self._zip.infolist()):
-            self.close()
-            raise zipfile.BadZipFile(
-                f"it holds '{odd[0][:100]}', which no bundle does" if odd else "a member is there twice"
-            )
-
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._zip.close()
-
-    def read(self, name: str, most: int) -> bytes:
-        """A member; empty where it is not there.
-
-        Raises:
-            BadZipFile, or another of :data:`BROKEN`: it is damaged, or longer than it may be.
-        """
-        info = self._members.get(name)
-        if info is None:
-            return b""
-        if info.file_size > most or info.file_size > _RATIO * (info.compress_size + 1):
-            raise zipfile.BadZipFile(f"{name} claims {info.file_size:,} bytes")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise zipfile.BadZipFile(f"{name} is packed in a way that no bundle is")
-        return self._zip.read(info)
-
-
-def most_bytes(values: Sequence[Value]) -> int:
-    """The most bytes of an archive of these variables."""
-    return sum(value.bytes + _HEADER for value in values) + _HEADER
-
-
-def pack(arrays: Sequence[Array]) -> bytes:
-    """An archive of arrays; one of a dtype that NumPy's files do not have is stored as bits."""
-    held = io.BytesIO()
-    np.savez(
-        held, *(array if array.dtype.kind in "biufc" else array.view(_BITS[array.dtype.itemsize]) for array in arrays)
-    )
-    return held.getvalue()
-
-
-def unpack(data: bytes, values: Sequence[Value]) -> list[Array]:
-    """The arrays of an archive, each of the dtype and shape of its variable.
-
-    Raises:
-        ValueError, or another of :data:`BROKEN`: it holds others.
-    """
-    with zipfile.ZipFile(io.BytesIO(data)) as stored:
-        members = {info.filename: info for info in stored.infolist()}
-        if sorted(members) != sorted(f"arr_{number}.npy" for number in range(len(values))):
-            raise ValueError(f"{VARIABLES} holds {len(members)} arrays, and there are {len(values)} variables")
-        for number, value in enumerate(values):
-            info = members[f"arr_{number}.npy"]
-            if info.compress_type != zipfile.ZIP_STORED or not 0 <= info.file_size - value.bytes <= _HEADER:
-                raise ValueError(f"{value.name} has {info.file_size:,} bytes")
-        return [_array(stored.read(members[f"arr_{number}.npy"]), value) for number, value in enumerate(values)]
-
-
-def _array(content: bytes, value: Value) -> Array:
-    """The array in an ``.npy`` file."""
-    file = io.BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"{value.name} is of version {version}")
-    shape, by_columns, kind = readers[version](file)
-    known = value.dtype != "bfloat16"
-    wanted = np.dtype(value.dtype if known else _BITS[SIZES[value.dtype]])
-    if shape != value.shape or kind != wanted:
-        raise ValueError(f"{value.name} is {kind}{shape}")
-    array = np.frombuffer(content, wanted, offset=file.tell()).reshape(shape, order="F" if by_columns else "C").copy()
-    return array if known else array.view(jax_client.load("ml_dtypes", "pjrt").bfloat16)
-
-
-VERSION = 1
-MOST_CORES = 4096
-MOST_DIMENSIONS = 32
-MOST_ELEMENTS = 1 << 48
-"""Of one value; more than any machine holds, and no product of sizes overflows."""
+_FIX = "write it again: tpugraph compile MODEL -o FILE"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds.
+    """What a bundle holds."""
 
-    Attributes:
-        module: the program of every core.
-        variables: the value of each of its variables, by name.
-        inputs: the names of the tensors that core 0 is fed, in order.
-        loss: which tensor of the outfeed is each core's share of the loss; None where that is not known.
-        trained: steps that the variables were trained.
-        made_by: versions of the packages that made it.
-        source: the file that it was made of.
-    """
-
-    module: Module
+    module: Module  # of every core
     variables: dict[str, Array]
-    inputs: tuple[str, ...]
-    loss: int | None
-    trained: int = 0
-    made_by: dict[str, str] = field(default_factory=dict)
-    source: str = ""
-
-    def with_variables(self, variables: Mapping[str, Array], trained: int) -> Bundle:
-        """The same program with variables that were trained further."""
-        return replace(self, variables={**self.variables, **variables}, trained=trained)
+    inputs: tuple[str, ...]  # the tensors that core 0 is fed, in order
+    loss: int | None  # which tensor of the outfeed is each core's share of the loss; None where that is not known
+    trained: int = 0  # steps that the variables were trained
+    made_by: dict[str, str] = field(default_factory=dict)  # versions of packages
+    source: str = ""  # the file that it was made of
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the file; it is whole or not there. Returns its bytes.
@@ -184,176 +68,180 @@ class Bundle:
             LoadError: the place cannot be written.
         """
         arrays = [np.asarray(value) for value in self.variables.values()]
-        members = {MODULE: self.module.code, VARIABLES: pack(arrays)}
-        manifest = {
-            "format": "tpugraph bundle",
-            "version": VERSION,
-            "made_by": self.made_by,
-            "source": self.source,
-            "num_replicas": self.module.num_replicas,
-            "iterations": self.module.iterations,
-            "trained": self.trained,
-            "loss": self.loss,
-            "inputs": list(self.inputs),
+        stored = io.BytesIO()
+        np.savez(stored, *(array.view(np.uint16) if array.dtype.name == "bfloat16" else array for array in arrays))
+        held = {
+            "format": "tpugraph bundle", "version": VERSION, "made_by": self.made_by, "source": self.source,
+            "num_replicas": self.module.num_replicas, "iterations": self.module.iterations, "trained": self.trained,
+            "loss": self.loss, "inputs": list(self.inputs),
             "arguments": [asdict(value) for value in self.module.arguments],
             "results": [asdict(value) for value in self.module.results],
-            "variables": list(self.variables),
-            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
-        }
-        members[MANIFEST] = json.dumps(manifest, indent=1).encode()
+            "variables": {name: array.dtype.name for name, array in zip(self.variables, arrays, strict=True)},
+        }  # fmt: skip
+        held["sha256"] = _digest(held, self.module.code, stored.getvalue())
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in members.items():
+            contents = (json.dumps(held, indent=1).encode(), self.module.code, stored.getvalue())
+            for name, data in zip(MEMBERS, contents, strict=True):
                 archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
         write_atomically(Path(path), packed.getvalue())
         return packed.getbuffer().nbytes
 
 
+def _digest(manifest: Mapping[str, Any], code: bytes, stored: bytes) -> str:
+    found = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
+    for data in (code, stored):
+        found.update(hashlib.sha256(data).digest())
+    return found.hexdigest()
+
+
 def read(path: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle, and check it against its manifest. What the manifest claims is bounded before anything is made of it.
+    """Read a bundle.
 
     Raises:
-        LoadError: no such file, no bundle, a damaged one, one of a later version, or one that this machine cannot hold.
+        LoadError: no such file, no bundle, a damaged one, or one of another version.
     """
     try:
-        with Archive(path) as archive:
-            manifest = _manifest(archive, path)
-            members = {MODULE: archive.read(MODULE, MOST[MODULE])}
-            _check_sum(manifest, MODULE, members, path)
-            arguments, results = _values(manifest, path)
-            stored = _stored_variables(manifest, arguments)
-            members[VARIABLES] = archive.read(VARIABLES, most_bytes(stored))
-            _check_sum(manifest, VARIABLES, members, path)
+        with zipfile.ZipFile(path) as archive:
+            manifest, code, stored = map(archive.read, MEMBERS)
+        held = json.loads(manifest)
+        if held["format"] == "tpugraph bundle" and held["version"] != VERSION:
+            raise LoadError(f"the bundle '{path}' is of version {repr(held['version'])[:40]}, and this tpugraph reads {VERSION}",
+                            fix="write it with this version: tpugraph compile MODEL -o FILE")  # fmt: skip
+        if held.pop("sha256") != _digest(held, code, stored):
+            raise ValueError("it does not have the checksum that its manifest names")
+        arguments, results = (tuple(Value(**{**v, "shape": tuple(v["shape"])}) for v in held[kind])
+                              for kind in ("arguments", "results"))  # fmt: skip
+        with np.load(io.BytesIO(stored)) as arrays:
+            named = zip(held["variables"].items(), arrays.files, strict=True)
+            variables = {name: _of_dtype(arrays[key], kind) for (name, kind), key in named}
     except FileNotFoundError:
         raise LoadError(f"there is no file '{path}'", fix="check the path") from None
     except OSError as error:
         raise LoadError(f"'{path}' cannot be read: {error.strerror or error}", fix="check the path") from error
     except BROKEN as error:
-        raise _damaged(path, f"it is no whole zip file ({error or type(error).__name__})") from error
-    try:
-        arrays = unpack(members[VARIABLES], stored)
-    except (*BROKEN, TypeError) as error:
-        raise _damaged(path, f"its manifest does not fit what it holds ({type(error).__name__}: {error})") from error
-    variables = {value.name: array for value, array in zip(stored, arrays, strict=True)}
-    module = Module(members[MODULE], manifest["num_replicas"], manifest["iterations"], arguments, results)
-    return Bundle(module, variables, tuple(manifest["inputs"]), manifest["loss"], manifest["trained"],
-                  manifest["made_by"], manifest["source"])  # fmt: skip
-
-
-def _manifest(archive: Archive, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest, of this version."""
-    text = archive.read(MANIFEST, MOST[MANIFEST])
-    try:
-        manifest = json.loads(text)
-        if manifest["format"] != "tpugraph bundle":
-            raise KeyError("format")
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"it has no {MANIFEST} of a bundle") from error
-    if manifest.get("version") != VERSION:
-        raise LoadError(f"the bundle '{path}' is of version {repr(manifest.get('version'))[:40]}, and this tpugraph reads "
-                        f"{VERSION}", fix="write it with this version: tpugraph compile MODEL -o FILE")  # fmt: skip
-    held: dict[str, Any] = manifest
-    return held
-
-
-def _check_sum(manifest: dict[str, Any], name: str, members: dict[str, bytes], path: str | os.PathLike[str]) -> None:
-    sums = manifest.get("sha256")
-    if not isinstance(sums, dict) or hashlib.sha256(members[name]).hexdigest() != sums.get(name):
-        raise _damaged(path, f"{name} does not have the checksum that its manifest names")
-
-
-def _values(manifest: dict[str, Any], path: str | os.PathLike[str]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """What the module takes and returns, checked.
-
-    Raises:
-        LoadError: parts of the manifest do not fit each other, or this machine cannot hold what it says.
-    """
-    try:
-        arguments, results = (tuple(_value(v) for v in manifest[kind]) for kind in ("arguments", "results"))
-        _check(manifest, arguments, results)
-    except (KeyError, ValueError, TypeError) as error:
-        raise _damaged(
-            path, f"its manifest does not fit what it holds ({type(error).__name__}: {str(error)[:200]})"
-        ) from error
-    batches = sum(value.bytes for value in (*arguments, *results) if value.kind in ("infeed", "outfeed"))
-    needed = sum(value.bytes for value in arguments if value.kind == "variable") + manifest["num_replicas"] * batches
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
-        raise LoadError(
-            f"the bundle '{path}' needs {needed / 2**30:,.1f} GiB for its variables and batches, and this machine "
-            f"has {there / 2**30:,.1f}",
-            fix="a larger machine, or fewer steps per call: --iterations_per_loop",
-        )
-    return arguments, results
-
-
-def _stored_variables(manifest: dict[str, Any], arguments: tuple[Value, ...]) -> list[Value]:
-    """The variables in the order of their arrays."""
-    taken = {value.name: value for value in arguments if value.kind == "variable"}
-    return [taken[name] for name in manifest["variables"]]
-
-
-def _check(manifest: dict[str, Any], arguments: tuple[Value, ...], results: tuple[Value, ...]) -> None:
-    """Check that the parts of a manifest fit each other.
-
-    Raises:
-        ValueError, TypeError: they do not.
-    """
-    for name, least, most in (("num_replicas", 1, MOST_CORES), ("iterations", 1, 1 << 31), ("trained", 0, 1 << 62)):
-        if type(manifest[name]) is not int or not least <= manifest[name] <= most:
-            raise ValueError(f"{name} is {manifest[name]!r}")
-    for values, kinds in ((arguments, _TAKES), (results, _GIVES)):
-        odd = next((value.kind for value in values if value.kind not in kinds), None)
-        if odd is not None:
-            raise ValueError(f"there is no kind {odd!r}")
-    fed, sent = (
-        [v for v in values if v.kind == kind] for values, kind in ((arguments, "infeed"), (results, "outfeed"))
+        words = str(error)[:200] or type(error).__name__
+        raise LoadError(f"'{path}' is no bundle, or a damaged one: {words}", fix=_FIX) from error
+    module = Module(code, held["num_replicas"], held["iterations"], arguments, results)
+    return Bundle(
+        module, variables, tuple(held["inputs"]), held["loss"], held["trained"], held["made_by"], held["source"]
     )
-    if len(_texts(manifest, "inputs")) != len(fed) or any(
-        v.shape[:1] != (manifest["iterations"],) for v in (*fed, *sent)
-    ):
-        raise ValueError("the inputs are not what the module is fed")
-    if len(set(manifest["inputs"])) != len(fed):
-        raise ValueError("two inputs have one name")
-    if manifest["loss"] is not None and (type(manifest["loss"]) is not int or not 0 <= manifest["loss"] < len(sent)):
-        raise ValueError(f"the loss is {manifest['loss']!r}")
-    names = [value.name for value in arguments if value.kind == "variable"]
-    if sorted(_texts(manifest, "variables")) != sorted(names) or len(set(names)) != len(names):
-        raise ValueError("the variables are not those of the module")
-    written = [value for value in results if value.kind == "variable"]
-    if not set(written) <= set(arguments) or len(set(written)) != len(written):
-        raise ValueError("it writes variables that it does not take")
-    if any((v.dtype, v.shape) != _FORMS[v.kind] for v in arguments if v.kind in _FORMS):
-        raise ValueError("the number of steps or the seed has another form")
-    if type(manifest["source"]) is not str or type(manifest["made_by"]) is not dict:
-        raise ValueError("it does not say what it was made of")
 
 
-_TAKES, _GIVES = {"count", "seed", "infeed", "variable"}, {"outfeed", "output", "variable"}
-"""Kinds of arguments and of results; no host gives a bundle values or takes them from it."""
-
-_FORMS = {"count": ("int32", ()), "seed": ("int32", (2,))}
+def _of_dtype(array: Array, dtype: str) -> Array:
+    return array.view(jax_client.load("ml_dtypes", "pjrt").bfloat16) if dtype == "bfloat16" else array
 
 
-def _texts(manifest: dict[str, Any], name: str) -> list[str]:
-    found = manifest[name]
-    if type(found) is not list or any(type(text) is not str for text in found):
-        raise ValueError(f"{name} are no names")
-    texts: list[str] = found
-    return texts
+# --------------------------------------------------------------------------- training
 
 
-def _value(held: dict[str, Any]) -> Value:
-    found = Value(held["kind"], held["name"], held["dtype"], tuple(held["shape"]))
-    if any(type(text) is not str for text in (found.kind, found.name, found.dtype)) or found.dtype not in SIZES:
-        raise ValueError(f"{str(found.name)[:100]!r} is {str(found.dtype)[:100]!r}")
-    elements = 1
-    for size in found.shape:
-        elements *= size if type(size) is int and size >= 0 else MOST_ELEMENTS + 1
-    if len(found.shape) > MOST_DIMENSIONS or elements > MOST_ELEMENTS:
-        raise ValueError(f"{found.name[:100]!r} has the shape {str(list(found.shape[:8]))[:100]}")
-    return found
+def load(path: str | os.PathLike[str], *, platform: str = "cpu", seed: int = 0) -> CompiledStep:
+    """Read a bundle that ``tpugraph compile -o`` wrote, and compile it for the devices at hand.
+
+    Args:
+        path: the bundle.
+        platform: ``cpu`` for virtual devices of this machine, ``gpu`` or ``tpu`` for real ones.
+        seed: of the random streams of the cores.
+
+    Raises:
+        LoadError: no bundle, or a damaged one.
+        RunError: jax is not installed, there are too few devices, or the compiler refuses the module.
+    """
+    return CompiledStep(read(path), platform=platform, seed=seed)
 
 
-def _damaged(path: str | os.PathLike[str], why: str) -> LoadError:
-    return LoadError(f"the bundle '{path}' is damaged: {why}", fix="write it again: tpugraph compile MODEL -o FILE")
+class CompiledStep:
+    """The training step of a bundle, compiled, with its variables on the devices.
+
+    Args:
+        bundle: what :func:`read` gives.
+        platform: see :func:`load`.
+        seed: of the random streams of the cores.
+
+    Attributes:
+        num_replicas: the number of cores.
+        iterations: the most steps of one call of the devices.
+        trained: steps that the variables were trained.
+    """
+
+    def __init__(self, bundle: Bundle, *, platform: str = "cpu", seed: int = 0) -> None:
+        self._bundle = bundle
+        self._seed = seed
+        self.num_replicas = bundle.module.num_replicas
+        self.iterations = bundle.module.iterations
+        self.trained = bundle.trained
+        self._devices = Devices(bundle.module, platform=platform)
+        self._devices.put(bundle.variables)
+
+    @property
+    def inputs(self) -> dict[str, Value]:
+        """What a step takes on one core, by the name of the tensor that core 0 is fed: dtype and shape."""
+        found = [v for v in self._bundle.module.arguments if v.kind == "infeed"]
+        return {
+            name: replace(v, name=name, shape=v.shape[1:]) for name, v in zip(self._bundle.inputs, found, strict=True)
+        }
+
+    def train(self, batches: Iterable[Batch]) -> list[float]:
+        """Train a step for each batch; the batches of the next loop are taken while the devices run.
+
+        Returns:
+            The loss of each step over the global batch; nothing where the bundle does not know which output it is.
+
+        Raises:
+            RunError: a batch of another shape or dtype.
+        """
+        source = iter(batches)
+        ahead = Ahead(self._devices.stage, lambda count: self._gather(source, count), lambda: None)
+        losses: list[float] = []
+        try:
+            while (staged := ahead.take(self.iterations)).steps:
+                if staged.steps == self.iterations:
+                    ahead.begin(self.iterations)
+                sent, _ = self._devices.run(staged.steps, (self._seed, self.trained), staged.placed)
+                self.trained += staged.steps
+                losses += self._losses(sent, staged.steps)
+                if staged.steps < self.iterations:
+                    break
+        finally:
+            ahead.close()
+        return losses
+
+    def variables(self) -> dict[str, Array]:
+        """The value of each variable, by name."""
+        return self._devices.get()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a bundle with the variables as they are now, to go on from."""
+        replace(self._bundle, variables={**self._bundle.variables, **self.variables()}, trained=self.trained).save(path)
+
+    def _losses(self, sent: list[list[Array]], steps: int) -> list[float]:
+        if self._bundle.loss is None:
+            return []
+        shares = [core[self._bundle.loss][:steps].reshape(steps, -1).sum(1) for core in sent]
+        return [float(total) for total in np.sum(shares, axis=0)]
+
+    def _gather(self, source: Iterator[Batch], count: int) -> tuple[int, list[list[Array]]]:
+        """The next batches as the devices take them: of each core of this process, a buffer for each input."""
+        specs = list(self.inputs.values())
+        buffers = [[np.zeros((self.iterations, *spec.shape), spec.dtype) for spec in specs] for _ in self._devices.own]
+        steps = 0
+        for row, batch in enumerate(itertools.islice(source, count)):
+            if len(batch) != len(specs):
+                raise RunError(f"a batch has {len(batch)} arrays, and a step takes {len(specs)}",
+                               fix=f"one each for {', '.join(self.inputs)}")  # fmt: skip
+            for index, (spec, array) in enumerate(zip(specs, batch, strict=True)):
+                parts = self._parts(spec, np.asarray(array))
+                for buffer, core in zip(buffers, self._devices.own, strict=True):
+                    buffer[index][row] = parts[core]
+            steps = row + 1
+        return steps, buffers
+
+    def _parts(self, spec: Value, array: Array) -> Array:
+        """The parts of the cores, [cores, ...]."""
+        cores = self.num_replicas
+        shapes = [(cores, *spec.shape), *([(cores * spec.shape[0], *spec.shape[1:])] if spec.shape else [])]
+        if array.shape not in shapes or array.dtype.name != spec.dtype:
+            wanted = " or ".join(str(list(shape)) for shape in shapes)
+            raise RunError(f"the batch for '{spec.name}' is {array.dtype}{list(array.shape)}, not {spec.dtype} {wanted}",
+                           fix=f"{cores} cores take {list(spec.shape)} each")  # fmt: skip
+        return array.reshape(shapes[0])

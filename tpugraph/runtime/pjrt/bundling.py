@@ -29,19 +29,7 @@ def make(
     rebind: Mapping[str, str] | None = None,
     made_by: Mapping[str, str] | None = None,
 ) -> Bundle:
-    """The bundle of a converted training graph.
-
-    Args:
-        program: the graph.
-        module: its lowered cluster, where there is one already.
-        checkpoint: where the variables have their values from; their initialisers when None.
-        rebind: file names in the graph to replace, old name to new.
-        made_by: versions to note beside TensorFlow's.
-
-    Raises:
-        ConversionError, RunError: the graph cannot be lowered, or the host gives values that a bundle cannot hold.
-        CheckpointError: a checkpoint that does not match.
-    """
+    """The bundle of a converted training graph."""
     source = str(program.report.get("source", ""))
     graph = graphdef.from_graph_def(program.graph_def, source=source)
     if "tpugraph/train" not in graph:
@@ -66,11 +54,7 @@ def make(
 
 
 def _without_input(program: Program, source: str) -> Program:
-    """The program with nothing to initialise but its variables: tables and the input stay closed, and their files untouched.
-
-    Raises:
-        ConversionError: first values of variables that come from outside of the graph, or shapes that do.
-    """
+    """The program with nothing to initialise but its variables: tables and the input stay closed, and their files untouched."""
     graph = graphdef.from_graph_def(program.graph_def, source=source)
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)

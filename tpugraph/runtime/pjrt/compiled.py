@@ -15,17 +15,16 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
-from tpugraph.runtime.engine import LOSSES, SUMMARIES, Trained, TrainingLoop, trained
-from tpugraph.runtime.engine_choice import Choice
+from tpugraph.runtime.engine import LOSSES, SUMMARIES, Engine, Trained, TrainingLoop, trained
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.host_part import COUNT, LIMIT, take_host_part
-from tpugraph.runtime.pjrt.devices import Devices, joined
+from tpugraph.runtime.pjrt.devices import Ahead, Devices
 from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
-from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
-from tpugraph.support.errors import RunError, TpuGraphError
+from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
 from tpugraph.xla import stablehlo
+from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import HELD, Value
 
 Array = np.ndarray[Any, Any]
@@ -33,60 +32,19 @@ Array = np.ndarray[Any, Any]
 GLOBAL_STEP = "tpugraph/global_step:0"
 
 
-def compile_loop(
-    graph: Graph, chosen: Choice, *, seed: int, timeline: Timeline = OFF
-) -> tuple[Choice, CompiledLoop | None]:
-    """The loop of a TPU graph that has its entry points, on the devices that were chosen.
-
-    Args:
-        graph: the graph; what is left of it is the host's part.
-        chosen: the engine ``pjrt`` and a platform.
-        seed: of the random streams of the cores.
-        timeline: takes note of what each loop spends its time on.
-
-    Returns:
-        The choice and the loop. Where the devices cannot run the graph and nobody named the engine: the emulator as the
-        choice, with the reason, and None; the graph is as it was.
-
-    Raises:
-        ConversionError: control flow that no compiler takes.
-        RunError: jax is not installed, or a compiler refuses the graph; the node is named. Both only where the engine was
-            named, or processes were joined: the emulator would let each train for itself.
-    """
-    try:
-        devices = _compile(graph, chosen)
-    except TpuGraphError as error:
-        if chosen.asked_for or joined():
-            raise
-        return chosen.instead(error), None
-    return chosen, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
-
-
-def _compile(graph: Graph, chosen: Choice) -> Devices:
+def compile_cluster(graph: Graph, platform: str, layout: Layout | None) -> Devices:
+    """The cluster of a TPU graph, compiled for devices; the graph stays as it is."""
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    module, platform = stablehlo.lower(graphdef.copy(graph)), chosen.platform or "cpu"
-    if chosen.layout is None:
-        return Devices(module, platform=platform)
-    return PartitionedDevices(module, chosen.layout, platform=platform)
+    module = stablehlo.lower(graphdef.copy(graph))
+    return PartitionedDevices(module, layout, platform=platform) if layout else Devices(module, platform=platform)
 
 
-class CompiledLoop:
-    """A TPU graph's loop on PJRT devices, one per core, and its host part in TensorFlow.
-
-    Args:
-        graph: the TPU graph with its entry points and shapes; what is left of it is the host's part.
-        devices: its cluster, compiled.
-        seed: of the random streams of the cores.
-        timeline: takes note of what each loop spends its time on.
-
-    Raises:
-        RunError: the host's part has another form than tpugraph and TPUEstimator give it.
-    """
+class CompiledLoop(Engine):
+    """A TPU graph's loop on PJRT devices, one per core, and its host part in TensorFlow."""
 
     def __init__(self, graph: Graph, devices: Devices, *, seed: int, timeline: Timeline = OFF) -> None:
-        self.notes: Sequence[str] = ()
-        self.costs: Any = None
+        super().__init__()
         self.writes_files = devices.first
         self.module = devices.module
         self.devices = devices
@@ -94,7 +52,8 @@ class CompiledLoop:
         self._timeline = timeline
         self._host = take_host_part(graph, self.module.iterations)
         self._host_values = [value.name for value in self.module.arguments if value.kind == "host"]
-        self._counts = _variables_behind(graph, GLOBAL_STEP)
+        before = graph.ancestors([graph.tensor(GLOBAL_STEP).node])
+        self._counts = {node.name for node in before if node.op in ops.RESOURCE_VARIABLES}
         self._shards = {name: [shard.name for shard in shards] for name, shards in shards_of(graph).items()}
         self._on_devices = False  # the devices have what TensorFlow has, or newer
         self._stale: set[str] = set()  # what the devices have newer than TensorFlow
@@ -102,7 +61,6 @@ class CompiledLoop:
         self._ahead = Ahead(self._stage, self._read, self._hold)
 
     def attach(self, host: GraphSession) -> None:
-        """Take the session of the host's part."""
         self._session = host
         self._reads: dict[str, Any] = {}
         self._writes: dict[str, tuple[Any, list[Any]]] = {}
@@ -116,18 +74,13 @@ class CompiledLoop:
                         self._writes[value.name] = write
 
     def report(self) -> dict[str, Any]:
-        """What runs the steps, for the session's report."""
-        return {
-            **self.devices.about(),
-            "devices": self.devices.kind,
-            "processes": self.devices.processes,
-            "lowering_seconds": round(sum(self.module.seconds.values()), 3),
-            "compile_seconds": round(self.devices.seconds, 3),
-        }
+        return {**self.devices.about(), "devices": self.devices.kind, "processes": self.devices.processes,
+                "lowering_seconds": round(sum(self.module.seconds.values()), 3),
+                "compile_seconds": round(self.devices.seconds, 3)}  # fmt: skip
 
     # ------------------------------------------------------------------ variables on both sides
 
-    def give_back(self, fetch: Any = None) -> None:
+    def flush_variables(self, fetch: Any = None) -> None:
         """Let TensorFlow have the newest values of the variables that a fetch needs: all, but for the step counter."""
         counts = isinstance(fetch, str) and fetch == GLOBAL_STEP
         names = self._stale & self._counts if counts else set(self._stale)
@@ -138,30 +91,20 @@ class CompiledLoop:
             self._stale -= names
 
     def variables_changed(self) -> None:
-        """TensorFlow has given variables other values."""
         self._on_devices = False
 
     def input_changed(self) -> None:
-        """The input is at another position."""
         self._ahead.forget()
 
     def close(self) -> None:
-        """End what reads the input."""
         self._ahead.close()
-
-    def _to_devices(self) -> None:
-        if not self._on_devices:
-            self.devices.put(self._session.run(self._reads))
-            self._on_devices = True
 
     # ------------------------------------------------------------------ input
 
-    def fitting(self, steps: int) -> int:
-        """How many of so many steps the next loop has: what was read ahead is used up first."""
-        return self._ahead.fitting(steps)
+    def available(self, steps: int) -> int:
+        return self._ahead.available(steps)
 
-    def hold_position(self) -> str:
-        """See that a checkpoint holds the input's position behind the last loop; returns why it cannot, else ""."""
+    def save_position(self) -> str:
         if self._ahead.parted:
             return "a loop took a part of what was read for it"
         if not self._ahead.waiting:  # else it was held before more was read
@@ -186,19 +129,16 @@ class CompiledLoop:
         return int(steps), [found[start : start + width] for start in range(0, len(found), width)]
 
     def _stage(self, infeed: list[list[Array]]) -> list[Any]:
-        """Put batches on the devices."""
         with self._timeline.span(INFEED):
             return self.devices.stage(infeed)
 
     # ------------------------------------------------------------------ steps
 
     def train(self, loop: TrainingLoop) -> Trained:
-        """Run a training loop, and read the input of the next one meanwhile.
-
-        Raises:
-            RunError: a step failed.
-        """
-        self._to_devices()
+        """Run a training loop, and read the input of the next one meanwhile."""
+        if not self._on_devices:
+            self.devices.put(self._session.run(self._reads))
+            self._on_devices = True
         staged = self._ahead.take(loop.steps)
         if not staged.steps:
             return Trained([])
@@ -214,11 +154,7 @@ class CompiledLoop:
             return self._deliver(sent, outputs, loop)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
-        """Refuse: loops that do not train are left to other engines, which :mod:`tpugraph.runtime.engine_choice` sees to.
-
-        Raises:
-            RunError: always.
-        """
+        """Refuse: loops that do not train are left to other engines, which :mod:`tpugraph.runtime.engines` sees to."""
         raise RunError(f"a loop of '{device}' cannot run on PJRT devices, which train alone", fix="engine='emulator'")
 
     def _deliver(self, sent: list[list[Array]], outputs: dict[str, Array], loop: TrainingLoop) -> Trained:
@@ -240,13 +176,5 @@ def _access(value: Value, handles: Sequence[Any]) -> tuple[Any, tuple[Any, list[
         return parts[0], (fed, [tf.raw_ops.AssignVariableOp(resource=handles[0], value=fed)])
     fed = tf.compat.v1.placeholder(kind, (count * value.shape[0], *value.shape[1:]))
     given = zip(handles, tf.split(fed, count), strict=True)
-    return tf.concat(parts, 0), (
-        fed,
-        [tf.raw_ops.AssignVariableOp(resource=handle, value=part) for handle, part in given],
-    )
-
-
-def _variables_behind(graph: Graph, tensor: str) -> set[str]:
-    """The names of the variables that a tensor is made of."""
-    before = graph.ancestors([graph.tensor(tensor).node])
-    return {node.name for node in before if node.op in ops.RESOURCE_VARIABLES}
+    writes = [tf.raw_ops.AssignVariableOp(resource=handle, value=part) for handle, part in given]
+    return tf.concat(parts, 0), (fed, writes)

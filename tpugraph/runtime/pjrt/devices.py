@@ -12,7 +12,9 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,18 +29,7 @@ _WAIT = 0.2
 
 
 def meet(coordinator: str, processes: int, process: int, seconds: float) -> None:
-    """Wait until all processes are there.
-
-    Args:
-        coordinator: address of process 0, as host:port.
-        processes: how many there are.
-        process: the number of this one.
-        seconds: how long the others are waited for.
-
-    Raises:
-        UsageError: no such address, or not one of this host though this is process 0.
-        RunError: not all came in time.
-    """
+    """Wait until all processes are there."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"the coordinator '{coordinator}' is no HOST:PORT with a port from 1 to 65535",
@@ -67,9 +58,7 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
                 raise RunError(f"of {len(missing) + 1} processes these did not come to {place[0]}:{place[1]} within "
                                f"{seconds:g} s: {absent}",
                                fix="start all processes with the same --coordinator and --processes")  # fmt: skip
-            with contextlib.suppress(
-                OSError
-            ):  # whoever does not say hello in time comes again or is no process of ours
+            with contextlib.suppress(OSError):  # who does not say hello in time comes again or is no process of ours
                 connection = open_.enter_context(listener.accept()[0])
                 connection.settimeout(_WAIT)
                 hello = _HELLO.fullmatch(connection.recv(64))
@@ -99,25 +88,11 @@ def _come(place: tuple[str, int], process: int, until: float, seconds: float) ->
 
 
 Array = np.ndarray[Any, Any]
-Placed = list[Any]
-"""Of each infeed argument, a jax.Array that is spread over the cores."""
+Placed = list[Any]  # of each infeed argument, a jax.Array that is spread over the cores
 
 
 def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: float = 300) -> None:
-    """Join this process with others, before anything asks jax for devices.
-
-    Args:
-        coordinator: address of process 0, as host:port, the same for all.
-        processes: how many there are.
-        process: the number of this one.
-        platform: of the devices.
-        cores: of all processes together; on ``cpu`` each makes its share of virtual ones.
-        seconds: how long the others are waited for.
-
-    Raises:
-        UsageError: the cores cannot be dealt out evenly, or there is no such process.
-        RunError: jax is not installed, or not all processes come in time.
-    """
+    """Join this process with others, before anything asks jax for devices."""
     if not 0 <= process < processes:
         raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
     if cores % processes:
@@ -146,19 +121,11 @@ def joined() -> bool:
 class Devices:
     """A module compiled for N devices, and its variables on them.
 
-    Args:
-        module: the program of each core.
-        platform: ``cpu`` makes as many virtual devices as the module has cores, unless processes were joined; ``gpu`` and
-            ``tpu`` take real ones.
-
     Attributes:
         seconds: how long the compiler took.
         own: the numbers of the cores that this process drives.
         first: whether this process drives core 0.
         kind: what the devices call themselves.
-
-    Raises:
-        RunError: jax is not installed, there are too few devices, or the compiler refuses the module.
     """
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
@@ -183,13 +150,14 @@ class Devices:
         self._same = self._jax.sharding.NamedSharding(mesh, spec())
         self._split = self._jax.sharding.NamedSharding(mesh, spec("core"))
         self._variables: dict[str, Any] = {}
+        self._compile(
+            client, jax_client.parse(module.code), jax_client.options(module.num_replicas, self._devices), platform
+        )
+
+    def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
         started = time.perf_counter()
         try:
-            self._run = self._devices[0].client.compile_and_load(
-                jax_client.parse(module.code),
-                client.DeviceList(tuple(self._devices)),
-                jax_client.options(module.num_replicas, self._devices),
-            )
+            self._run = self._devices[0].client.compile_and_load(code, client.DeviceList(tuple(self._devices)), options)
         except self._jax.errors.JaxRuntimeError as error:
             raise jax_client.refused(error, platform) from error
         self.seconds = time.perf_counter() - started
@@ -219,17 +187,16 @@ class Devices:
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Give the cores these values of variables; those that are not named keep what they have.
-
-        Args:
-            values: by name; of a table that the cores share the shards of all cores, one after the other.
-        """
+        """Give the cores these values of variables; those that are not named keep what they have."""
         for value in self._of(*HELD):
             if value.name in values:
                 given = np.asarray(values[value.name], value.dtype)
-                self._variables[value.name] = (
-                    self._everywhere(given) if value.kind == "variable" else self._dealt_out(given)
-                )
+                if value.kind == "variable":
+                    self._variables[value.name] = self._everywhere(given)
+                else:
+                    parts = np.split(given, len(self._devices))
+                    own = [parts[core] for core in self.own]
+                    self._variables[value.name] = self._place(own, self._split, given.shape)
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
         """The values of variables, as the first core of this process has them; of a table the shards of all cores."""
@@ -246,31 +213,16 @@ class Devices:
     # ------------------------------------------------------------------ running
 
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
-        """Put batches on the devices, from any thread and while another call runs.
-
-        Args:
-            infeed: of each core of this process, its staged batches, each [iterations, ...].
-        """
+        """Put the batches of each core of this process, each [iterations, ...], on the devices, from any thread."""
         cores, placed = len(self._devices), []
         for value, parts in zip(self._of("infeed"), zip(*infeed, strict=True), strict=True):
             shape = (cores * value.shape[0], *value.shape[1:])
             placed.append(self._place([np.asarray(part, value.dtype) for part in parts], self._split, shape))
         return placed
 
-    def run(
-        self,
-        count: int,
-        seed: tuple[int, int],
-        infeed: Placed,
-        host: Mapping[str, Array] | None = None,
-    ) -> tuple[list[list[Array]], dict[str, Array]]:
+    def run(self, count: int, seed: tuple[int, int], infeed: Placed, host: Mapping[str, Array] | None = None
+            ) -> tuple[list[list[Array]], dict[str, Array]]:  # fmt: skip
         """Run steps, and wait for what they send.
-
-        Args:
-            count: number of steps, at most the module's iterations.
-            seed: of the random streams: a seed and the number of the first step.
-            infeed: what :meth:`stage` made.
-            host: values of the host by name.
 
         Returns:
             Of every core what it sent, each [iterations, ...]; and what the cluster returned, the same on all cores.
@@ -311,14 +263,9 @@ class Devices:
             return np.asarray(gather(own, tiled=True))
 
     def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
-        """A variable that was written, of the arrays of the cores of this process."""
         if value.kind == "variable":
             return self._join(value.shape, self._same, arrays)
         return self._join((len(self._devices) * value.shape[0], *value.shape[1:]), self._split, arrays)
-
-    def _dealt_out(self, array: Array) -> Any:
-        parts = np.split(array, len(self._devices))
-        return self._place([parts[core] for core in self.own], self._split, array.shape)
 
     def _everywhere(self, array: Array) -> Any:
         return self._place([array] * len(self._local), self._same, array.shape)
@@ -334,3 +281,87 @@ class Devices:
 
     def _of(self, *kinds: str) -> list[Value]:
         return [value for value in self.module.arguments if value.kind in kinds]
+
+
+Read = Callable[[int], tuple[int, list[list[Array]]]]
+"""Reads the batches of so many steps; gives the steps that the data had, and of each core its batches."""
+Stage = Callable[[list[list[Array]]], list[Any]]  # puts batches on the devices
+
+
+@dataclass(frozen=True)
+class Staged:
+    wanted: int  # the steps that they were read for
+    steps: int  # the steps that they are for; fewer where the data ended
+    infeed: list[list[Array]]  # of each core of this process, its batches, each [iterations, ...]
+    placed: list[Any]  # the same on the devices
+
+
+class Ahead:
+    """Batches read at most one loop ahead.
+
+    Attributes:
+        parted: whether a loop has taken some of the batches that were read ahead, and others wait.
+    """
+
+    def __init__(self, stage: Stage, read: Read, before: Callable[[], None]) -> None:
+        self._place = stage
+        self._read = read
+        self._before = before
+        self.parted = False
+        self._thread: ThreadPoolExecutor | None = None
+        self._next: Future[Staged] | None = None
+        self._wanted = 0  # the steps that it is for
+
+    def take(self, count: int) -> Staged:
+        """The batches of at most ``count`` steps: those that were read ahead, else read now."""
+        if self._next is None:
+            return self._stage(count)
+        ready, self._next = self._next, None
+        found = ready.result()
+        self.parted = found.wanted > count
+        if not self.parted:
+            return found
+        self._wanted = found.wanted - count
+        self._next = Future()
+        self._next.set_result(self._rest(found, count))
+        return Staged(count, min(found.steps, count), found.infeed, found.placed)
+
+    def available(self, count: int) -> int:
+        """How many of ``count`` steps the next loop has batches for."""
+        return count if self._next is None else min(count, self._wanted)
+
+    def begin(self, count: int) -> None:
+        """Start to read the batches of the next loop, unless there are some."""
+        if count and self._next is None:
+            self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="tpugraph-input")
+            self._wanted = count
+            self._next = self._thread.submit(self._stage_ahead, count)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether batches were read, or are being read, that no loop has taken."""
+        return self._next is not None
+
+    def forget(self) -> None:
+        """Drop what was read ahead, once the reading is over."""
+        if self._next is not None:
+            self._next.exception()  # waits
+            self._next, self.parted = None, False
+
+    def close(self) -> None:
+        self.forget()
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _stage_ahead(self, count: int) -> Staged:
+        self._before()
+        return self._stage(count)
+
+    def _stage(self, count: int) -> Staged:
+        steps, infeed = self._read(count)
+        return Staged(count, steps, infeed, self._place(infeed))
+
+    def _rest(self, staged: Staged, taken: int) -> Staged:
+        """What is left of batches when a shorter loop has taken the first."""
+        infeed = [[np.roll(rows, -taken, axis=0) for rows in batches] for batches in staged.infeed]
+        return Staged(staged.wanted - taken, max(staged.steps - taken, 0), infeed, self._place(infeed))

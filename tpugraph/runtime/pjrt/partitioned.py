@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,18 +17,9 @@ from tpugraph.xla.module import HELD, Module, Value
 class PartitionedDevices(Devices):
     """A module for one core, compiled for all devices of a mesh.
 
-    Args:
-        module: the step at the global batch.
-        layout: the mesh, and how values lie on it.
-        platform: as of :class:`Devices`.
-
     Attributes:
         specs: how each argument and result lies.
         collectives: of each kind that XLA made, the bytes that a device has of them, a loop's body counted once.
-
-    Raises:
-        RunError: there are too few devices, or the compiler refuses the step.
-        UsageError: a variable cannot be sharded as the layout says.
     """
 
     def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
@@ -44,16 +34,7 @@ class PartitionedDevices(Devices):
         grid = np.array(self._devices).reshape(list(layout.mesh.axes.values()))
         self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
         self._variables: dict[str, Any] = {}
-        started = time.perf_counter()
-        try:
-            self._run = self._devices[0].client.compile_and_load(
-                mesh.annotated(module, layout, self.specs),
-                client.DeviceList(tuple(self._devices)),
-                mesh.options(layout, self._devices),
-            )
-        except self._jax.errors.JaxRuntimeError as error:
-            raise jax_client.refused(error, platform) from error
-        self.seconds = time.perf_counter() - started
+        self._compile(client, mesh.annotated(module, layout, self.specs), mesh.options(layout, self._devices), platform)
         self.collectives = collectives(self._run.hlo_modules()[0].to_string())
 
     def _sharding(self, value: Value) -> Any:
@@ -66,21 +47,16 @@ class PartitionedDevices(Devices):
 
     def about(self) -> dict[str, Any]:
         """The mesh, XLA's collectives, and how the variables lie that are sharded."""
-        sharded = {
-            value.name: [list(axes) for axes in self.specs[value]]
-            for value in self._of(*HELD)
-            if any(self.specs[value])
-        }
+        held = [value for value in self._of(*HELD) if any(self.specs[value])]
+        sharded = {value.name: [list(axes) for axes in self.specs[value]] for value in held}
         return {"mesh": str(self.layout.mesh), "collectives": self.collectives, "sharded": sharded}
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Give variables values, whole, by name; those that are not named keep what they have."""
         for value in self._of(*HELD):
             if value.name in values:
                 self._variables[value.name] = self._spread(np.asarray(values[value.name], value.dtype), value)
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """The whole values of variables."""
         return {name: self._whole(self._variables[name]) for name in (self._variables if names is None else names)}
 
     def _whole(self, array: Any) -> Array:
@@ -97,9 +73,8 @@ class PartitionedDevices(Devices):
 
     def _everywhere(self, array: Array) -> Any:
         with self._jax.enable_x64(True):
-            return self._jax.device_put(
-                array, self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec())
-            )
+            same = self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec())
+            return self._jax.device_put(array, same)
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
         sent: list[Array] = []
