@@ -17,7 +17,7 @@ import tpugraph
 from estimators import assert_trained, dataset, estimator, input_fn, linear_fn
 from tpugraph import RunConfig, TPUConfig, TPUEstimator
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
-from tpugraph.runtime import checkpoint
+from tpugraph.runtime.checkpoints.saver import Saver
 
 tf1 = tf.compat.v1
 
@@ -308,14 +308,14 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path: Path, use_tpu: bool, said: list[st
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                 said: list[str]) -> None:  # fmt: skip
     """Saving fails from step 8 to step 12: training goes on, and the last save works again."""
-    real = checkpoint.save
+    real = Saver.save
 
-    def full(session: Any, names: Any, prefix: Path, **options: Any) -> Any:
+    def full(saver: Saver, prefix: Path, **options: Any) -> Any:
         if prefix.name in ("model.ckpt-8", "model.ckpt-12"):
             raise tpugraph.CheckpointError(f"the checkpoint '{prefix}' cannot be written: No space left on device")
-        return real(session, names, prefix, **options)
+        return real(saver, prefix, **options)
 
-    monkeypatch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(Saver, "save", full)
     assert_trained(estimator(tmp_path, save_checkpoints_steps=4).train(input_fn, max_steps=16), 16)
     assert len([line for line in said if "No space left" in line and "last checkpoint is that of step 4" in line]) == 2
     with pytest.raises(tpugraph.CheckpointError, match="No space left"):

@@ -22,11 +22,9 @@ from campaigns.checkpoints import checkpoint_verdict, damaged_checkpoints, value
 from campaigns.faulty_disk import FAULTS, Ended, FaultyDisk
 from command_line import Command
 from estimators import estimator, input_fn, saved
-from tpugraph.runtime.checkpoint import write_durably
 from tpugraph.runtime.checkpoints import checkpoint_folder
-from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
-from tpugraph.runtime.checkpoints.folder_lock import FILE, FolderLock
-from tpugraph.runtime.checkpoints.manifest import verify
+from tpugraph.runtime.checkpoints.checkpoint_folder import FILE, FolderLock, collect, newest, verify
+from tpugraph.runtime.checkpoints.saver import write_durably
 from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError
 
@@ -199,7 +197,7 @@ def test_damaged_checkpoints_are_refused_in_a_block_or_read_with_their_values(fi
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
-    code = ("import sys, time; from tpugraph.runtime.checkpoints.folder_lock import FolderLock\n"
+    code = ("import sys, time; from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock\n"
             "with FolderLock(sys.argv[1]): print('mine', flush=True); time.sleep(60)")  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, env=environment)

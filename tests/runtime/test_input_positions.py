@@ -128,12 +128,12 @@ def test_an_input_of_other_stages_starts_anew_and_says_so(tmp_path: Path) -> Non
     losses, notes = resumed(program("in order", 32, 8), saved(tmp_path, program("ahead", 32, 8)))
     np.testing.assert_allclose(losses, anew("in order", 32), rtol=1e-5)
     assert len(notes) == 1
-    assert "the position of the input was saved with BatchDatasetV2, this graph has RangeDataset of [], and" in notes[0]
+    assert "the position of the input was saved with BatchDatasetV2, this graph has RebatchDatasetV2, and" in notes[0]
 
 
 def test_a_position_of_an_earlier_version_is_left_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tpugraph.runtime.input_position.save_forms", lambda graph: {})
+        patch.setattr("tpugraph.runtime.checkpoints.input_position.save_forms", lambda graph: {})
         prefix = saved(tmp_path, program("in order", 32, 8))
     losses, notes = resumed(program("in order", 32, 8), prefix)
     np.testing.assert_allclose(losses, anew("in order", 32), rtol=1e-5)
@@ -143,7 +143,7 @@ def test_a_position_of_an_earlier_version_is_left_with_a_line(tmp_path: Path, mo
 def test_a_position_that_tensorflow_refuses_is_left_with_a_line(tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     prefix = saved(tmp_path, program("ahead", 32, 8))
-    monkeypatch.setattr("tpugraph.runtime.input_position.why_not", lambda prefix, forms: "")
+    monkeypatch.setattr("tpugraph.runtime.checkpoints.input_position.why_not", lambda prefix, forms: "")
     losses, notes = resumed(program("shuffled", 32, 8), prefix)
     np.testing.assert_allclose(losses, anew("shuffled", 32), rtol=1e-5)
     assert len(notes) == 1

@@ -39,10 +39,9 @@ import tpugraph
 from campaigns import in_a_child
 from campaigns.faulty_disk import FAULTS, FaultyDisk
 from tpugraph import cli
-from tpugraph.runtime.checkpoint import write_durably
-from tpugraph.runtime.checkpoints import folder_lock
-from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest, step_of
-from tpugraph.runtime.checkpoints.folder_lock import FILE, FolderLock
+from tpugraph.runtime.checkpoints import checkpoint_folder
+from tpugraph.runtime.checkpoints.checkpoint_folder import FILE, FolderLock, collect, newest, step_of
+from tpugraph.runtime.checkpoints.saver import write_durably
 from tpugraph.support.errors import CheckpointError
 
 tf1 = tf.compat.v1
@@ -120,7 +119,7 @@ def _save(made: Path, folder: Path, step: int) -> None:
 
 def locks(folder: Path) -> int:
     """Whether another process can take the lock of a folder."""
-    folder_lock._held.clear()  # those of the process that it was copied from
+    checkpoint_folder._held.clear()  # those of the process that it was copied from
     try:
         FolderLock(folder).__enter__()
     except CheckpointError:

@@ -22,7 +22,7 @@ from tpugraph.ir.side_effects import file_names
 from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.partition import Partition
 from tpugraph.roles.findings import Finding, Roles
-from tpugraph.runtime import checkpoint
+from tpugraph.runtime.variables import keys_of
 from tpugraph.spmd.explain import Explanation, Reason
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
@@ -155,7 +155,7 @@ def _tpu(graph: Graph) -> dict[str, Any]:
         "entry_points": [name for name in names if name in graph],
         "infeed": infeed[0] if infeed else [],
         "outfeed": _signature(leaving[0], "shapes") if leaving else [],
-        "saved_variables": [key for key, _, _ in checkpoint.keys_of(graph).values()],
+        "saved_variables": [key for key, _, _ in keys_of(graph).values()],
     }
 
 

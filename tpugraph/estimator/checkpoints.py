@@ -20,9 +20,8 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir import graphdef
-from tpugraph.runtime import checkpoint
-from tpugraph.runtime.checkpoints.checkpoint_folder import newest
-from tpugraph.runtime.checkpoints.manifest import verify
+from tpugraph.runtime.checkpoints.checkpoint_folder import newest, verify
+from tpugraph.runtime.checkpoints.saver import compare_keys, resolve, write_durably
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
@@ -77,7 +76,7 @@ def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | 
     """
     if settings is None:
         return
-    prefix = checkpoint.resolve(_path(settings.ckpt_to_initialize_from), say)
+    prefix = resolve(_path(settings.ckpt_to_initialize_from), say)
     verify(prefix)
     reader = tf.train.load_checkpoint(str(prefix))
     held = reader.get_variable_to_shape_map()
@@ -140,7 +139,7 @@ def check_keys(traced: Traced, prefix: str) -> None:
     reads = [op for op in path.consumers() if op.type in ops.RESTORES]
     keys = [key.decode() for op in reads for key in np.ravel(tf.get_static_value(op.inputs[1]))]
     try:
-        checkpoint.compare_keys(Path(prefix), dict.fromkeys(keys))
+        compare_keys(Path(prefix), dict.fromkeys(keys))
     except CheckpointError as error:
         error.origin = error.origin or traced.source
         raise
@@ -213,7 +212,7 @@ class PlainSaver:
             session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
 
         if prefix != self.last:
-            checkpoint.write_durably(Path(prefix), write, keep=self._traced.keep, spare=self._spare)
+            write_durably(Path(prefix), write, keep=self._traced.keep, spare=self._spare)
         if write_meta_graph:
             write_meta(prefix, meta_of(self._traced))
         self.last = prefix

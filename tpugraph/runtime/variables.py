@@ -1,8 +1,9 @@
-"""The variables of a session: read and written by their names in the plain graph."""
+"""The variables that a checkpoint holds: by their keys, and read and written by their names in the plain graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,23 +11,74 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.runtime.checkpoint import Held
-from tpugraph.support.errors import RunError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.saves import saved_by
+from tpugraph.ir.walks import source_of
+from tpugraph.support.errors import GraphError, RunError
+from tpugraph.tables.sharding import ROWS, table_of
 
-Run = Callable[[Any, Mapping[Any, Any] | None], Any]
-"""Fetches, and what is fed to them."""
+_AGAIN = "convert the plain graph again"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A variable of the graph that holds a saved variable, or some of its rows."""
+
+    variable: str  # its name
+    read: str  # the tensor that reads what is saved
+    rows: int | None = None  # of the saved variable; None where it holds all
+    room: tuple[int, ...] = ()  # its shape where it holds some
+
+
+def shards_by_name(graph: Graph) -> dict[str, tuple[Shard, ...]]:
+    """What holds each saved variable, by its name in the plain graph: one variable, or the shards of a table in their order."""
+    found: dict[str, tuple[Shard, ...]] = {}
+    for _, _, tensor in _saved(graph):
+        handle = _handle(tensor)
+        room = tuple(handle.attr("shape")) if handle.has_attr(ROWS) else ()
+        held = Shard(handle.name, f"{tensor.node.name}:{tensor.port}", handle.attr(ROWS, None), room)
+        found[table_of(handle)] = (*found.get(table_of(handle), ()), held)
+    return found
+
+
+def keys_of(graph: Graph) -> dict[str, tuple[str, str, tuple[int | None, ...] | None]]:
+    """Of each saved variable: its checkpoint key, its slice and its shape, read from the graph's save op."""
+    found = {}
+    for key, piece, tensor in _saved(graph):
+        handle = _handle(tensor)
+        whole = (key, "", whole_shape(piece, ())) if handle.has_attr(ROWS) else (key, piece, handle.attr("shape"))
+        found[table_of(handle)] = whole
+    return found
+
+
+def _saved(graph: Graph) -> list[tuple[str, str, Tensor]]:
+    save = graph.get("tpugraph/save")
+    found = [] if save is None else saved_by(save)
+    if found is None:
+        raise GraphError("the keys of the checkpoint are no constants", node=save, origin=graph.source, fix=_AGAIN)
+    return found
+
+
+def _handle(tensor: Tensor) -> Node:
+    """The variable that a saved tensor is read from, perhaps some of its rows."""
+    handle = source_of(tensor, ops.SLICES | ops.READS).node
+    if handle.op not in ops.RESOURCE_VARIABLES:
+        raise GraphError("what is saved is read from no variable", node=tensor.node, fix=_AGAIN)
+    return handle
+
+
+def whole_shape(piece: str, shape: Any) -> Any:
+    """A slice spec such as ``20 4 0,10:0,4`` starts with the whole variable's dimensions."""
+    if not piece:
+        return shape
+    return tuple(int(d) for d in piece.split()[:-1])
+
+
+Run = Callable[[Any, Mapping[Any, Any] | None], Any]  # fetches, and what is fed to them
 
 
 class Variables:
-    """Reads and writes variables of a graph.
-
-    Args:
-        graph: the ``tf.Graph``.
-        held: what holds each variable that a checkpoint holds, by name.
-        run: runs fetches in the session.
-    """
-
-    def __init__(self, graph: Any, held: Mapping[str, tuple[Held, ...]], run: Run) -> None:
+    def __init__(self, graph: Any, held: Mapping[str, tuple[Shard, ...]], run: Run) -> None:
         self._graph = graph
         self._held = held
         self._reads = {name: [piece.read for piece in pieces] for name, pieces in held.items()}
@@ -34,11 +86,7 @@ class Variables:
         self._setters: dict[str, tuple[Any, list[Any]]] = {}
 
     def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
-        """The values of several variables in one run; of all that a checkpoint holds when ``names`` is None.
-
-        Raises:
-            RunError: there is no such variable.
-        """
+        """The values of several variables in one run; of all that a checkpoint holds when ``names`` is None."""
         wanted = list(self._held if names is None else names)
         for name in wanted:
             if name not in self._reads:
@@ -48,21 +96,15 @@ class Variables:
                 for name, parts in zip(wanted, found, strict=True)}  # fmt: skip
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Give variables new values.
-
-        Raises:
-            RunError: there is no such variable, or a value of another shape.
-        """
         for name in values:
             if name not in self._setters:
                 self._setters[name] = self._setter_of(name)
+        chosen = {name: self._setters[name] for name in values}
         if (
-            values
-        ):  # in one run: each op that is added between two runs, and each new fetch, costs a walk over the whole graph
-            chosen = {name: self._setters[name] for name in values}
-            self._run(
-                [setter for _, setter in chosen.values()], {held: values[name] for name, (held, _) in chosen.items()}
-            )
+            chosen
+        ):  # in one run: an op that is added between two runs, or a new fetch, costs a walk over the whole graph
+            feed = {given: values[name] for name, (given, _) in chosen.items()}
+            self._run([writes for _, writes in chosen.values()], feed)
 
     @cached_property
     def local(self) -> dict[str, Any]:
@@ -90,14 +132,12 @@ class Variables:
         with self._graph.as_default():
             given = tf.compat.v1.placeholder(handles[0].op.get_attr("dtype"))
             parts = [given] if not pieces or pieces[0].rows is None else _shards(given, pieces)
-            writes = [
-                tf.raw_ops.AssignVariableOp(resource=handle, value=part)
-                for handle, part in zip(handles, parts, strict=True)
-            ]
+            pairs = zip(handles, parts, strict=True)
+            writes = [tf.raw_ops.AssignVariableOp(resource=handle, value=part) for handle, part in pairs]
         return given, writes
 
 
-def _shards(value: Any, pieces: Sequence[Held]) -> list[Any]:
+def _shards(value: Any, pieces: Sequence[Shard]) -> list[Any]:
     """A whole value dealt out: to each piece its rows, with zeros where it has room for more."""
     rows, width = [held.rows or 0 for held in pieces], pieces[0].room[1:]
     parts = tf.split(tf.ensure_shape(value, (sum(rows), *width)), rows)

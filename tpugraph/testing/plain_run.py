@@ -20,8 +20,8 @@ from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import file_names, missing_file_error, refuse_to_end
 from tpugraph.roles.findings import Roles
 from tpugraph.runtime.failures import first_words, stalled
+from tpugraph.runtime.graph_session import StallWatch
 from tpugraph.runtime.pipelines import run_as_written
-from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.tpu.program import Program
 

@@ -25,8 +25,8 @@ from tpugraph.ir import Graph, Tensor, graphdef
 from tpugraph.ir.attrs import SIZE_OF
 from tpugraph.ir.conditionals import sides
 from tpugraph.passes.partition import Partition
-from tpugraph.runtime import checkpoint as checkpoints
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.variables import keys_of
 from tpugraph.spmd.analysis import analyse
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
@@ -370,7 +370,7 @@ class _Comparing:
         self.graph = graphdef.from_graph_def(both.program.graph_def, source=found.source)
         shapes.infer(self.graph)
         self.loss = str(both.plain.graph.tensor(both.plain.roles.loss.name))
-        self.variables = [name for name in checkpoints.keys_of(self.graph) if name in both.start]
+        self.variables = [name for name in keys_of(self.graph) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
         self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
         if not self.seen:

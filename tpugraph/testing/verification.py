@@ -20,8 +20,9 @@ from tpugraph.compiler import ConvertOptions, convert, find_roles
 from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.side_effects import rebind_files
-from tpugraph.runtime import checkpoint
+from tpugraph.runtime.checkpoints.saver import check, resolve
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.variables import keys_of
 from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted
 from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, drop_remainder, fix_seeds, read_pieces
@@ -269,9 +270,9 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
 def first_values(plain: PlainRun, program: Program, path: str | None, notes: list[str]) -> Values:
     if path is None:
         return plain.initial_values(list(plain.roles.variables))
-    saved = checkpoint.keys_of(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
-    prefix = checkpoint.resolve(path, notes.append)
-    if checkpoint.check(prefix, saved):
+    saved = keys_of(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
+    prefix = resolve(path, notes.append)
+    if check(prefix, saved):
         notes.append("the input starts anew: the position in the checkpoint is not used")
     return read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
 
@@ -404,8 +405,8 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
     program = convert(load(model, rebind), comparable(options, iterations_per_loop=steps))
     start = None
     if checkpoint_path is not None:
-        start = checkpoint.resolve(checkpoint_path, lambda text: None)
-        checkpoint.check(start, checkpoint.keys_of(graphdef.from_graph_def(program.graph_def, source=model)))
+        start = resolve(checkpoint_path, lambda text: None)
+        check(start, keys_of(graphdef.from_graph_def(program.graph_def, source=model)))
     runs = ["the input alone, whose batches are recorded for all runs"] if changing_inputs(load(model, rebind)) else []
     runs.append(f"the plain graph, {counted(steps, 'step')}")
     loop = f", then one loop of {steps}" if steps > 1 else ""

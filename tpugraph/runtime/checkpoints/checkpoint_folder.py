@@ -1,27 +1,140 @@
-"""The checkpoints of a folder: which is the newest whole one, how a new one gets its name, what dead runs have left.
+"""The checkpoints of a folder: which is the newest whole one, how a new one gets its name, what dead runs have left, who may write.
 
 A checkpoint comes into being in an order that a kill or a power cut can end anywhere: its files are written under other
 names and flushed to disk, with a manifest of them, moved to their places, the index last, and only then named in the file
 ``checkpoint``, which is TensorFlow's. So whatever has an index and is whole is a checkpoint, named or not.
+
+The manifest beside it has size and checksum of each file, by which a whole checkpoint is told from a damaged one. A checkpoint
+without one, as TensorFlow and earlier versions write them, is read by TensorFlow instead, tensor by tensor.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import shutil
+import socket
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
 
-from tpugraph.runtime.checkpoints.manifest import data_files, manifest_of, verify, write_manifest
+from tpugraph.runtime.failures import first_words
 from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError
 
-KEEP = 5
-"""How many checkpoints of a folder are kept where nobody says how many."""
+Stamp = tuple[tuple[int, int, int], ...]
 
+_PART = re.compile(r"\.index|\.data-\d{5}-of-\d{5}")
+_AT_ONCE = 1 << 20
+_OPAQUE = (tf.variant, tf.resource)  # types of which NumPy has no values: the position of an input
+_FAILURES = (tf.errors.OpError, RuntimeError, ValueError, IndexError)  # of TensorFlow's reader over damaged files
+_verified: dict[Path, Stamp] = {}  # what the files of checkpoints were like when they were found to be whole
+
+
+def manifest_of(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.manifest")
+
+
+def data_files(prefix: Path) -> list[Path]:
+    """The data files of a checkpoint that are there."""
+    return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(f"{prefix.name}.data-"))
+
+
+def write_manifest(prefix: Path) -> None:
+    parts = [prefix.with_name(f"{prefix.name}.index"), *data_files(prefix)]
+    facts = [{"bytes": path.stat().st_size, "crc32": _crc32(path)} for path in parts]
+    held = {path.name.removeprefix(prefix.name): fact for path, fact in zip(parts, facts, strict=True)}
+    manifest_of(prefix).write_text(json.dumps({"files": held}, indent=1) + "\n")
+
+
+def trust(prefix: Path) -> None:
+    """Take a checkpoint for whole that this process has just written."""
+    _verified[prefix.absolute()] = _stamp(prefix)
+
+
+def verify(prefix: Path) -> None:
+    """See that a checkpoint is whole; its files are read once, and a second call costs nothing while they stay as they are."""
+    try:
+        stamp = _stamp(prefix)
+        if _verified.get(prefix.absolute()) == stamp:
+            return
+        if manifest_of(prefix).exists():
+            _compare(prefix)
+        else:
+            _read(prefix)
+    except OSError as error:
+        name = Path(error.filename or prefix).name
+        raise CheckpointError(f"the checkpoint '{prefix}' cannot be read: {name}: {error.strerror}",
+                              fix="take an earlier one") from error  # fmt: skip
+    _verified[prefix.absolute()] = stamp
+
+
+def _stamp(prefix: Path) -> Stamp:
+    manifest = manifest_of(prefix)
+    parts = [prefix.with_name(f"{prefix.name}.index"), *data_files(prefix), *([manifest] if manifest.exists() else [])]
+    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in (part.stat() for part in parts))
+
+
+def _crc32(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while data := file.read(_AT_ONCE):
+            checksum = zlib.crc32(data, checksum)
+    return checksum
+
+
+def _compare(prefix: Path) -> None:
+    for suffix, (size, checksum) in _listed(prefix).items():
+        path = prefix.with_name(f"{prefix.name}{suffix}")
+        found = path.stat().st_size
+        if found != size:
+            raise _damaged(prefix, f"{path.name} has {found:,} bytes, and its manifest says {size:,}")
+        if _crc32(path) != checksum:
+            raise _damaged(prefix, f"{path.name} has not the checksum that its manifest says")
+
+
+def _listed(prefix: Path) -> dict[str, tuple[int, int]]:
+    path = manifest_of(prefix)
+    try:
+        files = json.loads(path.read_bytes())["files"]
+        found = {suffix: (int(file["bytes"]), int(file["crc32"])) for suffix, file in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(prefix, f"{path.name} is no manifest") from error
+    if ".index" not in found or not all(map(_PART.fullmatch, found)):
+        raise _damaged(prefix, f"{path.name} is no manifest of a checkpoint")
+    return found
+
+
+def _read(prefix: Path) -> None:
+    """Let TensorFlow read every tensor, which checks the checksum of each."""
+    where = ""
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        for key, kind in reader.get_variable_to_dtype_map().items():
+            where = f"'{key}': "
+            try:
+                if kind not in _OPAQUE:
+                    reader.get_tensor(key)
+            except ValueError as error:
+                if "sufficient slices" not in str(error):  # of a variable in pieces some may be saved nowhere
+                    raise
+                reader = tf.train.load_checkpoint(str(prefix))  # one that has failed ends the process at its next use
+    except _FAILURES as error:
+        raise _damaged(prefix, f"{where}{first_words(error)[:300]}") from error
+
+
+def _damaged(prefix: Path, words: str) -> CheckpointError:
+    fix = "take an earlier one"
+    if manifest_of(prefix).exists():
+        fix += f"; where another program wrote its files since, remove '{manifest_of(prefix).name}'"
+    return CheckpointError(f"the checkpoint '{prefix}' is damaged: {words}", fix=fix)
+
+
+KEEP = 5  # how many checkpoints of a folder are kept where nobody says how many
 _STAGED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(saving([._].*)?|tmp)")
 _TENSORFLOWS = re.compile(r"[^.].*(\.(index|data-\d+-of-\d+)\.tempstate\d+|-\d+_temp_[0-9a-f]{32})")
 _DATA = re.compile(r"(?P<name>[^.].*-\d+)\.(data-\d+-of-\d+|manifest)")
@@ -34,7 +147,6 @@ def step_of(prefix: Path) -> int:
 
 
 def index_of(prefix: Path) -> Path:
-    """The index file of a checkpoint."""
     return prefix.with_name(f"{prefix.name}.index")
 
 
@@ -47,13 +159,6 @@ def newest(folder: Path, say: Callable[[str], None]) -> Path | None:
     The folder itself is looked at, and not only its file ``checkpoint``, which may be older than the files. The one with
     the highest step is the newest, but for those that the file lists before its last: a training that went back has left
     them behind. Where the file names another than its last, somebody has chosen that one.
-
-    Args:
-        folder: the folder.
-        say: told of each checkpoint that is newer and damaged, in a sentence.
-
-    Raises:
-        CheckpointError: there are checkpoints, and none is whole.
     """
     faults: list[str] = []
     for prefix in _candidates(folder):
@@ -67,10 +172,9 @@ def newest(folder: Path, say: Callable[[str], None]) -> Path | None:
         return prefix
     if not faults:
         return None
-    raise CheckpointError(
-        f"no checkpoint in '{folder}' is whole: {faults[0]}{f', and {len(faults) - 1} more' if len(faults) > 1 else ''}",
-        fix="restore its files from a copy, or train in another folder",
-    )
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    raise CheckpointError(f"no checkpoint in '{folder}' is whole: {faults[0]}{more}",
+                          fix="restore its files from a copy, or train in another folder")  # fmt: skip
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -88,7 +192,6 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _on_disk(folder: Path) -> list[Path]:
-    """What has an index, by step."""
     return sorted((p.with_suffix("") for p in folder.glob("*.index") if not p.name.startswith(".")), key=step_of)
 
 
@@ -131,11 +234,7 @@ def staged(prefix: Path) -> Path:
 
 
 def put_in_place(prefix: Path) -> None:
-    """Give the files that were written under :func:`staged` their names, for good.
-
-    Raises:
-        OSError: a file cannot be flushed or moved.
-    """
+    """Give the files that were written under :func:`staged` their names, for good."""
     made = staged(prefix)
     write_manifest(made)
     beside = [*data_files(made), manifest_of(made)]
@@ -159,16 +258,8 @@ def discard(prefix: Path) -> None:
 def name(prefix: Path, *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None) -> None:
     """Name a checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved.
 
-    Older ones that are not kept are listed until their files are gone, so that whoever comes after a kill removes the rest.
-
-    Args:
-        prefix: the checkpoint.
-        keep: how many of the newest are kept, this one counted; all when 0 or None.
-        spare: asked of each that would be removed: whether it stays, unlisted, for good.
-
-    Raises:
-        LoadError: the file cannot be written.
-        OSError: a file cannot be removed.
+    The newest ``keep`` are kept, this one counted (all when 0 or None), and for good, unlisted, what ``spare`` says. The others are
+    listed until their files are gone, so that whoever comes after a kill removes the rest.
     """
     folder = prefix.parent
     known = [path for path in _history(folder, keep) if path.name != prefix.name]
@@ -185,13 +276,9 @@ def name(prefix: Path, *, keep: int | None = KEEP, spare: Callable[[Path], bool]
 
 
 def _write_state(folder: Path, listed: list[Path]) -> None:
-    names = [_escaped(path.name) for path in listed]
+    names = [path.name.replace("\\", r"\\").replace('"', r"\"") for path in listed]
     lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
     files.write_atomically(folder / "checkpoint", ("\n".join(lines) + "\n").encode(), durable=True)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("\\", r"\\").replace('"', r"\"")
 
 
 def _remove_checkpoint(prefix: Path) -> None:
@@ -212,9 +299,6 @@ def collect(folder: Path) -> list[str]:
 
     Returns:
         The names of what was removed.
-
-    Raises:
-        CheckpointError: something cannot be removed.
     """
     listed = {path.name for path in _named(folder)[1]}
     removed = []
@@ -247,3 +331,69 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+FILE = ".tpugraph.lock"  # the file in a folder that its writer holds locked; it says who that is
+_held: set[Path] = (
+    set()
+)  # the folders that this process writes: the system's locks do not hold between parts of one process
+
+
+class FolderLock:
+    """Holds the right to write checkpoints into a folder, for the time of a ``with`` block.
+
+    A folder that is not there is made, and goes again where nothing was written into it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._key = self._folder.resolve()
+        self._handle = -1
+        self._made = False
+
+    def __enter__(self) -> FolderLock:
+        path = self._folder / FILE
+        if self._key in _held:
+            raise self._taken("another training of this process")
+        try:
+            self._made = not self._folder.exists()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise CheckpointError(f"the folder '{self._folder}' cannot be written: {error.strerror}",
+                                  fix="check its permissions, or choose another") from error  # fmt: skip
+        try:
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            owner = _owner(os.pread(self._handle, 1024, 0))
+            os.close(self._handle)
+            raise self._taken(owner) from error
+        except OSError as error:
+            os.close(self._handle)
+            raise CheckpointError(f"the folder '{self._folder}' cannot be locked: {error.strerror}",
+                                  fix="choose a folder on a file system with locks; a copy elsewhere is made "
+                                  "afterwards") from error  # fmt: skip
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n", 0)
+        _held.add(self._key)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._made and os.listdir(self._folder) == [FILE]:
+            (self._folder / FILE).unlink()
+            self._folder.rmdir()
+        os.close(self._handle)  # which gives the lock back
+        _held.discard(self._key)
+
+    def _taken(self, owner: str) -> CheckpointError:
+        return CheckpointError(f"{owner} writes checkpoints into '{self._folder}' already",
+                               fix="wait until it has ended, or give another folder")  # fmt: skip
+
+
+def _owner(content: bytes) -> str:
+    """Who holds a lock, by what the file says."""
+    try:
+        found = json.loads(content)
+        return f"process {int(found['pid'])} on the host {found['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

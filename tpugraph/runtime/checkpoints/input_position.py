@@ -20,17 +20,12 @@ from tpugraph.ir.saves import saved_by
 from tpugraph.runtime.pipelines import is_tuned
 from tpugraph.tpu.checkpoint_nodes import ITERATOR_KEY
 
-_FORM = "{}/form"
-"""Checkpoint key of the form of an input, by the key of its position."""
-
+_FORM = "{}/form"  # checkpoint key of the form of an input, by the key of its position
 _STRING = attrs.dtype("string")
 
 
 def save_forms(graph: Graph) -> dict[str, str]:
     """Let checkpoints that hold the position of an input hold its form as well.
-
-    Args:
-        graph: what TensorFlow runs of a TPU graph, with its input as it is read.
 
     Returns:
         The form of each input whose position is saved, by its checkpoint key: a line for each stage, the last one first.
@@ -81,12 +76,7 @@ def _text(shape: attrs.Shape) -> str:
 
 
 def why_not(prefix: Path, forms: Mapping[str, str]) -> str:
-    """Why no input of these forms goes on from the position that a checkpoint holds; "" where all do.
-
-    Args:
-        prefix: the checkpoint.
-        forms: see :func:`save_forms`.
-    """
+    """Why no input of these forms goes on from the position that a checkpoint holds; "" where all do."""
     reader = tf.train.load_checkpoint(str(prefix))
     for key, own in forms.items():
         if not reader.has_tensor(key):

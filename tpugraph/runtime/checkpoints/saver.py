@@ -1,0 +1,270 @@
+"""Saves and restores a session: its variables and the position of its input, under the keys of the plain graph."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.runtime.checkpoints import checkpoint_folder, input_position
+from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest, trust, verify
+from tpugraph.runtime.engine import Engine
+from tpugraph.runtime.failures import first_words
+from tpugraph.runtime.graph_session import GraphSession
+from tpugraph.runtime.variables import whole_shape
+from tpugraph.support.errors import CheckpointError, LoadError, RunError
+from tpugraph.support.suggestions import near_nodes
+
+_INPUT = "tpugraph/input/"
+_NO_POSITION = (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
+"""What TensorFlow says of an input whose position it cannot save."""
+
+
+def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
+    """The prefix of a checkpoint: the path itself, or the newest whole one of a folder.
+
+
+    ``say`` is told of each newer one of a folder that is damaged.
+    """
+    if Path(path).is_dir():
+        latest = newest(Path(path), say)
+        if latest is None:
+            raise CheckpointError(
+                f"the folder '{path}' holds no checkpoint", fix="give the prefix, such as model.ckpt-100"
+            )
+        return latest
+    prefix = Path(str(path).removesuffix(".index").removesuffix(".meta"))
+    if not index_of(prefix).exists():
+        near = sorted(p.name.removesuffix(".index") for p in prefix.parent.glob("*.index"))[:4]
+        fix = f"there is: {', '.join(near)}" if near else "check the path"
+        raise CheckpointError(f"there is no checkpoint '{prefix}'", fix=fix)
+    return prefix
+
+
+def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
+    """Check that a checkpoint holds every variable in its shape; returns whether it holds the input's position.
+
+    Raises:
+        CheckpointError: it is damaged, or does not match: what is missing, extra or of another shape is named.
+    """
+    verify(prefix)
+    held = compare_keys(prefix, {key: whole_shape(piece, shape) for key, piece, shape in saved.values()})
+    return any(key.startswith(_INPUT) for key in held)
+
+
+def compare_keys(prefix: Path, wanted: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The keys of a checkpoint with their shapes, where it has those that are wanted, of their shapes (None: of any).
+
+    Raises:
+        CheckpointError: what is missing, with the nearest key that is there, extra or of another shape is named.
+    """
+    held: dict[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
+    extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
+    other = [f"{key} is {held[key]}, not {list(shape)}" for key, shape in wanted.items()
+             if key in held and shape is not None and list(shape) != held[key]]  # fmt: skip
+    missing = sorted(set(wanted) - set(held), key=lambda key: (key.count("/"), key))  # slots behind their variables
+    if missing or other:
+        for i, key in enumerate(missing[:_MOST_NAMED]):
+            missing[i] += "".join(f" (nearest: {near})" for near in near_nodes(key, held)[:1])
+        groups = {"missing": missing, "of another shape": sorted(other), "extra": sorted(extra)}
+        said = "; ".join(f"{label}: {_some(names)}" for label, names in groups.items() if names)
+        raise CheckpointError(
+            f"the checkpoint '{prefix}' does not match the graph; {said}",
+            fix="a checkpoint of this model; or another model_dir, where training starts anew, or with warm_start_from from the "
+            "variables that this checkpoint has",
+        )
+    return held
+
+
+_MOST_NAMED = 5
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def write_durably(
+    prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None
+) -> None:
+    """Make a checkpoint that a kill or a power cut leaves either whole or not there, and name it.
+
+    ``write`` writes its files under the prefix that it is given. ``keep`` and ``spare`` are those of
+    :func:`tpugraph.runtime.checkpoints.checkpoint_folder.name`.
+
+    Raises:
+        CheckpointError: it cannot be written; earlier ones are left whole.
+    """
+    try:
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        write(str(checkpoint_folder.staged(prefix)))
+        checkpoint_folder.put_in_place(prefix)
+        trust(prefix)
+        checkpoint_folder.name(prefix, keep=keep, spare=spare)
+    except (tf.errors.OpError, OSError, LoadError) as error:
+        with contextlib.suppress(OSError):  # the folder may be gone
+            checkpoint_folder.discard(prefix)
+        raise CheckpointError(f"the checkpoint '{prefix}' cannot be written: {first_words(error)}",
+                              fix="check the folder and the free space") from error  # fmt: skip
+
+
+class Saver:
+    """Saves and restores one session.
+
+    ``keys`` are those of :func:`tpugraph.runtime.variables.keys_of`, ``forms`` those of
+    :func:`tpugraph.runtime.checkpoints.input_position.save_forms`; ``run`` runs fetches with feeds on the newest values.
+    """
+
+    def __init__(self, host: GraphSession, engine: Engine, keys: Mapping[str, Any], forms: Mapping[str, str],
+                 run: Callable[..., Any], note: Callable[[str], None]) -> None:  # fmt: skip
+        self.keys = keys
+        self._forms = forms
+        self._host = host
+        self._engine = engine
+        self._run = run
+        self._note = note
+        self._copies: dict[str, _Copies] = {}
+        self._thread: threading.Thread | None = None
+        self._error: CheckpointError | None = None
+
+    def find(self, path: str | os.PathLike[str]) -> tuple[Path, bool]:
+        """The prefix of a checkpoint, or the newest of a folder, and whether it holds the position of the input.
+
+        Raises:
+            CheckpointError: there is none, or it does not match the graph.
+        """
+        prefix = resolve(path, self._note)
+        return prefix, check(prefix, self.keys)
+
+    def restore(self, prefix: Path) -> None:
+        try:
+            self._run(["tpugraph/restore"], {"tpugraph/checkpoint:0": str(prefix)})
+        except RunError as error:
+            fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
+            raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
+        self._engine.variables_changed()
+
+    def restore_input(self, prefix: Path) -> str:
+        """Let the input go on where a checkpoint has it; returns why it cannot, else ""."""
+        if "tpugraph/restore_input" not in self._host.names:
+            return "the position of the input is that of another graph"
+        why = input_position.why_not(prefix, self._forms)
+        if not why:
+            try:
+                self._run(["tpugraph/restore_input"], {"tpugraph/checkpoint:0": str(prefix)})
+            except RunError as error:
+                why = f"the input cannot go on from its position: {error.fault}"
+        self._engine.input_changed()
+        return why
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, prefix: Path, *, with_input: bool, beside: bool, **kept: Any) -> None:
+        """Write a checkpoint, from the one process of several that writes.
+
+        It holds the position of the input if asked for and where that can be told. With ``beside`` this returns once the values
+        are copied, and :meth:`wait` raises what fails later.
+        """
+        self._host.require_open()
+        self._engine.flush_variables()
+        why_not = self._engine.save_position() if with_input else ""
+        if why_not:
+            self._note_no_position(why_not)
+        if not self._engine.writes_files:
+            return
+        with_input = with_input and not why_not
+        if beside:
+            self._save_beside(prefix, with_input, kept)
+        else:
+            write_durably(prefix, lambda path: self._through(lambda entry: self._save(entry, path), with_input), **kept)
+
+    def _through(self, save: Callable[[str], None], with_input: bool) -> None:
+        """Save through the entry point that has the input's position, or else through the other."""
+        if with_input:
+            why = "it is no dataset iterator"
+            try:
+                if "tpugraph/save_with_input" in self._host.names:
+                    return save("tpugraph/save_with_input")
+            except _NO_POSITION as error:
+                why = first_words(error)[:160]
+            self._note_no_position(why)
+        return save("tpugraph/save")
+
+    def _note_no_position(self, why: str) -> None:
+        self._note(f"the input's position cannot be saved: {why}")
+
+    def _save(self, entry: Any, path: str) -> None:
+        self._host.session.run(entry, feed_dict={"tpugraph/checkpoint:0": path})
+
+    def _save_beside(self, prefix: Path, with_input: bool, kept: Mapping[str, Any]) -> None:
+        """Copy what is saved, and write the copies in a thread; the save before it has ended."""
+        taken: list[_Copies] = []
+        try:
+            self._through(lambda entry: taken.append(self._take(entry)), with_input)
+        except tf.errors.OpError as error:
+            raise CheckpointError(f"the variables cannot be copied for the checkpoint '{prefix}': {first_words(error)}",
+                                  fix="leave out --async_save") from error  # fmt: skip
+
+        def write(path: str) -> None:
+            try:
+                self._save(taken[0].write, path)
+            finally:
+                self._host.session.run(taken[0].drop)
+
+        def run() -> None:
+            try:
+                write_durably(prefix, write, **kept)
+            except CheckpointError as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=run, name="tpugraph-save", daemon=True)
+        self._thread.start()
+
+    def _take(self, entry: str) -> _Copies:
+        if entry not in self._copies:
+            with self._host.graph.as_default():
+                self._copies[entry] = _copies_of(self._host.graph.get_operation_by_name(entry))
+        self._host.session.run(self._copies[entry].take)
+        return self._copies[entry]
+
+    def wait(self) -> None:
+        """Wait until no checkpoint is being written; raises the CheckpointError of the one that could not be."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(0.1)  # not for good: a signal that another thread is given wakes up nobody
+        self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Variables with copies of what a save op writes: the ops that take them, write them and give their memory back.
+
+    TensorFlow shares the buffer of a value between two variables until one is updated: a copy costs next to nothing, and the
+    next step pays for what it changes.
+    """
+
+    take: Any
+    write: Any
+    drop: Any
+
+
+def _copies_of(save: Any) -> _Copies:
+    prefix, keys, slices, *values = save.inputs
+    takes, held, drops = [], [], []
+    with tf.device(save.device):
+        for number, value in enumerate(values):
+            name = f"tpugraph/copies/{save.name.rpartition('/')[2]}/{number}"
+            handle = tf.raw_ops.VarHandleOp(dtype=value.dtype, shape=value.shape, shared_name=name)
+            takes.append(tf.raw_ops.AssignVariableOp(resource=handle, value=value))
+            held.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype))
+            drops.append(tf.raw_ops.DestroyResourceOp(resource=handle))
+        write = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=keys, shape_and_slices=slices, tensors=held)
+    return _Copies(tf.group(*takes), write, tf.group(*drops))
