@@ -20,9 +20,9 @@ from command_line import Command
 from models import corpus
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.runtime.cluster import worker_collectives
-from tpugraph.runtime.cluster.masters import reach
-from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
+from tpugraph.runtime.cluster import masters
+from tpugraph.runtime.cluster.masters import host_devices, reach
+from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, serve
 from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import Timeline
@@ -74,7 +74,7 @@ def test_without_collectives_the_numbers_are_the_same_to_the_bit(program: Any, t
         return {name: value.tobytes() for name, value in found.variables.items()} | {"": repr(found.losses).encode()}
 
     wanted = values()
-    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", lambda *_: False)
+    monkeypatch.setattr("tpugraph.runtime.cluster.masters.collectives_work", lambda *_: False)
     assert values() == wanted  # as after the loss of a worker, whose others refuse collectives then
 
 
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
         made.train(estimators.input_fn, steps=3)
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
-        monkeypatch.setattr("tpugraph.runtime.cluster.watched_session.ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr("tpugraph.runtime.cluster.workers.ANSWER_SECONDS", 1.0)
         with TPUSession(program, cluster=running.addresses) as session:
             assert any("refuse collectives" in note for note in session.notes)
             session.train(4)
@@ -186,13 +186,13 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
 
 def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorFlow waits for good for a worker that goes between the question who is there and the first graph."""
-    work = worker_collectives.work
+    work = masters.collectives_work
 
     def killed_first(*arguments: Any) -> bool:
         running.kill(1)
         return work(*arguments)
 
-    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", killed_first)
+    monkeypatch.setattr("tpugraph.runtime.cluster.masters.collectives_work", killed_first)
     began = time.monotonic()
     with workers(2) as running, pytest.raises(tpugraph.RunError, match=LOST):
         reach("", running.addresses)

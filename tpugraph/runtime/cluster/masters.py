@@ -1,54 +1,50 @@
-"""Where a session runs: in this process, on a TPU master, or on the workers of a cluster."""
+"""Where a session runs: in this process, on a master that has TPU devices, or on the workers of a cluster."""
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import os
+import re
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
-from tpugraph.analysis import num_replicas
+from tpugraph import ops
+from tpugraph.analysis import HOST_DEVICE, in_cluster, num_replicas
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.cluster import tpu_master, worker_collectives
-from tpugraph.runtime.cluster.watched_session import WatchedSession
-from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, configured, host_devices
+from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured, in_thread
 from tpugraph.runtime.emulator.hosts import Hosts
+from tpugraph.runtime.engine import ThreeParts
+from tpugraph.runtime.timeline import Timeline
 from tpugraph.support.errors import RunError
 
 T = TypeVar("T")
-REACH_SECONDS = 15.0
-"""How long a server and its workers are waited for."""
+REACH_SECONDS = 15.0  # how long a server and its workers are waited for
+_COLLECTIVE_SECONDS = 20
+_NO_MASTER = "check the address, or leave --master away to run emulated cores"
 
 
 @dataclass(frozen=True)
 class Master:
-    """What answers at an address.
+    """What answers at an address."""
 
-    Attributes:
-        address: of the server; "" is this process.
-        devices: the names of its devices; none are asked for in this process.
-        cluster: the workers behind it, where there are several.
-        collectives: whether they can sum by collectives.
-    """
-
-    address: str = ""
-    devices: tuple[str, ...] = ()
-    cluster: WorkerJob | None = None
-    collectives: bool = True
+    address: str = ""  # of the server; "" is this process
+    devices: tuple[str, ...] = ()  # their names; none are asked for in this process
+    cluster: WorkerJob | None = None  # the workers behind it, where there are several
+    collectives: bool = True  # whether they can sum by collectives
 
     @property
     def on_tpu(self) -> bool:
-        """Whether it has TPU cores."""
-        return tpu_master.present(self.devices)
+        return has_tpu(self.devices)
 
     @property
     def hosts(self) -> int:
-        """Number of hosts."""
         return 1 if self.cluster is None else max(len(host_devices(self.devices)), 1)
 
     def hosts_for(self, graph: Graph) -> Hosts | None:
@@ -63,18 +59,17 @@ class Master:
         if replicas % self.hosts:
             raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip
-        return Hosts(host_devices(self.devices), replicas, worker_collectives.new_key(), self.collectives)
+        return Hosts(host_devices(self.devices), replicas, _new_group_key(), self.collectives)
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing about it."""
         if self.collectives:
             return []
         return ["the workers refuse collectives, since one was lost before: sums are made on worker 0 until all are "
                 "started anew"]  # fmt: skip
 
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
-        """A session on a graph."""
+        """A session on a ``tf.Graph``; ``progress`` names a tensor that changes while a run gets on."""
         if self.cluster is None:
             return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config, converted=True))
         return WatchedSession(self.cluster, graph, config, progress=progress)
@@ -83,10 +78,7 @@ class Master:
 def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     """See what answers at an address.
 
-    Args:
-        master: address of a server; that of the first worker when "".
-        cluster: the workers, see :func:`tpugraph.runtime.cluster.workers.cluster_of`; None where only the master is known.
-        seconds: how long to wait for them.
+    ``cluster`` are the workers, see :func:`tpugraph.runtime.cluster.workers.cluster_of`; None where only the master is known.
 
     Raises:
         RunError: nothing answers, or not all of the workers.
@@ -102,46 +94,130 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
         _wait_for(address, until, seconds)
     config = configured(None, workers.job) if workers else tf.compat.v1.ConfigProto()
     config.operation_timeout_in_ms = max(int(1000 * (until - time.monotonic())), 1000)
-    devices = tuple(_in_time(lambda: tpu_master.devices_of(address, config), seconds, f"the server at '{address}'"))
+    devices = tuple(_in_time(lambda: _devices_of(address, config), seconds, f"the server at '{address}'"))
     hosts = host_devices(devices)
     if workers is not None and len(workers.addresses) != max(len(hosts), 1):
-        raise RunError(
-            f"the cluster has {len(workers.addresses)} workers, but the server at '{address}' knows of {len(hosts)}",
-            fix="start each worker with the addresses of all",
-        )
-    if len(hosts) < 2 or tpu_master.present(devices):
+        raise RunError(f"the cluster has {len(workers.addresses)} workers, but the server at '{address}' knows of {len(hosts)}",
+                       fix="start each worker with the addresses of all")  # fmt: skip
+    if len(hosts) < 2 or has_tpu(devices):
         return Master(address, devices)
     job = hosts[0].removeprefix("/job:").partition("/")[0]
     workers = workers or WorkerJob(job, (address.removeprefix("grpc://"),))
-    able = worker_collectives.work(workers, hosts, configured(None, job))
-    return Master(address, devices, workers, able)
+    return Master(address, devices, workers, collectives_work(workers, hosts, configured(None, job)))
 
 
 def _wait_for(address: str, until: float, seconds: float) -> None:
     """Wait until a server answers: TensorFlow would wait for ever, deaf to Ctrl-C."""
-    place = address.removeprefix("grpc://")
-    while not answers(place, min(max(until - time.monotonic(), 1.0), 5.0)):
+    while not answers(address.removeprefix("grpc://"), min(max(until - time.monotonic(), 1.0), 5.0)):
         if time.monotonic() >= until:
-            raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s",
-                           fix="check the address, or leave --master away to run emulated cores")  # fmt: skip
+            raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s", fix=_NO_MASTER)
         time.sleep(0.5)
 
 
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:
     """What work returns, done in a thread that is left behind where it takes too long."""
-    found: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(work())
-        except BaseException as error:  # raised again where the result is waited for
-            found.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="tpugraph-reach").start()
-    until = time.monotonic() + seconds
+    found, until = in_thread(work), time.monotonic() + seconds
     while not found.done() and time.monotonic() < until:
         time.sleep(0.05)
     if not found.done():
         raise RunError(f"{what} does not say within {seconds:g} s which devices it has",
                        fix="see that it runs and that all workers of its cluster do")  # fmt: skip
     return found.result()
+
+
+def _devices_of(master: str, config: Any) -> list[str]:
+    try:
+        with tf.compat.v1.Session(master, config=config) as session:
+            return [device.name for device in session.list_devices()]
+    except tf.errors.OpError as error:
+        raise RunError(f"no TensorFlow server answers at '{master}': {str(error).splitlines()[0]}",
+                       fix=_NO_MASTER) from error  # fmt: skip
+
+
+def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
+    """The CPU of each task among the names of a master's devices, in the order of the tasks."""
+    found: dict[int, str] = {}
+    for name in devices:
+        match = re.search(r"/task:(\d+)/device:CPU:0$", name)
+        if match and "/job:localhost/" not in name:
+            found[int(match[1])] = name
+    return tuple(found[task] for task in sorted(found))
+
+
+# --------------------------------------------------------------------------- collectives of workers
+
+
+def _new_group_key() -> int:
+    """A number for a group of workers that no other group has: one that came back must not meet an older group."""
+    return int.from_bytes(os.urandom(3), "little") + 1
+
+
+def collectives_work(workers: WorkerJob, devices: Sequence[str], config: Any) -> bool:
+    """Try a sum over one number of each worker, on one device of each.
+
+    It fails where a worker was lost before: the servers that are left remember it, and refuse collectives with the new
+    one until they are started anew. It also fails where a server was started without a collective_group_leader.
+    """
+    with tf.Graph().as_default() as graph:
+        keys = {"group_size": len(devices), "group_key": _new_group_key(), "instance_key": 1, "ordering_token": []}
+        sums = []
+        for device in devices:
+            with tf.device(device):
+                sums.append(tf.raw_ops.CollectiveReduceV2(input=tf.ones([1]), merge_op="Add", final_op="Id", **keys))
+    config.operation_timeout_in_ms = 2000 * _COLLECTIVE_SECONDS
+    with contextlib.closing(WatchedSession(workers, graph, config)) as session:
+        try:
+            options = tf.compat.v1.RunOptions(timeout_in_ms=_COLLECTIVE_SECONDS * 1000)
+            found = session.run(sums, options=options)
+        except tf.errors.OpError:
+            return False
+        except RunError as error:
+            if isinstance(error.__cause__, tf.errors.OpError):  # the answer of a server, and no silence
+                return False
+            raise
+    return all(np.array_equal(value, [len(devices)]) for value in found)
+
+
+# --------------------------------------------------------------------------- TPU devices
+
+_JOB = re.compile(r"/job:([^/]+)/")
+
+
+class TPUMaster(ThreeParts):
+    """Runs a TPU graph as it is on the TPU of a master, on the job that has the cores."""
+
+    def __init__(self, graph: Graph, devices: Sequence[str], timeline: Timeline) -> None:
+        super().__init__(place_on_master(graph, devices), timeline)
+
+
+def has_tpu(devices: Sequence[str]) -> bool:
+    return any("/device:TPU:" in name for name in devices)
+
+
+def place_on_master(graph: Graph, devices: Sequence[str]) -> list[str]:
+    """Put host ops on the job that has the TPU, and drop the checks that a TPU cannot run; returns a line for each kind of them.
+
+    Raises:
+        RunError: the graph is for more cores than there are.
+    """
+    cores = [name for name in devices if "/device:TPU:" in name]
+    wanted = num_replicas(graph)
+    if wanted > len(cores):
+        raise RunError(f"the graph is for {wanted} cores and the master has {len(cores)}", origin=graph.source,
+                       fix=f"convert with --num_replicas={len(cores)}")  # fmt: skip
+    match = _JOB.search(cores[0])
+    job = match[1] if match else "localhost"
+    held = _JOB.search(HOST_DEVICE)
+    for node in graph:
+        if held is not None and f"/job:{held[1]}/" in node.device:
+            graph.set_device(node, node.device.replace(f"/job:{held[1]}/", f"/job:{job}/"))
+        elif "TPU_SYSTEM" in node.device and "/job:" not in node.device:
+            graph.set_device(node, f"/job:{job}/task:0{node.device}")
+    dropped: Counter[str] = Counter()
+    for node in filter(in_cluster, graph.of_type(*ops.CHECKS)):
+        dropped[node.op] += 1
+        if node.op in ops.ASSERTS:
+            graph.retype(node, "NoOp", inputs=[], attrs={}, outputs=[])
+        else:
+            graph.retype(node, "Identity", attrs={"T": node.attr("T")})
+    return [f"dropped {count} {op} in the cluster: a TPU does not run them" for op, count in sorted(dropped.items())]

@@ -1,4 +1,8 @@
-"""A cluster of workers: TensorFlow servers, one per host, that one session uses together."""
+"""A cluster of workers: TensorFlow servers, one per host, that one session uses together, and never waits for without an end.
+
+A wait on a cluster may last for ever without a word. So every run has a deadline without progress, the workers are asked
+all the while whether they are alive, and what fails names the worker that is silent.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +11,54 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import tensorflow as tf
 
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import RunError, UsageError
 
-CLUSTER = "cluster"
-"""The stage of an error whose cause is a worker."""
-
+tf1 = tf.compat.v1
+T = TypeVar("T")
+CLUSTER = "cluster"  # the stage of an error whose cause is a worker
 PROBE_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
+PATIENCE = 300.0
+"""Seconds that may pass without a finished step, where the session's configuration has no operation_timeout_in_ms."""
+
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """The workers.
-
-    Attributes:
-        job: the name of their job.
-        addresses: of each task its ``host:port``.
-    """
+    """The workers: the name of their job, and of each task its ``host:port``."""
 
     job: str
     addresses: tuple[str, ...]
 
     @property
     def master(self) -> str:
-        """The address for the session: that of the first worker."""
         return f"grpc://{self.addresses[0]}"
 
     def name(self, task: int) -> str:
-        """A worker, for messages."""
         return f"worker {task} (grpc://{self.addresses[task]})" if task < len(self.addresses) else f"worker {task}"
 
-    def silent(self, seconds: float = ANSWER_SECONDS) -> list[int]:
+    def silent(self, seconds: float | None = None) -> list[int]:
         """The workers that do not answer within this time; all are asked at once."""
-        found: dict[int, bool] = {}
-
-        def ask(task: int) -> None:
-            found[task] = answers(self.addresses[task], seconds)
-
-        threads = [threading.Thread(target=ask, args=[task], daemon=True, name="tpugraph-ask") for task in self._tasks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.1)  # not for good: Ctrl-C shall end the wait, and leave the threads behind
-        return [task for task in self._tasks if not found.get(task)]
-
-    @property
-    def _tasks(self) -> range:
-        return range(len(self.addresses))
+        limit = ANSWER_SECONDS if seconds is None else seconds
+        asked = [in_thread(lambda address=address: answers(address, limit)) for address in self.addresses]  # type: ignore[misc]
+        for answer in asked:
+            while not wait_for(
+                [answer], 0.1
+            ).done:  # not for good: Ctrl-C shall end the wait, and leave the threads behind
+                pass
+        return [task for task, answer in enumerate(asked) if not answer.result()]
 
     def wait(self, seconds: float) -> None:
         """Wait until all workers answer.
@@ -74,14 +69,29 @@ class WorkerJob:
         until = time.monotonic() + seconds
         while silent := self.silent(min(max(until - time.monotonic(), PROBE_SECONDS), ANSWER_SECONDS)):
             if time.monotonic() >= until:
-                names = listed([self.name(task) for task in silent])
                 verb = "does" if len(silent) == 1 else "do"
                 raise RunError(
-                    f"{names} of {len(self.addresses)} {verb} not answer within {seconds:g} s",
-                    stage=CLUSTER,
+                    f"{self.listed(silent)} of {len(self.addresses)} {verb} not answer within {seconds:g} s", stage=CLUSTER,
                     fix=f"see that it runs there: tpugraph worker --workers={','.join(self.addresses)} --task={silent[0]}",
-                )
+                )  # fmt: skip
             time.sleep(min(PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
+
+    def listed(self, tasks: Sequence[int]) -> str:
+        return ", ".join(map(self.name, tasks[:4])) + (", ..." if len(tasks) > 4 else "")
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """Begin work in a thread of its own, which does not keep the process from ending."""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # raised again where the result is asked for
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="tpugraph-cluster").start()
+    return found
 
 
 def cluster_of(value: Any) -> WorkerJob | None:
@@ -105,7 +115,7 @@ def cluster_of(value: Any) -> WorkerJob | None:
     return WorkerJob(job, found)
 
 
-def answers(address: str, seconds: float = ANSWER_SECONDS) -> bool:
+def answers(address: str, seconds: float) -> bool:
     """Whether a server of gRPC answers: it greets whoever connects, as long as its process runs."""
     host, _, port = address.rpartition(":")
     try:
@@ -117,41 +127,16 @@ def answers(address: str, seconds: float = ANSWER_SECONDS) -> bool:
         return False
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Host and port of an address.
-
-    Raises:
-        UsageError: it is no HOST:PORT with a port from 1 to 65535.
-    """
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"the worker '{address}' is no HOST:PORT with a port from 1 to 65535",
-                         fix="an address such as 10.0.0.2:8470")  # fmt: skip
-    return host.strip("[]"), int(port)
+def configured(config: Any, job: str) -> Any:
+    """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
+    made = guarded(config, converted=True)
+    made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
+    made.isolate_session_state = True
+    made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
+    return made
 
 
-def check_own(address: str) -> None:
-    """See that an address is one of this host, on a port that is free.
-
-    Raises:
-        UsageError: it is not, or cannot be found.
-        RunError: the port is taken.
-    """
-    host, port = host_and_port(address)
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
-    except socket.gaierror as error:
-        raise UsageError(f"the host of the worker '{address}' cannot be found: {error.strerror}",
-                         fix="an address of this host") from error  # fmt: skip
-    except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(f"the worker '{address}' is not on this host, so that it cannot be started here",
-                             fix="--task=INDEX of the address in --workers that is this host's") from error  # fmt: skip
-        raise RunError(f"the worker cannot listen at '{address}': {error.strerror}",
-                       fix="end what uses the port, or give another") from error  # fmt: skip
+# --------------------------------------------------------------------------- the server of a worker
 
 
 def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: Any = None) -> Any:
@@ -173,9 +158,8 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
     if not 0 <= index < len(workers):
         raise UsageError(f"there is no worker {index} among {len(workers)}", fix=f"0 to {len(workers) - 1}")
     addresses = [address.removeprefix("grpc://") for address in workers]
-    for address in addresses:
-        host_and_port(address)
-    check_own(addresses[index])
+    places = [host_and_port(address) for address in addresses]
+    _check_own(addresses[index], *places[index])
     try:
         return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config, job))
     except tf.errors.OpError as error:
@@ -183,25 +167,128 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
                        fix="see that nothing else listens on that port") from error  # fmt: skip
 
 
-def configured(config: Any, job: str) -> Any:
-    """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
-    made = guarded(config, converted=True)
-    made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
-    made.isolate_session_state = True
-    made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
-    return made
+def host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"the worker '{address}' is no HOST:PORT with a port from 1 to 65535",
+                         fix="an address such as 10.0.0.2:8470")  # fmt: skip
+    return host.strip("[]"), int(port)
 
 
-def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
-    """The CPU of each task among the names of a master's devices, in the order of the tasks."""
-    found: dict[int, str] = {}
-    for name in devices:
-        match = re.search(r"/task:(\d+)/device:CPU:0$", name)
-        if match and "/job:localhost/" not in name:
-            found[int(match[1])] = name
-    return tuple(found[task] for task in sorted(found))
+def _check_own(address: str, host: str, port: int) -> None:
+    """See that an address is one of this host, on a port that is free."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except socket.gaierror as error:
+        raise UsageError(f"the host of the worker '{address}' cannot be found: {error.strerror}",
+                         fix="an address of this host") from error  # fmt: skip
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"the worker '{address}' is not on this host, so that it cannot be started here",
+                             fix="--task=INDEX of the address in --workers that is this host's") from error  # fmt: skip
+        raise RunError(f"the worker cannot listen at '{address}': {error.strerror}",
+                       fix="end what uses the port, or give another") from error  # fmt: skip
 
 
-def listed(names: Sequence[str]) -> str:
-    """The first few of the names, for a message."""
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+# --------------------------------------------------------------------------- the session
+
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.UnknownError,
+         tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError,
+         tf.errors.NotFoundError)  # fmt: skip
+"""What a session says when a worker is lost; the worker itself is asked then."""
+
+
+class WatchedSession:
+    """A ``tf.compat.v1.Session`` on a cluster, none of whose runs waits for a worker that is gone.
+
+    Args:
+        cluster: the workers; the first one alone where only the master is known.
+        graph: the ``tf.Graph``.
+        config: a ``tf.compat.v1.ConfigProto``; its operation_timeout_in_ms is the time that may pass without progress.
+        progress: name of a tensor that changes while a run gets on.
+    """
+
+    def __init__(self, cluster: WorkerJob, graph: Any, config: Any = None, *, progress: str | None = None) -> None:
+        self._cluster = cluster
+        self.graph = graph
+        self._progress = progress
+        limit = 0 if config is None else config.operation_timeout_in_ms
+        self._patience = limit / 1000 if limit else PATIENCE
+        self._lost = False
+        self._session = tf1.Session(cluster.master, graph=graph, config=configured(config, cluster.job))
+
+    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, *, options: Any = None) -> Any:
+        """As ``tf.compat.v1.Session.run``.
+
+        Raises:
+            RunError: a worker is gone, or nothing went on for too long.
+        """
+        if self._lost:
+            raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
+        running = in_thread(lambda: self._session.run(fetches, feed_dict, options))
+        self._watch(running)
+        try:
+            return running.result()
+        except _LOST as error:
+            self._find_lost(error)
+            raise
+
+    def make_callable(self, fetches: Any, feed_list: Sequence[Any] = ()) -> Callable[..., Any]:
+        return lambda *values: self.run(fetches, dict(zip(feed_list, values, strict=True)))
+
+    def close(self) -> None:
+        """Release it; without waiting where a worker is gone."""
+
+        def release() -> None:
+            with suppress(tf.errors.OpError):  # the worker that held it may be another by now
+                self._session.close()
+
+        wait_for([in_thread(release)], 0.0 if self._lost else ANSWER_SECONDS)
+
+    def _watch(self, running: Future[Any]) -> None:
+        silent: set[int] = set()
+        moved, seen = time.monotonic(), None
+        while not wait_for([running], PROBE_SECONDS).done:
+            again = set(self._cluster.silent())
+            if silent & again:
+                self._lose(sorted(silent & again))
+            silent = again
+            step = self._step() if time.monotonic() - moved > self._patience / 4 else seen
+            if step != seen:
+                moved, seen = time.monotonic(), step
+            if time.monotonic() - moved > self._patience:
+                self._lost = True
+                raise RunError(
+                    f"no step was finished in {self._patience:g} s, though all {len(self._cluster.addresses)} workers answer",
+                    stage=CLUSTER,
+                    fix="start the workers with tpugraph.runtime.cluster.workers.serve (others lack collective_group_leader), "
+                    "or set operation_timeout_in_ms in the session_config where a step takes longer",
+                )
+
+    def _step(self) -> Any:
+        """How far a run has got; None where that is not known."""
+        if self._progress is None:
+            return None
+        try:
+            return self._session.run(self._progress, options=tf1.RunOptions(timeout_in_ms=2000))
+        except tf.errors.OpError:
+            return None
+
+    def _find_lost(self, error: tf.errors.OpError) -> None:
+        """Raise where the cause of an error is a worker that is gone; it may have come back already."""
+        silent = self._cluster.silent(2.0)
+        if silent:
+            self._lose(silent, error)
+        if isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)) or "incarnation" in str(error):
+            match = re.search(r"/task:(\d+)", str(error))
+            self._lose([int(match[1])] if match else [], error)
+
+    def _lose(self, tasks: Sequence[int], cause: BaseException | None = None) -> NoReturn:
+        self._lost = True
+        who = self._cluster.listed(tasks) if tasks else "a worker"
+        told = "" if cause is None else f" ({type(cause).__name__})"
+        raise RunError(f"{who} was lost during the run{told}", stage=CLUSTER,
+                       fix="start it again; training goes on from the last checkpoint") from cause  # fmt: skip
