@@ -76,8 +76,7 @@ def test_inputs_of_each_worker_go_on_where_they_were(two: Workers, tmp_path: Pat
     np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
 
 
-FORMS = {"whole batches": (), "by number": ("read_in_order",), "batched": ("read_in_order", "read_by_number"),
-         "one by one": ("read_in_order", "read_by_number", "_batch")}  # fmt: skip
+FORMS = {"by number": (), "batched": ("read_by_number",), "one by one": ("read_by_number", "read_batched")}
 
 
 @pytest.fixture(scope="module")

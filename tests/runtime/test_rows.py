@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
-from tpugraph.runtime.emulator import constant_rows, emulation
+from tpugraph.runtime.emulator import emulation, reads
 from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 
@@ -89,9 +89,7 @@ def test_rows_of_which_none_is_left_end_at_once() -> None:
         assert session.notes == ["the data ended after 0 steps"]
 
 
-@pytest.mark.parametrize(
-    ("loop", "ahead"), [(5, constant_rows.AHEAD), (500, 500), (10**6, constant_rows.MOST_AHEAD // 6)]
-)
+@pytest.mark.parametrize(("loop", "ahead"), [(5, reads.AHEAD), (500, 500), (10**6, reads.MOST_AHEAD // 6)])
 def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> None:
     change, _ = INPUTS["shuffled"]
     program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=loop)

@@ -26,7 +26,6 @@ class Copies:
         return self._of.get(node) or [node] * self.count
 
     def tensor(self, tensor: Tensor, core: int) -> Tensor:
-        """The tensor of one core."""
         return Tensor(self.nodes(tensor.node)[core], tensor.port)
 
     def varies(self, node: Node) -> bool:
@@ -38,7 +37,6 @@ class Copies:
         return self._core.get(node, 0)
 
     def cores(self) -> dict[Node, int]:
-        """The core of every copy."""
         return dict(self._core)
 
 
@@ -47,13 +45,7 @@ _SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
 
 
 def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
-    """Copy what varies between cores, once for each core but the first, which has the nodes themselves.
-
-    Args:
-        graph: the graph.
-        varying: the replica-varying nodes of one cluster.
-        count: the number of cores.
-    """
+    """Copy what varies between cores, once for each core but the first, which has the nodes themselves."""
     # of a variable that the cores have in common core 0 alone writes what differs between them
     copied = [node for node in varying if node.op not in ops.WRITES or analysis.writes_own(node)]
     copied += _waiting_for(copied)
@@ -113,14 +105,14 @@ def _reseed(graph: Graph, node: Node, core: int) -> None:
 
 
 def lower_sums(graph: Graph, copies: Copies, sums: Iterable[Node]) -> None:
-    """Turn the CrossReplicaSums of a cluster into sums over the copies.
-
-    Raises:
-        RunError: a sum over groups of cores.
-    """
+    """Turn the CrossReplicaSums of a cluster into sums over the copies; other collectives are not emulated."""
+    for node in filter(in_cluster, graph.of_type("AllToAll", "CollectivePermute")):
+        raise RunError(f"the collective {node.op} is not emulated", node=node)
     count = copies.count
     for node in sums:
-        _check_one_group(node, count)
+        groups = node.inputs[1].node.attr("value") if node.inputs[1].node.op in ops.CONSTANTS else np.zeros(0)
+        if groups.size not in (0, count) or (groups.ndim == 2 and groups.shape[0] > 1):
+            raise RunError("a sum over groups of cores is not emulated", node=node)
         value, kind = node.inputs[0], node.attr("T")
         parts = [copies.tensor(value, core) for core in range(count)]
         if count == 1:
@@ -132,37 +124,11 @@ def lower_sums(graph: Graph, copies: Copies, sums: Iterable[Node]) -> None:
             graph.retype(node, "Mul", inputs=[value, factor], attrs={"T": kind})
 
 
-def refuse_collectives(graph: Graph) -> None:
-    """See that the cores combine values in no other way than by sums.
-
-    Raises:
-        RunError: they do.
-    """
-    for node in graph.of_type("AllToAll", "CollectivePermute"):
-        if in_cluster(node):
-            raise RunError(f"the collective {node.op} is not emulated", node=node)
-
-
-def _check_one_group(node: Node, count: int) -> None:
-    groups = node.inputs[1].node
-    if groups.op in ops.CONSTANTS and groups.attr("value").size not in (0, count):
-        raise RunError("a sum over groups of cores is not emulated", node=node)
-    if groups.op in ops.CONSTANTS and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
-        raise RunError("a sum over groups of cores is not emulated", node=node)
-
-
 # --------------------------------------------------------------------------- cluster boundary
 
 
 def lower_boundary(graph: Graph, copies: Copies, inputs: Iterable[Node], outputs: Iterable[Node]) -> None:
-    """Let each core read its own of the inputs of a cluster, and the host the outputs of each core.
-
-    Args:
-        graph: the graph.
-        copies: of the nodes of the cluster.
-        inputs: its TPUReplicatedInputs.
-        outputs: its TPUReplicatedOutputs.
-    """
+    """Let each core read its own of the inputs of a cluster, and the host the outputs of each core."""
     for node in inputs:
         for use in node.uses():
             graph.set_input(use.node, use.index, node.inputs[copies.core_of(use.node)])
@@ -173,17 +139,34 @@ def lower_boundary(graph: Graph, copies: Copies, inputs: Iterable[Node], outputs
         graph.remove(node)
 
 
-def lower_dynamic_sizes(graph: Graph) -> None:
-    """Turn padded tensors with a number of rows into those rows."""
+_MARKS = ("_tpu_replicate", "_tpu_input_identity", "_tpu_output_identity", "_tpu_compilation_status", "_class")
+
+
+def clear_places(graph: Graph, *, devices: bool = True) -> None:
+    """Remove the marks of the cluster, and devices."""
+    for node in graph:
+        if devices:
+            graph.set_device(node, "")
+        for name in _MARKS:
+            if node.has_attr(name):
+                graph.set_attr(node, name, None)
+
+
+def lower_system(graph: Graph) -> None:
+    """Turn the ops of the TPU system into constants and no-ops, and padded tensors with a number of rows into those rows."""
     for node in graph.of_type("XlaSetDynamicDimensionSize"):
-        _lower_dynamic_size(graph, node)
-
-
-def _lower_dynamic_size(graph: Graph, node: Node) -> None:
-    value, _, size = node.inputs
-    kind, rank = node.attr("T"), len(value.shape or ())
-    make, waits = Builder(graph, node.name, source=node), [value.node]
-    begin = make.constant(np.zeros(rank, "int32"), name="begin", controls=waits)
-    rest = [make.constant(-1, _INT32, name=f"all_{axis}", controls=waits) for axis in range(1, rank)]
-    sizes = make.add("Pack", [size, *rest], (rank,), name="size", axis=0)
-    graph.retype(node, "Slice", inputs=[value, begin, sizes], attrs={"T": kind, "Index": _INT32})
+        value, _, size = node.inputs
+        kind, rank = node.attr("T"), len(value.shape or ())
+        make, waits = Builder(graph, node.name, source=node), [value.node]
+        begin = make.constant(np.zeros(rank, "int32"), name="begin", controls=waits)
+        rest = [make.constant(-1, _INT32, name=f"all_{axis}", controls=waits) for axis in range(1, rank)]
+        sizes = make.add("Pack", [size, *rest], (rank,), name="size", axis=0)
+        graph.retype(node, "Slice", inputs=[value, begin, sizes], attrs={"T": kind, "Index": _INT32})
+    empty = {"dtype": attrs.dtype("string"), "value": np.asarray(b"", dtype=object)}
+    for node in graph.of_type("ConfigureDistributedTPU", "TPUCompilationResult"):
+        graph.set_controls(node, [])
+        graph.retype(node, "Const", inputs=[], attrs=empty)
+    for node in graph.of_type("ShutdownDistributedTPU", "TPUReplicateMetadata"):
+        graph.retype(node, "NoOp", inputs=[], attrs={})
+    for node in graph.of_type("InfeedEnqueueTuple", "OutfeedEnqueueTuple", "InfeedDequeueTuple", "OutfeedDequeueTuple"):
+        raise RunError("an infeed or outfeed has no other side", node=node)

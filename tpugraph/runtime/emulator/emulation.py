@@ -13,22 +13,13 @@ import tensorflow as tf
 
 from tpugraph import analysis
 from tpugraph.analysis import shapes
-from tpugraph.ir import Graph, Node
-from tpugraph.runtime.emulator.copies import (
-    Copies,
-    copy_per_core,
-    lower_boundary,
-    lower_dynamic_sizes,
-    lower_sums,
-    refuse_collectives,
-)
-from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
+from tpugraph.ir import Graph
+from tpugraph.runtime.emulator.copies import clear_places, copy_per_core, lower_boundary, lower_sums, lower_system
 from tpugraph.runtime.emulator.hosts import MIRROR, Hosts, spread
 from tpugraph.runtime.emulator.infeed_outfeed import connect
-from tpugraph.runtime.emulator.system import clear_places, lower_system
+from tpugraph.runtime.emulator.reads import BESIDE_TRAINING
 from tpugraph.runtime.emulator.xla_loop import compile_loop
-from tpugraph.runtime.engine import TensorFlowEngine
-from tpugraph.runtime.three_parts import ThreeParts
+from tpugraph.runtime.engine import Engine, ThreeParts
 from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
@@ -36,41 +27,22 @@ from tpugraph.tables.sharding import shards_of
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph that any TensorFlow runs.
-
-    Attributes:
-        graph: the lowered graph.
-        num_replicas: number of emulated cores.
-        fused: whether one Session.run does infeed, step and outfeed.
-        compiled_nodes: nodes of the device's loop where it is one XLA computation, else 0.
-    """
-
-    graph: Graph
-    num_replicas: int
-    fused: bool
-    compiled_nodes: int = 0
+    graph: Graph  # the lowered graph
+    num_replicas: int  # number of emulated cores
+    fused: bool  # whether one Session.run does infeed, step and outfeed
+    compiled_nodes: int = 0  # nodes of the device's loop where it is one XLA computation, else 0
 
 
 def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: Hosts | None = None) -> Lowered:
-    """Lower a TPU graph in place.
+    """Lower a TPU graph in place: to one loop or, with ``queues``, to three parts; over the ``hosts``, or in this process.
 
-    Args:
-        graph: the TPU graph.
-        queues: join host and device by queues instead of direct dataflow: slower, but in three parts as on a TPU.
-        literal: run op by op also what would be quick as one XLA computation.
-        hosts: the hosts to spread the cores over; this process when None.
-
-    Raises:
-        RunError: no TPU graph, or one with model parallelism or collectives that are not emulated.
+    With ``literal`` it runs op by op also what would be quick as one XLA computation.
     """
     graph.stage = "emulator"
     metadata = graph.of_type("TPUReplicateMetadata")
     if len(metadata) != 1:
-        raise RunError(
-            f"the graph has {len(metadata)} TPU clusters, not one",
-            origin=graph.source,
-            fix="convert the graph first: tpugraph convert MODEL",
-        )
+        raise RunError(f"the graph has {len(metadata)} TPU clusters, not one", origin=graph.source,
+                       fix="convert the graph first: tpugraph convert MODEL")  # fmt: skip
     if metadata[0].attr("num_cores_per_replica", 1) != 1:
         raise RunError("a replica that spans several cores is not emulated", node=metadata[0])
     count = metadata[0].attr("num_replicas")
@@ -84,67 +56,39 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
     copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
-    refuse_collectives(graph)
     lower_sums(graph, copies, sums)
     lower_boundary(graph, copies, graph.of_type("TPUReplicatedInput"), graph.of_type("TPUReplicatedOutput"))
-    lower_dynamic_sizes(graph)
     lower_system(graph)
     if hosts is not None:
-        _spread(graph, copies, sums, hosts, fused=fused)
+        if not fused:
+            raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
+                           origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
+        for shared in shards_of(graph):
+            raise RunError(f"the cores share the rows of '{shared}', and workers share none: each has every variable whole",
+                           origin=graph.source, fix="convert without --shard_tables, or with TPUConfig(shard_tables=0)")  # fmt: skip
+        spread(graph, copies, sums, hosts)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
     return Lowered(graph, count, fused)
 
 
-def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fused: bool) -> None:
-    if not fused:
-        raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
-                       origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
-    shared = next(iter(shards_of(graph)), None)
-    if shared is not None:
-        raise RunError(f"the cores share the rows of '{shared}', and workers share none: each has every variable whole",
-                       origin=graph.source, fix="convert without --shard_tables, or with TPUConfig(shard_tables=0)")  # fmt: skip
-    spread(graph, copies, sums, hosts)
-
-
 def emulate(graph: Graph, *, queues: bool, timeline: Timeline, literal: bool = False) -> EmulatedLoop | ThreeParts:
-    """The engine that runs a TPU graph on emulated cores in this process; the graph is lowered in place.
-
-    Args:
-        graph: the TPU graph with its entry points.
-        queues: join host and device by queues, as three parts. It is so too where their loops differ in length.
-        timeline: takes note of what each loop spends its time on.
-        literal: see :func:`lower`.
-
-    Raises:
-        RunError: the graph has what is not emulated.
-    """
+    """The engine that runs a TPU graph on emulated cores in this process; the graph is lowered in place."""
     times = OpTimes(graph, timeline) if timeline.recording else None
     lowered = lower(graph, queues=queues, literal=literal)
     return EmulatedLoop(lowered, times) if lowered.fused else Queues(lowered, timeline)
 
 
 class Queues(ThreeParts):
-    """Emulated cores behind queues in the place of infeed and outfeed.
-
-    Args:
-        lowered: the lowered graph.
-        timeline: takes note of how long each part takes.
-    """
+    """Emulated cores behind queues in the place of infeed and outfeed."""
 
     def __init__(self, lowered: Lowered, timeline: Timeline) -> None:
         super().__init__(timeline=timeline)
         self.lowered = lowered
 
 
-class EmulatedLoop(TensorFlowEngine):
-    """Emulated cores by direct dataflow: infeed and outfeed are edges of the graph.
-
-    Args:
-        lowered: the lowered graph.
-        times: reads the measurements of loops; None where nobody wants to know.
-        notes: what is worth knowing, as sentences.
-    """
+class EmulatedLoop(Engine):
+    """Emulated cores by direct dataflow: infeed and outfeed are edges of the graph."""
 
     def __init__(self, lowered: Lowered, times: OpTimes | None = None, *, notes: Sequence[str] = ()) -> None:
         super().__init__(notes)
@@ -173,14 +117,6 @@ class SpreadLoop(EmulatedLoop):
     """Emulated cores on several hosts, each of which has variables of its own that hold the same.
 
     Its ops are not measured one by one: the session of a cluster hands out no measurements.
-
-    Args:
-        graph: the TPU graph with its entry points; it is lowered in place.
-        hosts: the workers.
-        notes: what is worth knowing about them.
-
-    Raises:
-        RunError: the graph has what is not emulated, or a loop that cannot be shared.
     """
 
     def __init__(self, graph: Graph, hosts: Hosts, notes: list[str]) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import behind, joins_branches
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.support.errors import RunError
@@ -25,27 +26,19 @@ from tpugraph.support.errors import RunError
 
 @dataclass
 class Hosts:
-    """The hosts of a session, and the nodes that are not on the first one.
+    """The hosts of a session, and the nodes that are not on the first one."""
 
-    Attributes:
-        devices: the device of each host; replicas are dealt out in order, as many to each.
-        replicas: number of replicas over all hosts.
-        key: of the group of hosts; no other session has the same.
-        collectives: whether the hosts can sum by collectives; else the sums are made on the first one.
-        at: host of a node; the first host, or every one, for a node that is not in it.
-        copies: of each host but the first, its copy of a node outside the loop.
-    """
-
-    devices: tuple[str, ...]
-    replicas: int
-    key: int = 1
-    collectives: bool = True
+    devices: tuple[str, ...]  # the device of each host; replicas are dealt out in order, as many to each
+    replicas: int  # number of replicas over all hosts
+    key: int = 1  # of the group of hosts; no other session has the same
+    collectives: bool = True  # whether the hosts can sum by collectives; else the sums are made on the first one
+    # host of a node; the first host, or every one, for a node that is not in it
     at: dict[Node, int] = field(default_factory=dict)
+    # of each host but the first, its copy of a node outside the loop
     copies: dict[int, dict[Node, Node]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """Number of hosts."""
         return len(self.devices)
 
     @property
@@ -55,7 +48,6 @@ class Hosts:
 
     @property
     def others(self) -> range:
-        """All hosts but the first."""
         return range(1, self.count)
 
     def of_core(self, core: int) -> int:
@@ -63,7 +55,6 @@ class Hosts:
         return core // self.cores
 
     def put(self, nodes: Iterable[Node], host: int) -> None:
-        """Have nodes on a host."""
         self.at.update(dict.fromkeys(nodes, host))
 
     def copy_outside(self, graph: Graph, node: Node, host: int) -> Node:
@@ -72,9 +63,8 @@ class Hosts:
         if node in known:
             return known[node]
         chosen = [n for n in graph.ancestors([node]) if n not in known]
-        made = graph.clone_subgraph(
-            chosen, lambda name: f"{name}/host_{host}", replace_controls={n: [c] for n, c in known.items()}
-        )
+        own = {n: [c] for n, c in known.items()}
+        made = graph.clone_subgraph(chosen, lambda name: f"{name}/host_{host}", replace_controls=own)
         for copy in made.values():
             for index, tensor in enumerate(copy.inputs):
                 if tensor.node in known:
@@ -100,27 +90,14 @@ class Hosts:
             graph.add_control(node, made)
 
 
-MIRROR = "tpugraph/mirror"
-"""Gives the variables of all hosts the values of those on the first one."""
-
-_INT32 = attrs.dtype("int32")
+MIRROR = "tpugraph/mirror"  # gives the variables of all hosts the values of those on the first one
 _KINDS = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64"})
 _HANDLES = frozenset({"resource", "variant"})
 _ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | ops.UNWRAPS
 
 
 def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None:
-    """Put the parts of the fused loop on their hosts, and give each node its device.
-
-    Args:
-        graph: the lowered graph; every CrossReplicaSum is an AddN of the replicas' parts.
-        copies: what exists once per replica.
-        sums: what was a CrossReplicaSum.
-        hosts: the hosts.
-
-    Raises:
-        RunError: the loop cannot be shared.
-    """
+    """Put the parts of the fused loop on their hosts, and give each node its device."""
     frame_of = analysis.frames(graph)
     sums = _sums_of_loop(graph, sums, frame_of)
     frame = frame_of[sums[0]]
@@ -131,8 +108,8 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
     sums = [node for node in sums if node in mirrored]
     parts = {node: list(node.inputs) for node in sums}
     reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
-    branches = _branches(mirrored)
-    ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in branches]
+    in_branches = set(behind(node for node in mirrored if node.op in ops.SWITCH))
+    ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in in_branches]
     for node in mirrored:
         graph.set_controls(node, [c for c in node.controls if not hosts.at.get(c)])
     variables = _handles(graph, mirrored)
@@ -157,11 +134,7 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
 
 
 def _sums_of_loop(graph: Graph, sums: list[Node], frame_of: dict[Node, str]) -> list[Node]:
-    """Those of the sums over the cores that each step makes.
-
-    Raises:
-        RunError: there is none, or one is inside a loop of the model.
-    """
+    """Those of the sums over the cores that each step makes."""
     sums = [node for node in sums if node.op in ops.ADD_N and frame_of[node]]
     if not sums:
         raise RunError("nothing is summed over the cores, so there is nothing for several hosts to agree on",
@@ -228,12 +201,6 @@ def _drives(node: Node, frame: str, frame_of: dict[Node, str]) -> bool:
     return node.op in ops.LOOP_COND | ops.NEXT_ITERATION | ops.EXIT
 
 
-def _branches(mirrored: NodeSet) -> NodeSet:
-    """What is in one branch of a condition of the step."""
-    found = behind(node for node in mirrored if node.op in ops.SWITCH)
-    return {node: None for node in found if node in mirrored}
-
-
 # --------------------------------------------------------------------------- sums over the hosts
 
 
@@ -243,40 +210,26 @@ def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: Node
     Without collectives each host adds up the sums of all of them. Both ways add the same numbers in the same order, so that a
     training goes on bit for bit where a worker was lost, whose others then refuse collectives.
     """
-    users = total.uses()
+    users, kind, shape = total.uses(), total.attr("T"), total.out().shape
+    make = Builder(graph, f"{total.name}/hosts")
     _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
-    made = _collective(graph, total, number, hosts) if hosts.collectives else _plain_sum(graph, total)
-    reduced = made[-1]
+    numbers: list[Tensor] = []
+    if hosts.collectives:
+        if kind.name not in _KINDS:
+            raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
+        numbers = [make.constant(np.int32(value), name="key") for value in (hosts.count, hosts.key, number + 1)]
+        reduced = make.add("CollectiveReduceV2", [total.out(), *numbers], shape, name="sum", merge_op="Add", final_op="Id",
+                           communication_hint="auto", timeout_seconds=0.0, is_stateless=False, Nordering_token=0,
+                           max_subdivs_per_device=-1)  # fmt: skip
+    else:
+        reduced = make.add("AddN", [total.out()], shape, name="sum")
     for use in users:
-        graph.set_input(use.node, use.index, reduced.out())
-    graph.replace_control_uses(total, [reduced])
-    for node in made[:-1]:
-        graph.set_controls(node, [total])
-    mirrored.update(dict.fromkeys(made))
-    return reduced
-
-
-def _collective(graph: Graph, total: Node, number: int, hosts: Hosts) -> list[Node]:
-    """A collective sum over the hosts, behind the numbers that it reads."""
-    kind, shape = total.attr("T"), total.out().shape
-    if kind.name not in _KINDS:
-        raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
-    numbers = [_integer(graph, total, value) for value in (hosts.count, hosts.key, number + 1)]
-    reduced = graph.add(
-        "CollectiveReduceV2",
-        f"{total.name}/hosts",
-        [total.out(), *(n.out() for n in numbers)],
-        attrs={"T": kind, "merge_op": "Add", "final_op": "Id", "communication_hint": "auto", "timeout_seconds": 0.0,
-               "is_stateless": False, "Nordering_token": 0, "max_subdivs_per_device": -1},
-        outputs=[(kind, shape)],
-    )  # fmt: skip
-    return [*numbers, reduced]
-
-
-def _plain_sum(graph: Graph, total: Node) -> list[Node]:
-    """What becomes a sum of the sums of all hosts when those of the others are there."""
-    return [graph.add("AddN", f"{total.name}/hosts", [total.out()], attrs={"T": total.attr("T"), "N": 1},
-                      outputs=[total.output(0)])]  # fmt: skip
+        graph.set_input(use.node, use.index, reduced)
+    graph.replace_control_uses(total, [reduced.node])
+    for key in numbers:  # in the loop, after what is summed
+        graph.set_controls(key.node, [total])
+    mirrored.update({tensor.node: None for tensor in (*numbers, reduced)})
+    return reduced.node
 
 
 def _sum_parts(graph: Graph, total: Node, parts: list[Tensor]) -> None:
@@ -285,11 +238,6 @@ def _sum_parts(graph: Graph, total: Node, parts: list[Tensor]) -> None:
         graph.retype(total, "Identity", inputs=parts, attrs={"T": kind})
     else:
         graph.retype(total, "AddN", inputs=parts, attrs={"T": kind, "N": len(parts)})
-
-
-def _integer(graph: Graph, near: Node, value: int) -> Node:
-    return graph.add("Const", f"{near.name}/hosts/key", controls=[near],
-                     attrs={"dtype": _INT32, "value": np.asarray(value, "int32")}, outputs=[(_INT32, ())])  # fmt: skip
 
 
 # --------------------------------------------------------------------------- what each host has of its own
@@ -328,16 +276,12 @@ def _copy(graph: Graph, frame: str, mirrored: NodeSet, handles: Iterable[Node], 
 
 def _add_mirror(graph: Graph, handles: Iterable[Node], hosts: Hosts) -> None:
     """The op that gives the variables of all hosts the values of the first one's."""
-    updates = []
+    make, updates = Builder(graph, MIRROR), []
     for handle in handles:
-        if handle.op not in ops.RESOURCE_VARIABLES:
-            continue
-        kind = handle.attr("dtype")
-        value = graph.add("ReadVariableOp", f"{MIRROR}/read", [handle.out()], attrs={"dtype": kind},
-                          outputs=[(kind, handle.attr("shape"))])  # fmt: skip
-        for host in hosts.others:
-            own = hosts.copies[host][handle]
-            updates.append(graph.add("AssignVariableOp", f"{MIRROR}/assign", [own.out(), value.out()],
-                                     attrs={"dtype": kind}, outputs=[]))  # fmt: skip
-            hosts.put(updates[-1:], host)
+        if handle.op in ops.RESOURCE_VARIABLES:
+            kind, shape = handle.attr("dtype"), handle.attr("shape")
+            value = make.add("ReadVariableOp", [handle.out()], shape, name="read", dtype=kind)
+            for host in hosts.others:
+                updates.append(make.node("AssignVariableOp", [hosts.copies[host][handle].out(), value], name="assign"))
+                hosts.put(updates[-1:], host)
     graph.add("NoOp", MIRROR, controls=updates, outputs=[])

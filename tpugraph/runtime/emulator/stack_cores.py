@@ -25,14 +25,7 @@ _INT32 = attrs.dtype("int32")
 
 
 def stack(graph: Graph, copies: Copies, chosen: NodeSet, compiled: Collection[str]) -> NodeSet:
-    """Replace the copies among the chosen nodes by stacked ones; returns what is chosen then.
-
-    Args:
-        graph: the lowered graph.
-        copies: which nodes are copies of each other.
-        chosen: ops that are going to be compiled together; they have no effect but writes.
-        compiled: the op types that may be made.
-    """
+    """Replace the copies among the chosen nodes by stacked ones; returns what is chosen then."""
     part = _part(graph, copies, chosen) if copies.count > 1 else None
     if part is None:
         return chosen
@@ -115,9 +108,7 @@ def _vectorize(part: _Part, count: int) -> _Made | None:
             return found
 
         logger, level = tf.get_logger(), tf.get_logger().level
-        logger.setLevel(
-            "CRITICAL"
-        )  # TensorFlow logs an op that it does not vectorize as an error; such a part runs core by core
+        logger.setLevel("CRITICAL")  # an op that it does not vectorize is an error to it; such a part runs core by core
         try:
             results = tf.vectorized_map(one_core, per_core, fallback_to_while_loop=False)
         except (ValueError, TypeError, NotImplementedError, tf.errors.OpError):
@@ -147,11 +138,8 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
         new[node] = None
         return node
 
-    held = {
-        value.ref(): tensor
-        for value, tensor in zip(made.same, part.same, strict=True)
-        if value.op.type == "Placeholder"
-    }
+    same = zip(made.same, part.same, strict=True)
+    held = {value.ref(): tensor for value, tensor in same if value.op.type == "Placeholder"}
     for value, each in zip(made.per_core, part.per_core.values(), strict=True):
         held[value.ref()] = _stacked_input(each, add)
     for operation in made.operations:
@@ -190,16 +178,11 @@ def _known(tensor: Any) -> tuple[attrs.DType, attrs.Shape]:
 
 def _stacked_input(each: list[Tensor], add: Any) -> Tensor:
     source = each[0].node
-    if (
-        source.op in ops.UNPACKS
-        and source.attr("axis", 0) == 0
-        and each == [source.out(i) for i in range(source.attr("num"))]
-    ):
+    unpacks = source.op in ops.UNPACKS and source.attr("axis", 0) == 0
+    if unpacks and each == [source.out(i) for i in range(source.attr("num"))]:
         return source.inputs[0]
-    kind, shape = each[0].dtype, each[0].shape
-    packed: Node = add(
-        "Pack", "input", each, {"N": len(each), "T": kind, "axis": 0}, [(kind, (len(each), *(shape or ())))]
-    )
+    kind, shape, count = each[0].dtype, each[0].shape or (), len(each)
+    packed: Node = add("Pack", "input", each, {"N": count, "T": kind, "axis": 0}, [(kind, (count, *shape))])
     return packed.out()
 
 
@@ -235,7 +218,6 @@ def _all_rows(operand: Tensor, add: Any) -> Tensor:
     size = np.asarray([cores * rows, width], "int32")
     shape = add("Const", "rows", [], {"dtype": _INT32, "value": size}, [(_INT32, (2,))])
     attributes = {"T": operand.dtype, "Tshape": _INT32}
-    together: Node = add(
-        "Reshape", "rows", [operand, shape.out()], attributes, [(operand.dtype, (cores * rows, width))]
-    )
+    outputs = [(operand.dtype, (cores * rows, width))]
+    together: Node = add("Reshape", "rows", [operand, shape.out()], attributes, outputs)
     return together.out()

@@ -24,23 +24,13 @@ from tpugraph.runtime.emulator.stack_cores import stack
 from tpugraph.runtime.host_part import COUNT, HostPart, take_host_part
 from tpugraph.xla.cut_cluster import Cluster, cut
 
-FEWEST_STEPS = 100
-"""Compiling takes about a second; below so many steps per loop it does not pay."""
-
-MOST_ELEMENTS = 2_000_000
-"""Beyond this, the ops are big enough for the executor, which runs several at a time."""
-
-MOST_BYTES = 128 * 2**20
-"""The biggest size of all batches and results of a loop."""
+FEWEST_STEPS = 100  # compiling takes about a second; below so many steps per loop it does not pay
+MOST_ELEMENTS = 2_000_000  # beyond this, the ops are big enough for the executor, which runs several at a time
+MOST_BYTES = 128 * 2**20  # the biggest size of all batches and results of a loop
 
 
 def compile_loop(graph: Graph, count: int) -> int:
-    """Compile the training loop of a TPU graph in place, where it is small and dense; returns the number of ops, 0 where it is not.
-
-    Args:
-        graph: the TPU graph with its entry points, its shapes inferred.
-        count: the number of cores.
-    """
+    """Compile a training loop in place where it is small and dense; returns the number of ops, 0 where it is not."""
     steps = steps_per_loop(graph)
     if steps < FEWEST_STEPS or not _fits(graph, count, steps):
         return 0
@@ -79,8 +69,8 @@ def _in_like_loops(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str]) ->
     """Whether the device and both sides of the host are in one loop each, which count to the same number of steps."""
     puts, gets = graph.of_type("InfeedEnqueueTuple"), graph.of_type("OutfeedDequeueTuple")
     frames = [
-        {frame_of[node] for node in group} - outside
-        for group, outside in ((cluster, {""}), (puts, set()), (gets, set()))
+        {frame_of[node] for node in cluster} - {""},
+        *({frame_of[node] for node in ends} for ends in (puts, gets)),
     ]
     if any(len(found) != 1 for found in frames):
         return False
@@ -144,15 +134,14 @@ def _constants_known(cluster: NodeSet) -> bool:
                     known[node] = all(known[t.node] for t in node.inputs)
         return known[tensor.node]
 
-    return all(
-        is_known(node.inputs[index]) for node in cluster if node.op in ops.FUSED for index in _constant_operands(node)
-    )
-
-
-def _constant_operands(node: Node) -> tuple[int, ...]:
-    """The operands that must be constants; slices that move, which XLA takes too, are left to the executor."""
-    record, count = ops.record(node.op), len(node.inputs)
-    return record.size_operands(count) if node.op in ops.SLICES else record.constant_operands(count)
+    for node in cluster:
+        if node.op in ops.FUSED:
+            record, count = ops.record(node.op), len(node.inputs)
+            # slices that move, which XLA takes too, are left to the executor
+            needed = record.size_operands(count) if node.op in ops.SLICES else record.constant_operands(count)
+            if not all(is_known(node.inputs[index]) for index in needed):
+                return False
+    return True
 
 
 def _shared_with_host(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str]) -> bool:
@@ -160,9 +149,8 @@ def _shared_with_host(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str])
     handed_on = ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS
     for variable in graph.of_type(*ops.RESOURCE_VARIABLES):
         found = [node for node in readers(variable, through=handed_on) if node.op not in handed_on]
-        if any(node in cluster and node.op in ops.WRITES for node in found) and any(
-            node not in cluster and frame_of[node] for node in found
-        ):
+        written = any(node in cluster and node.op in ops.WRITES for node in found)
+        if written and any(node not in cluster and frame_of[node] for node in found):
             return True
     return False
 
@@ -181,9 +169,8 @@ def _fold(graph: Graph, count: int) -> tuple[dict[str, Tensor], bool]:
     lower_boundary(graph, copies, graph.of_type("TPUReplicatedInput"), ())
     outputs = {str(node.out(core)): copies.tensor(node.inputs[0], core)
                for node in graph.of_type("TPUReplicatedOutput") for core in node.used_ports()}  # fmt: skip
-    for entry in [
-        node for node in graph.of_type(*ops.ENTER) if in_cluster(node) and not node.attr("is_constant", False)
-    ]:
+    enters = [node for node in graph.of_type(*ops.ENTER) if in_cluster(node) and not node.attr("is_constant", False)]
+    for entry in enters:
         for merge in entry.consumers()[1:]:  # the values that the cores carry enter the loop one by one
             own = graph.clone_subgraph([entry], lambda name: f"{name}/core")[entry]
             for index, tensor in enumerate(merge.inputs):
@@ -195,18 +182,16 @@ def _fold(graph: Graph, count: int) -> tuple[dict[str, Tensor], bool]:
     chosen: NodeSet = {node: None for node in graph
                        if in_cluster(node) and frame_of[node] and (node.op in ops.FUSED or node.op in ops.CONSTANTS)
                        and node.op not in ops.UNPACKS}  # fmt: skip
-    graph.set_attr(
-        [node for node in stack(graph, copies, chosen, ops.FUSED) if not in_cluster(node)], CLUSTER_ATTR, CLUSTER
-    )
+    stacked = stack(graph, copies, chosen, ops.FUSED)
+    graph.set_attr([node for node in stacked if not in_cluster(node)], CLUSTER_ATTR, CLUSTER)
     gives = [node for node in graph.of_type("OutfeedEnqueueTuple") if copies.core_of(node) == 0]
     for give in gives:
         _fold_outfeed(graph, copies, give)
     writes = [node for node in graph.of_type(*ops.WRITES) if in_cluster(node)]
     ends = graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput", "OutfeedEnqueueTuple", "OutfeedDequeueTuple")
     limit = [graph["tpugraph/iterations_per_loop"], graph["tpugraph/iterations_per_loop/Initializer"]]
-    graph.remove_dead(
-        [*writes, *ends, *limit, *(tensor.node for tensor in outputs.values())]
-    )  # what one core alone sends, say
+    # what one core alone sends, say
+    graph.remove_dead([*writes, *ends, *limit, *(tensor.node for tensor in outputs.values())])
     return outputs, not any(copies.varies(give) for give in gives)
 
 
@@ -221,9 +206,8 @@ def _fold_infeed(graph: Graph, copies: Copies, take: Node) -> None:
     graph.set_attr(take, "shapes", [shape for _, shape in stacked])
     graph.set_outputs(take, stacked)
     for port, (_, shape) in enumerate(known):
-        pieces = make.node(
-            "Unpack", [take.out(port)], name="cores", shapes=[shape] * copies.count, num=copies.count, axis=0
-        )
+        shapes = [shape] * copies.count
+        pieces = make.node("Unpack", [take.out(port)], name="cores", shapes=shapes, num=copies.count, axis=0)
         for core, node in enumerate(each):
             for use in node.uses(port):
                 if use.node is not pieces:
@@ -253,9 +237,8 @@ def _function(found: Cluster) -> str:
     arguments = [found.count, *found.infeed, *found.host.values(), *found.variables.values()]
     given = {tensor.node for tensor in arguments}
     body = [node for node in graph if node not in given]
-    return functionalize.make_function(
-        graph, "tpugraph_loop", body, [[t] for t in arguments], [*found.outfeed, *found.outputs.values()]
-    )
+    results = [*found.outfeed, *found.outputs.values()]
+    return functionalize.make_function(graph, "tpugraph_loop", body, [[t] for t in arguments], results)
 
 
 def _launch(graph: Graph, found: Cluster, name: str, host: HostPart) -> None:
