@@ -34,7 +34,7 @@ class Placement(Pass):
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
-        cut = step.minimum_cut(self._on_device(graph, step.free()))
+        cut = step.minimum_cut(self._on_device(graph, step.movable()))
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))

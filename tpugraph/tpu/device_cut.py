@@ -22,9 +22,9 @@ class Step:
         roots: the nodes that it is run for.
         variables: the handles of the variables.
         lookups: gathers that the host runs in front of the device.
-        trained: descendants of the variables that the device reads.
-        derived: descendants of host ops.
-        moved: host ops that only watch the step, taken out of it.
+        variable_dependents: descendants of the variables that the device reads.
+        host_dependents: descendants of host ops.
+        observers: host ops that only watch the step, taken out of it.
         fed: the tensors that the input yields.
 
     Raises:
@@ -40,14 +40,18 @@ class Step:
         self.variables = dict.fromkeys(variables)
         self.lookups = self._endless_lookups()
         reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
-        self.trained: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
+        self.variable_dependents: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
         self._whole_loops()
-        self.after_variables: NodeSet = graph.descendants([n for n in self.trained if n not in self.variables])
-        self.moved: list[Node] = []
+        self.after_variables: NodeSet = graph.descendants(
+            [n for n in self.variable_dependents if n not in self.variables]
+        )
+        self.observers: list[Node] = []
         self._move_aside()
-        host_only = [n for n in self.cone if n not in self.trained and (n in self.lookups or must_be_host(n))]
+        host_only = [
+            n for n in self.cone if n not in self.variable_dependents and (n in self.lookups or must_be_host(n))
+        ]
         self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
-        self.derived: NodeSet = graph.descendants(host_only)
+        self.host_dependents: NodeSet = graph.descendants(host_only)
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
 
     def _endless_lookups(self) -> NodeSet:
@@ -64,24 +68,24 @@ class Step:
         return found
 
     def _whole_loops(self) -> None:
-        """Add loops that read a variable to ``trained`` as a whole."""
+        """Add loops that read a variable to ``variable_dependents`` as a whole."""
         self.inside = {**analysis.conditional(self.graph), **dict.fromkeys(sides(self.graph))}
         frame_of = analysis.frames(self.graph)
         self.inside.update((n, None) for n in self.cone if frame_of[n])
         while True:
-            touched = {frame_of[n] for n in self.trained if frame_of[n]}
-            missing = [n for n in self.cone if frame_of[n] in touched and n not in self.trained]
+            touched = {frame_of[n] for n in self.variable_dependents if frame_of[n]}
+            missing = [n for n in self.cone if frame_of[n] in touched and n not in self.variable_dependents]
             if not missing:
                 return
-            self.trained.update(self.graph.descendants(missing, data_only=True))
+            self.variable_dependents.update(self.graph.descendants(missing, data_only=True))
 
-    def _free(self, node: Node) -> bool:
+    def _of_input_alone(self, node: Node) -> bool:
         """Whether a node follows the input and no variable, not even by a control edge."""
-        return node in self.derived and node not in self.after_variables
+        return node in self.host_dependents and node not in self.after_variables
 
     def _move_aside(self) -> None:
         """Move host ops that only watch variables behind the device; refuse those that the device reads."""
-        for node in [n for n in self.cone if n in self.trained and must_be_host(n)]:
+        for node in [n for n in self.cone if n in self.variable_dependents and must_be_host(n)]:
             readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
             if readers:
                 raise ConversionError(
@@ -93,17 +97,17 @@ class Step:
             for waiting in node.control_uses():
                 self.graph.remove_control(waiting, node)
             self.graph.note(node, "only watches the step: runs on the host behind the outfeed")
-            self.moved.append(node)
-        if self.moved:
+            self.observers.append(node)
+        if self.observers:
             self.cone = self.graph.ancestors(self.roots)
 
-    def free(self) -> list[Node]:
+    def movable(self) -> list[Node]:
         """The nodes that may run on either side."""
-        bound = (self.upstream, self.trained, self.variables)
-        return [n for n in self.cone if n in self.derived and not any(n in nodes for nodes in bound)]
+        bound = (self.upstream, self.variable_dependents, self.variables)
+        return [n for n in self.cone if n in self.host_dependents and not any(n in nodes for nodes in bound)]
 
     def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
-        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are free nodes of the device.
+        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are movable nodes of the device.
 
         Raises:
             ShapeError: no infeed takes a tensor that has to cross.
@@ -117,7 +121,7 @@ class Step:
         meeting = list(on_device)
         late = {**self.graph.descendants(meeting), **self.after_variables}  # what is not in front of the device
         for node in self.cone:
-            if node not in self.derived or node in self.trained or node in self.variables:
+            if node not in self.host_dependents or node in self.variable_dependents or node in self.variables:
                 continue
             for tensor in self._handed_on(node):
                 bound = self._bound_to_place(node) or (node in late and node not in self.upstream)
@@ -127,14 +131,14 @@ class Step:
                 if node in self.upstream:
                     sources[tensor] = None
                 for reader in self._readers(tensor):
-                    if reader in self.trained and reader in self.cone:
+                    if reader in self.variable_dependents and reader in self.cone:
                         sinks[tensor] = None
                     elif reader in self.cone and reader not in self.upstream:
                         edges.extend((tensor, other) for other in self._handed_on(reader))
                         if reader in self.roots:
                             sinks[tensor] = None
         for node in self.cone:  # what the host makes of constants alone may be the root of all input
-            if node in self.upstream and node in self.trained:
+            if node in self.upstream and node in self.variable_dependents:
                 raise ConversionError("a host op depends on what the device computes", node=node)
         if not sinks:
             return []
@@ -214,7 +218,7 @@ class Step:
         stack = [
             node
             for node in self.roots
-            if not (node in self.derived and node not in self.trained and node.out() in crossing)
+            if not (node in self.host_dependents and node not in self.variable_dependents and node.out() in crossing)
         ]
         while stack:
             node = stack.pop()
@@ -228,7 +232,7 @@ class Step:
             for control in node.controls:
                 if control in device:
                     continue
-                if control in self.upstream or (self._free(control) and control not in self.inside):
+                if control in self.upstream or (self._of_input_alone(control) and control not in self.inside):
                     postponed[control] = None
                 else:
                     stack.append(control)

@@ -102,12 +102,12 @@ class Observers:
         graph, roles = self.graph, self.graph.roles
         side_of = sides(graph)
         watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
-        for node in [*(n for n in watching if n.op in ops.SUMMARIES - ops.MERGED_SUMMARIES), *self.step.moved]:
+        for node in [*(n for n in watching if n.op in ops.SUMMARIES - ops.MERGED_SUMMARIES), *self.step.observers]:
             if node in side_of and node in graph:
                 self._drop(node, _MAY_NOT_RUN)
-        self.step.moved = [node for node in self.step.moved if node in graph]
+        self.step.observers = [node for node in self.step.observers if node in graph]
         roots = [graph[f.name] for f in roles.summaries if f.name in graph]
-        roots += self.step.moved + graph.of_type("Print")
+        roots += self.step.observers + graph.of_type("Print")
         placed = {**self.step.cone, **self.device, **self.in_front}
         tail = {n: None for n in graph.ancestors(roots) if n not in placed}
         self._divide(tail, roots)
@@ -225,7 +225,7 @@ class Observers:
         for n in cone:
             if n.op in ops.RESOURCE_VARIABLES:
                 continue
-            if n in self.step.derived or (ops.is_stateful(n.op) and n.op not in ops.READS) or must_be_host(n):
+            if n in self.step.host_dependents or (ops.is_stateful(n.op) and n.op not in ops.READS) or must_be_host(n):
                 return None
             if n.op in ops.READS and n.controls:
                 return None
