@@ -11,10 +11,10 @@ from models import CORPUS
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import engines, session
-from tpugraph.runtime.cluster.tpu_master import TPUMaster
+from tpugraph.runtime.cluster.masters import TPUMaster
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues, SpreadLoop
-from tpugraph.runtime.engine import Engine, TensorFlowEngine, Trained, TrainingLoop
+from tpugraph.runtime.engine import Engine, Trained, TrainingLoop
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.program import Program
@@ -22,7 +22,7 @@ from tpugraph.tpu.program import Program
 IRIS = CORPUS / "iris_dnn"
 
 
-class Scripted(TensorFlowEngine):
+class Scripted(Engine):
     """Gives losses by the number of the step, in loops of four steps at most, and says what it was asked."""
 
     def __init__(self, graph: Graph, ends_at: int) -> None:
@@ -34,7 +34,7 @@ class Scripted(TensorFlowEngine):
     def report(self) -> dict[str, Any]:
         return {"ends_at": self.ends_at}
 
-    def fitting(self, steps: int) -> int:
+    def available(self, steps: int) -> int:
         return min(steps, 4)
 
     def train(self, loop: TrainingLoop) -> Trained:
@@ -43,7 +43,7 @@ class Scripted(TensorFlowEngine):
         losses = [float(loop.trained + step) for step in range(min(loop.steps, left))]
         return Trained(losses, b"curves" if loop.summaries else None)
 
-    def give_back(self, fetch: Any = None) -> None:
+    def flush_variables(self, fetch: Any = None) -> None:
         self.asked.append(fetch)
 
     def variables_changed(self) -> None:
@@ -64,7 +64,7 @@ def program() -> Program:
 @pytest.fixture
 def scripted(program: Program, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A session whose engine is scripted; its data end behind step 9."""
-    monkeypatch.setattr(engines, "make", lambda graph, chosen, place, **options: (chosen, Scripted(graph, ends_at=9)))
+    monkeypatch.setattr(engines, "create", lambda graph, chosen, place, **options: (chosen, Scripted(graph, ends_at=9)))
     with session.TPUSession(program) as opened:
         yield opened
 

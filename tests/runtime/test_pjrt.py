@@ -17,8 +17,7 @@ from command_line import Command
 from models import CORPUS, batches, corpus, family, finish, rows_of, squared_error, trace, variable
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
-from tpugraph.runtime import engine_choice
-from tpugraph.runtime.pjrt import compiled
+from tpugraph.runtime import engines
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.runtime.session import TPUSession
@@ -214,8 +213,8 @@ USUAL = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
 ])  # fmt: skip
 def test_auto_goes_by_the_devices(seen: dict[str, int], engine: str, platform: str | None, reason: str,
                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    monkeypatch.setattr(engine_choice, "_count", lambda name: seen.get(name, 0))
-    found = engine_choice.choose("auto", None, **USUAL)
+    monkeypatch.setattr(engines, "_count", lambda name: seen.get(name, 0))
+    found = engines.choose("auto", None, **USUAL)
     assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
 
 
@@ -234,16 +233,16 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path,
     run = ["run", tmp_path / "crop_tpu.pb", "--steps=2"]
     assert f"engine emulator: {reason}" in command(*run, "--engine=auto", "--platform=cpu").out
     command.refused(*run, "--engine=pjrt")
-    monkeypatch.setattr(compiled, "joined", lambda: True)
+    monkeypatch.setattr(engines, "joined", lambda: True)
     with pytest.raises(RunError, match="XLA has no kernel for CropAndResize"):
         TPUSession(program, engine="auto", platform="cpu")
 
 
 def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_choice, "_count", lambda name: 64)
+    monkeypatch.setattr(engines, "_count", lambda name: 64)
     for more, engine in (({"on_tpu": True}, "master"), ({"hosts": 2}, "emulator"), ({"trains": False}, "emulator"),
                          ({}, "pjrt")):  # fmt: skip
-        assert engine_choice.choose("auto", None, **USUAL | more).engine == engine
+        assert engines.choose("auto", None, **USUAL | more).engine == engine
 
 
 @pytest.mark.parametrize(("engine", "platform", "more", "fault"), [
@@ -255,7 +254,7 @@ def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.Monke
 ])  # fmt: skip
 def test_an_engine_that_cannot_be(engine: str, platform: str | None, more: dict[str, Any], fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        engine_choice.choose(engine, platform, **USUAL | more)
+        engines.choose(engine, platform, **USUAL | more)
     assert caught.value.fix
 
 

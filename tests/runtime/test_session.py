@@ -14,7 +14,7 @@ from tpugraph import ops, testing
 from tpugraph.compiler import convert
 from tpugraph.compiler.tpu_check import check
 from tpugraph.ir import Graph, attrs, graphdef
-from tpugraph.runtime.cluster import tpu_master
+from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, RunError
@@ -250,8 +250,8 @@ def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
             finish(tf.reduce_mean(errors), tf1.train.AdamOptimizer())
 
     graph = graphdef.from_graph_def(convert(trace(build)).graph_def)
-    assert tpu_master.present(DEVICES)
-    notes = tpu_master.prepare(graph, DEVICES)
+    assert masters.has_tpu(DEVICES)
+    notes = masters.place_on_master(graph, DEVICES)
     assert notes == ["dropped 1 Assert in the cluster: a TPU does not run them"]
     assert graph["tpugraph/configure"].device == "/job:worker/task:0/device:TPU_SYSTEM:0"
     assert not any("tpu_worker" in node.device for node in graph)
@@ -260,7 +260,7 @@ def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
 
 def test_a_tpu_with_too_few_cores_is_refused() -> None:
     with pytest.raises(RunError, match="for 8 cores and the master has 2") as caught:
-        tpu_master.prepare(graphdef.from_graph_def(iris().graph_def), DEVICES[:4])
+        masters.place_on_master(graphdef.from_graph_def(iris().graph_def), DEVICES[:4])
     assert "--num_replicas=2" in str(caught.value)
 
 

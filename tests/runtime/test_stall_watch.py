@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from models import corpus
 from tpugraph.compiler import convert
+from tpugraph.runtime.graph_session import StallWatch
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1

@@ -49,9 +49,9 @@ def serve(connection: Any, folder: str) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     warnings.simplefilter("ignore")
     from tpugraph import cli
-    from tpugraph.runtime import stall_watch
+    from tpugraph.runtime import graph_session
 
-    stall_watch.IDLE_SECONDS = 5.0  # of a graph in which two nodes wait for each other
+    graph_session.IDLE_SECONDS = 5.0  # of a graph in which two nodes wait for each other
     os.chdir(folder)
     with contextlib.redirect_stdout(io.StringIO()):
         cli.main(["check", str(DATA / "corpus" / "iris_dnn" / "model.pb")])  # loads what the commands load

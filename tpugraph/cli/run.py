@@ -15,9 +15,8 @@ from tpugraph.cli.convert import check_folder, check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
-from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
-from tpugraph.runtime.checkpoints.folder_lock import FolderLock
-from tpugraph.runtime.engine_choice import device_count
+from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
+from tpugraph.runtime.engines import device_count
 from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline

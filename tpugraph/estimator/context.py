@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from tpugraph.estimator.arguments import check_int
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.runtime.emulator.device_mesh import assignment
+from tpugraph.runtime.tpu_op_fallback import assignment
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 from tpugraph.support.wording import counted
 

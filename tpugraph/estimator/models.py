@@ -21,7 +21,7 @@ from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Request, Traced, TracedInput, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
-from tpugraph.runtime.checkpoints.manifest import verify
+from tpugraph.runtime.checkpoints.checkpoint_folder import verify
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, ConversionError, RolesError, TpuGraphError

@@ -31,11 +31,9 @@ from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
 from tpugraph.estimator.train import Goal, NanLossDuringTrainingError, Training, TrainingModel, goal_of, train_plain
 from tpugraph.estimator.user_functions import check_model_fn
-from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
-from tpugraph.runtime.checkpoints.folder_lock import FolderLock
+from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.cluster.masters import reach
-from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
-from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
+from tpugraph.runtime.tpu_op_fallback import CORES_OF_A_HOST, emulate_tpu_ops
 from tpugraph.support.errors import ArgumentError, CheckpointError, ConversionError, RolesError
 
 

@@ -9,26 +9,15 @@ from dataclasses import dataclass
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import ShapeError
 
-MOST = 2**22
-"""The largest batch of a core that is tried, in rows."""
-
-_TILE = 8
-"""Rows that a core pads a batch to."""
+MOST = 2**22  # the largest batch of a core that is tried, in rows
+_TILE = 8  # rows that a core pads a batch to
 
 
 @dataclass(frozen=True)
 class Try:
-    """What came of one batch.
-
-    Attributes:
-        rows: of one core.
-        bytes: of memory that a core needs.
-        fits: whether it has as much.
-    """
-
-    rows: int
-    bytes: int
-    fits: bool
+    rows: int  # of one core
+    bytes: int  # of memory that a core needs
+    fits: bool  # whether it has as much
 
 
 def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
@@ -36,11 +25,6 @@ def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
 
     Memory grows about linearly with the batch, so the next guess is drawn through two tries, and the middle every other
     time: a large step takes the compiler long, so few are tried.
-
-    Args:
-        rows: the batch to begin with.
-        attempt: compiles one.
-        memory: bytes of a core.
 
     Returns:
         The rows, 0 where not even one fits, ``MOST`` where nothing that was tried is too large.
@@ -80,11 +64,7 @@ def _between(low: Try, high: Try, memory: int, *, halve: bool) -> int:
 
 
 def rows_of(graph: Graph) -> int:
-    """The rows of the batch that one core of a TPU graph takes.
-
-    Raises:
-        ShapeError: its infeed has no batch.
-    """
+    """The rows of the batch that one core of a TPU graph takes."""
     found = Counter(s[0] for node in graph.of_type("InfeedDequeueTuple") for s in node.attr("shapes") or () if s)
     if not found:
         raise ShapeError("the device is fed no batch, so there is none to change", origin=graph.source)

@@ -1,44 +1,134 @@
-"""Makes the engine that runs a TPU graph: there is one for each way that a step can run, and the session sees none of them."""
+"""Chooses the engine that runs a TPU graph, and creates it: a TPU master's, PJRT devices, or the emulator."""
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
 from tpugraph.ir import Graph
-from tpugraph.runtime.cluster.masters import Master
-from tpugraph.runtime.cluster.tpu_master import TPUMaster
+from tpugraph.runtime.cluster.masters import Master, TPUMaster
 from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
 from tpugraph.runtime.engine import Engine
-from tpugraph.runtime.engine_choice import Choice
 from tpugraph.runtime.pipelines import run_as_written
-from tpugraph.runtime.pjrt.compiled import compile_loop
+from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
+from tpugraph.runtime.pjrt.devices import joined
 from tpugraph.runtime.timeline import Timeline
+from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.xla import jax_client
+from tpugraph.xla.mesh import DATA, Layout, Mesh
+
+ENGINES = ("emulator", "pjrt", "xla", "auto")
+PLATFORMS = ("cpu", "gpu", "tpu")
+VIRTUAL_DEVICES = 8  # as many devices of the platform "cpu" as a mesh has that nobody asked for
 
 
-def make(
-    graph: Graph, chosen: Choice, place: Master, *, seed: int, queues: bool, literal: bool, timeline: Timeline
+@dataclass(frozen=True)
+class Choice:
+    engine: str  # "master" (the TPU of a master runs the graph as it is), "pjrt", "xla" or "emulator"
+    reason: str
+    platform: str | None = None  # of the devices of "pjrt" and "xla"
+    asked_for: bool = False  # whether the engine was named, so that no other may run the steps
+    layout: Layout | None = None  # of "xla", how values lie on the mesh
+
+    def instead(self, error: TpuGraphError) -> Choice:
+        """The emulator, where the devices that were chosen cannot run the graph."""
+        node = f" ('{error.node}')" if error.node else ""
+        return Choice("emulator", f"{self.reason}, but they cannot run the graph: {error.fault}{node}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"engine": self.engine, "reason": self.reason, "platform": self.platform}
+
+
+def create(
+    graph: Graph, choice: Choice, master: Master, *, seed: int, queues: bool, literal: bool, timeline: Timeline
 ) -> tuple[Choice, Engine]:
     """The engine that was chosen, or the emulator where devices cannot run the graph; returns the choice with it.
 
-    Args:
-        graph: the TPU graph with its entry points; it is changed in place to what TensorFlow runs of it.
-        chosen: which engine.
-        place: where the TensorFlow session runs.
-        seed: of the random streams of PJRT's cores.
-        queues: whether infeed, step and outfeed run in threads of their own, joined by queues.
-        literal: whether emulated cores run op by op in any case.
-        timeline: records what each loop spends its time on.
+    The graph is changed in place to what TensorFlow runs of it.
 
     Raises:
-        RunError: the engine cannot run the graph.
-        ConversionError: it has control flow that no compiler takes, and PJRT was asked for.
+        RunError, ConversionError: the engine cannot run the graph. Of PJRT only where it was named, or processes were joined:
+            the emulator would let each train for itself.
     """
-    if chosen.engine == "master":
-        return chosen, TPUMaster(graph, place.devices, timeline)
+    if choice.engine == "master":
+        return choice, TPUMaster(graph, master.devices, timeline)
     run_as_written(graph)
-    if chosen.engine in ("pjrt", "xla"):
-        chosen, compiled = compile_loop(graph, chosen, seed=seed, timeline=timeline)
-        if compiled is not None:
-            return chosen, compiled
-    hosts = place.hosts_for(graph)
+    if choice.engine in ("pjrt", "xla"):
+        try:
+            devices = compile_cluster(graph, choice.platform or "cpu", choice.layout)
+        except TpuGraphError as error:
+            if choice.asked_for or joined():
+                raise
+            choice = choice.instead(error)
+        else:
+            return choice, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
+    hosts = master.hosts_for(graph)
     if hosts is not None:
-        return chosen, SpreadLoop(graph, hosts, place.notes)
-    return chosen, emulate(graph, queues=queues, literal=literal, timeline=timeline)
+        return choice, SpreadLoop(graph, hosts, master.notes)
+    return choice, emulate(graph, queues=queues, literal=literal, timeline=timeline)
+
+
+def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool, hosts: int, trains: bool,
+           layout: Layout | None = None) -> Choice:  # fmt: skip
+    """Choose one of ``ENGINES``: ``emulator`` and ``auto`` leave the graph to a master that has TPU devices.
+
+    A ``platform`` of None is any accelerator for ``auto``, and ``cpu`` for ``pjrt`` and ``xla``, which run training graphs alone.
+    A ``layout`` of None has all devices of ``xla`` along the rows.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"there is no engine '{engine}'", fix=f"one of {', '.join(ENGINES)}")
+    if platform is not None and platform not in PLATFORMS:
+        raise UsageError(f"there is no platform '{platform}'", fix=f"one of {', '.join(PLATFORMS)}")
+    if platform is not None and engine == "emulator":
+        raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="engine='pjrt'")
+    if layout is not None and engine != "xla":
+        raise UsageError(f"a mesh is for XLA's own partitioner, and the engine is '{engine}'", fix="engine='xla'")
+    if engine in ("pjrt", "xla"):
+        if on_tpu or hosts > 1:
+            raise UsageError(f"engine '{engine}' runs on devices of this machine, not on those of a master or cluster",
+                             fix="leave master and cluster out; processes are joined by jax.distributed.initialize")  # fmt: skip
+        if not trains:
+            raise UsageError(f"engine '{engine}' runs training graphs alone", fix="engine='emulator'")
+        if engine == "xla" and num_replicas != 1:
+            raise UsageError(f"the graph was converted for {num_replicas} cores, and XLA divides the step of one",
+                             fix="run the plain graph, or convert it with --num_replicas=1")  # fmt: skip
+        made = layout or (Layout(Mesh({DATA: device_count(platform or "cpu")})) if engine == "xla" else None)
+        return Choice(engine, "asked for", platform or "cpu", asked_for=True, layout=made)
+    if on_tpu:
+        return Choice("master", "the master has TPU devices")
+    if engine == "emulator":
+        return Choice("emulator", "the master has no TPU devices")
+    if hosts > 1:
+        return Choice("emulator", f"the cores are spread over {hosts} TensorFlow workers")
+    if not trains:
+        return Choice("emulator", "the graph does not train")
+    return _by_devices(platform, num_replicas)
+
+
+def device_count(platform: str) -> int:
+    """How many devices a mesh has that nobody asked for."""
+    return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
+
+
+def _by_devices(platform: str | None, num_replicas: int) -> Choice:
+    if platform == "cpu":
+        return Choice("pjrt", "devices of the platform 'cpu' were asked for", "cpu")
+    if importlib.util.find_spec("jax") is None:
+        return Choice("emulator", "jax, which would tell of accelerators, is not installed")
+    seen = {name: count for name in ([platform] if platform else ["tpu", "gpu"]) if (count := _count(name))}
+    for name, count in seen.items():
+        if count >= num_replicas:
+            return Choice("pjrt", f"jax sees {count} {name} devices for {num_replicas} cores", name)
+    if not seen:
+        return Choice("emulator", "jax sees no accelerator")
+    few = " and ".join(f"{count} {name}" for name, count in seen.items())
+    return Choice("emulator", f"jax sees {few} for {num_replicas} cores, which is too few")
+
+
+def _count(platform: str) -> int:
+    jax = jax_client.load("jax", "pjrt")
+    try:
+        return len(jax.devices(platform))
+    except RuntimeError:  # jax's way to say that it has no such backend
+        return 0

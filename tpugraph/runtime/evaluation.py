@@ -38,23 +38,16 @@ class Evaluated(dict[str, float]):
 
 @dataclass(frozen=True)
 class EntryPoints:
-    """What a converted graph can do besides training.
+    """What a converted graph can do besides training."""
 
-    Attributes:
-        device: the node that is the device's part of a loop, "" for a training graph.
-        metrics: the tensor of each metric's value, by the metric's name.
-        predictions: the tensor of each prediction's rows, by the prediction's name.
-        has_loss: whether the loop hands out losses.
-    """
-
-    device: str = ""
-    metrics: dict[str, str] = field(default_factory=dict)
+    device: str = ""  # the node that is the device's part of a loop, "" for a training graph
+    metrics: dict[str, str] = field(default_factory=dict)  # the tensor of each metric's value, by the metric's name
+    # the tensor of each prediction's rows, by the prediction's name
     predictions: dict[str, str] = field(default_factory=dict)
-    has_loss: bool = False
+    has_loss: bool = False  # whether the loop hands out losses
 
 
 def entry_points(graph: Graph) -> EntryPoints:
-    """The entry points of a converted graph."""
     device = next((name for name in ("tpugraph/evaluate", "tpugraph/predict") if name in graph), "")
     named: dict[str, dict[str, str]] = {"tpugraph/metrics/": {}, "tpugraph/predictions/": {}}
     for node in graph if device else ():
@@ -85,23 +78,16 @@ def evaluate(
         if not batches:
             raise RunError("there are no examples to evaluate: the data ended at once", fix="check the input files")
         if done:
-            result = _result(found, read, batches, rows, losses)
+            values_of = read(list(found.metrics.values()))
+            result = Evaluated({name: _number(value) for name, value in zip(found.metrics, values_of, strict=True)})
+            result.steps, result.examples = batches, rows
+            if losses:
+                result.setdefault("loss", float(np.mean(losses, dtype=np.float64)))
+                result.last_loss = losses[-1]
             result.collected = dict(zip(found.predictions, collected, strict=True))
             yield result
         if done < count:
             return
-
-
-def _result(
-    found: EntryPoints, read: Callable[[list[str]], list[Any]], batches: int, rows: int, losses: list[float]
-) -> Evaluated:
-    values = read(list(found.metrics.values()))
-    result = Evaluated({name: _number(value) for name, value in zip(found.metrics, values, strict=True)})
-    result.steps, result.examples = batches, rows
-    if losses:
-        result.setdefault("loss", float(np.mean(losses, dtype=np.float64)))
-        result.last_loss = losses[-1]
-    return result
 
 
 def _number(value: Any) -> Any:
@@ -117,10 +103,8 @@ def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[dict[str, Any]]
     for examples, arrays in predict_loops(found, run, loop):
         for name, rows in arrays.items():
             if len(rows) != examples:
-                raise RunError(
-                    f"the prediction '{name}' has {len(rows):,} rows for {examples:,} examples",
-                    fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR",
-                )
+                raise RunError(f"the prediction '{name}' has {len(rows):,} rows for {examples:,} examples",
+                               fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR")  # fmt: skip
         for row in range(examples):
             yield {name: rows[row] for name, rows in arrays.items()}
 

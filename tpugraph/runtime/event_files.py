@@ -17,10 +17,8 @@ tf1 = tf.compat.v1
 class Events:
     """Event files in a folder.
 
-    Args:
-        folder: where they go.
-        graph: the TensorFlow graph to show. The writer is then that of ``tf.compat.v1.summary.FileWriterCache``, so that
-            the hooks of TensorFlow write to the same file. When None, the file is a new one, and :meth:`start` has the graph.
+    With a graph to show, the writer is that of ``tf.compat.v1.summary.FileWriterCache``, so that the hooks of TensorFlow write to
+    the same file. Without one the file is new, and :meth:`start` has the graph.
     """
 
     def __init__(self, folder: str, graph: Any = None) -> None:
@@ -41,20 +39,13 @@ class Events:
         self._writer.add_run_metadata(metadata, f"loop to step {step}", step)
 
     def scalars(self, step: int, **values: float) -> None:
-        """Write numbers at a step, by tag."""
         summary = tf1.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
         self._writer.add_summary(summary, step)
 
     def results(self, step: int, found: Mapping[str, Any], checkpoint: str | None) -> None:
-        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value.
-
-        Args:
-            step: the global step of the checkpoint.
-            found: the results by name.
-            checkpoint: the prefix of the checkpoint, written as text under ``checkpoint_path``; not when None.
-        """
+        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value."""
         summary = tf1.Summary()
         for key, value in found.items():
             array = np.asarray(value)
@@ -71,11 +62,9 @@ class Events:
         self._writer.add_summary(summary, step)
 
     def summary(self, step: int, serialized: bytes) -> None:
-        """Write serialised summaries at a step."""
         self._writer.add_summary(serialized, step)
 
     def checkpoint(self, step: int, path: str) -> None:
-        """Write that a checkpoint was saved."""
         log = tf1.SessionLog(status=tf1.SessionLog.CHECKPOINT, checkpoint_path=path)
         self._writer.add_session_log(log, step)
 

@@ -10,41 +10,22 @@ from tpugraph import ops
 from tpugraph.compiler.set_shapes import SET_SHAPE
 from tpugraph.ir.side_effects import missing_file_error
 from tpugraph.lookups.padded_lists import ids_of_a_row
-from tpugraph.runtime.emulator.end_of_data import OPTIONAL
+from tpugraph.runtime.emulator.reads import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.tables.sharding import FIRST, LAST, ROWS, TABLE
 
 _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 """A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
 
-_NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")
-"""What TensorFlow says of the number of no row."""
+_NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")  # what TensorFlow says of the number of no row
+_SHAPE = re.compile(r"\[(\d+(?:, ?\d+)*)\]")  # A shape in a message of TensorFlow
 
-_SHAPE = re.compile(r"\[(\d+(?:, ?\d+)*)\]")
-"""A shape in a message of TensorFlow."""
-
-_NO_CAUSE = (
-    "Graph execution error",
-    "Detected at node",
-    "Node: '",
-    "Original stack trace",
-    'File "',
-    "[[{{",
-    "(0) ",
-    "(1) ",
-    "0 success",
-)
+_NO_CAUSE = ("Graph execution error", "Detected at node", "Node: '", "Original stack trace", 'File "', "[[{{", "(0) ",
+             "(1) ", "0 success")  # fmt: skip
 
 
 def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str]) -> TpuGraphError:
-    """The error of a run.
-
-    Args:
-        error: what TensorFlow raised; an error of tpugraph stays as it is.
-        graph: the graph that ran.
-        source: where the graph comes from.
-        files: the names of files in it, which may be missing.
-    """
+    """The error of a run."""
     if isinstance(error, TpuGraphError):
         return error
     known = missing_file_error(str(error), source, files) or ids_of_a_row(str(error))
@@ -63,34 +44,23 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
         return wrong
     text = _of_whole_table(text, graph, named or next(iter(passed), ""))
     kind = type(error).__name__.removesuffix("Error")
-    return RunError(
-        f"{kind}: {text[:300]}",
-        node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
-        origin=source,
-        fix=fix if read else None,
-    )
+    return RunError(f"{kind}: {text[:300]}", node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
+                    origin=source, fix=fix if read else None)  # fmt: skip
 
 
 def _told_otherwise(text: str, graph: tf.Graph) -> RunError | None:
     """The error of a batch whose shape is not the one that ``--set_shape`` tells."""
     found = [dims.split(",") for dims in _SHAPE.findall(text)]
-    told = [
-        t
-        for o in graph.get_operations()
-        if SET_SHAPE in o.node_def.attr
-        for t in o.get_attr(SET_SHAPE).decode().split()
-    ]
-    for name, _, sizes in (one.rpartition(":") for one in told):
+    told = [op.get_attr(SET_SHAPE).decode() for op in graph.get_operations() if SET_SHAPE in op.node_def.attr]
+    for name, _, sizes in (one.rpartition(":") for one in " ".join(told).split()):
         rank = sizes.count(",") + 1
         shapes = [dims[-rank:] for dims in found if len(dims) >= rank]  # the emulator may hold several batches at once
         is_told = [all(a == b or "?" in (a, b) for a, b in zip(dims, sizes.split(","), strict=True)) for dims in shapes]
         if True in is_told and False in is_told:
             read = ",".join(shapes[is_told.index(False)])
-            return RunError(
-                f"--set_shape says that '{name}' has the shape [{sizes}], and a batch has [{read}] there",
-                node=name,
-                fix=f"--set_shape={name}:{read} if every batch has it, or a batch size that is fixed in the program",
-            )
+            fix = f"--set_shape={name}:{read} if every batch has it, or a batch size that is fixed in the program"
+            fault = f"--set_shape says that '{name}' has the shape [{sizes}], and a batch has [{read}] there"
+            return RunError(fault, node=name, fix=fix)
     return None
 
 
@@ -118,12 +88,7 @@ def _reads(graph: tf.Graph, name: str, variables: list[tf.Operation]) -> bool:
 
 
 def stalled(why: str, found: TpuGraphError) -> RunError:
-    """The error of a run that was ended because it stood still.
-
-    Args:
-        why: what was seen.
-        found: the error that the run ended with, which names what waited.
-    """
+    """The error of a run that was ended because it stood still."""
     return RunError(why, node=found.node, origin=found.origin,
                     fix="something waits for what nothing gives it, such as a queue that nobody fills: look at the input, and at the "
                     "node where one is named")  # fmt: skip

@@ -1,8 +1,10 @@
-"""The TensorFlow session of a TPU graph: runs what TensorFlow runs of it, and tells what fails in tpugraph's words."""
+"""The TensorFlow session of a TPU graph: its runs, the queues that it fills, the end of runs that stand still, its failures."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
@@ -13,24 +15,72 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph
 from tpugraph.runtime import failures
-from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 
-STEPS = "tpugraph/iterations_per_loop"
-"""The variable that holds the number of steps of a loop."""
+IDLE_SECONDS = 600.0  # how long a run may be idle: a file or a socket may come back after minutes
+_TICK = 0.25
+_BUSY = 0.001  # seconds of processor time in a tick from which on the process is at work; a step takes more, and the watch less
 
+
+class StallWatch:
+    """Watches the runs of a session, and ends them where the process is idle for too long (never where ``seconds`` is 0).
+
+    Attributes:
+        why: why a run was ended; "" while none was.
+    """
+
+    def __init__(self, end: Callable[[], None], seconds: float | None = None) -> None:
+        self._end = end
+        self._seconds = IDLE_SECONDS if seconds is None else seconds
+        self._state = threading.Condition()
+        self._runs = 0
+        self._stopped = not self._seconds
+        self._thread: threading.Thread | None = None
+        self.why = ""
+
+    @contextlib.contextmanager
+    def during(self) -> Iterator[None]:
+        """Watch what runs in the block: what stands still is ended, and ``why`` says why."""
+        with self._state:
+            self._runs += 1
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._watch, name="tpugraph-watch", daemon=True)
+                self._thread.start()
+            self._state.notify()
+        try:
+            yield
+        finally:
+            with self._state:
+                self._runs -= 1
+
+    def stop(self) -> None:
+        """End the watch; the session is closed."""
+        with self._state:
+            self._stopped = True
+            self._state.notify()
+
+    def _watch(self) -> None:
+        idle, used = 0.0, time.process_time()
+        while idle < self._seconds:
+            with self._state:
+                while not self._runs and not self._stopped:
+                    self._state.wait()
+                    idle = 0.0
+            if self._stopped:
+                return
+            time.sleep(_TICK)
+            before, used = used, time.process_time()
+            idle = idle + _TICK if self._runs and used - before < _BUSY else 0.0
+        self.why = f"nothing went on for {self._seconds:g} s"
+        self._end()
+
+
+STEPS = "tpugraph/iterations_per_loop"  # the variable that holds the number of steps of a loop
 _FAILURES = (tf.errors.OpError, RuntimeError)
 
 
 class GraphSession:
     """A TensorFlow session on a graph that has its entry points.
-
-    Args:
-        graph: what TensorFlow is to run.
-        start: makes the session on the ``tf.Graph``.
-        files: the names of files in the graph, which may be missing.
-        note: told what is worth knowing, in sentences.
-        stall_seconds: see :class:`tpugraph.runtime.stall_watch.StallWatch`.
 
     Attributes:
         graph: the ``tf.Graph``.
@@ -64,20 +114,11 @@ class GraphSession:
     # ------------------------------------------------------------------ runs
 
     def run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
-        """The values of what is fetched.
-
-        Raises:
-            RunError: it failed.
-        """
         with self.translated():
             return self.session.run(fetch, feed_dict=feed)
 
     def call(self, *names: str) -> list[Any]:
-        """The values of tensors by name; made ready at the first call, for what runs again and again.
-
-        Raises:
-            RunError: it failed.
-        """
+        """The values of tensors by name; made ready at the first call, for what runs again and again."""
         if names not in self._callables:
             self._callables[names] = self.session.make_callable([self.graph.as_graph_element(name) for name in names])
         with self.translated():
@@ -93,34 +134,23 @@ class GraphSession:
             raise self.translate(error) from error
 
     def translate(self, error: BaseException) -> TpuGraphError:
-        """The error of tpugraph for one that TensorFlow raised."""
         if isinstance(error, tf.errors.OutOfRangeError) and self._queue_runners.failure is not None:
             error = self._queue_runners.failure  # the data ended because what fills the queue failed
         found = failures.translate(error, self.graph, self.source, self._files)
         return failures.stalled(self.watch.why, found) if self.watch.why else found
 
     def raise_failure_of_input(self) -> None:
-        """Raise where the data ended because what fills a queue failed.
-
-        Raises:
-            RunError: it did.
-        """
+        """Raise where the data ended because what fills a queue failed."""
         if self._queue_runners.failure is not None:
             raise self.translate(self._queue_runners.failure)
 
     def require_open(self) -> None:
-        """See that the session can run.
-
-        Raises:
-            RunError: it is closed.
-        """
         if self.closed:
             raise RunError("the session is closed", fix="open a new TPUSession")
 
     # ------------------------------------------------------------------ the length of a loop
 
     def set_steps(self, steps: int) -> None:
-        """Let loops have so many steps."""
         if steps != self._steps:
             self._set_steps(steps)
             self._steps = steps
@@ -165,10 +195,6 @@ class GraphSession:
 class QueueRunners:
     """Fills the queues of a graph, each from a thread of its own, until their input ends or the session closes.
 
-    Args:
-        session: the TensorFlow session.
-        report: told when a queue stops for another reason than the end of its input.
-
     Attributes:
         failure: the first such reason; None while there is none.
     """
@@ -185,11 +211,8 @@ class QueueRunners:
         if self._threads:
             return
         for op in self._session.graph.get_operations():
-            if (
-                op.type not in ops.ENQUEUES
-                or op.inputs[0].op.name.startswith("tpugraph/")
-                or op.inputs[0].op.type in ops.ENTER
-            ):
+            queue = op.inputs[0].op if op.type in ops.ENQUEUES else None
+            if queue is None or queue.name.startswith("tpugraph/") or queue.type in ops.ENTER:
                 continue
             work = (op, self._close_of(op))
             thread = threading.Thread(target=self._fill, args=work, daemon=True, name=f"tpugraph-queue-{op.name}")

@@ -14,17 +14,15 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.analysis.shapes import is_static
-from tpugraph.control_flow.loops import stack_iterations
+from tpugraph.control_flow.loops import loop_of_frame, stack_iterations
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
-from tpugraph.runtime.emulator.reads import read_together
-from tpugraph.runtime.emulator.system import clear_places, lower_system
+from tpugraph.ir.loops import Counted
+from tpugraph.runtime.emulator.copies import clear_places, lower_system
+from tpugraph.runtime.emulator.reads import read_together, stop_at_end_of_data
 from tpugraph.support.errors import RunError
 
-COUNT = "tpugraph/staged/count"
-"""The number of whole steps that were staged, int32 []."""
-
+COUNT = "tpugraph/staged/count"  # the number of whole steps that were staged, int32 []
 LIMIT = "tpugraph/staged/limit"
 """Fed with the number of steps to stage, int32 []: they may be those of a later loop than the one whose results are read."""
 
@@ -34,57 +32,50 @@ _VARIANT = attrs.dtype("variant")
 
 @dataclass
 class HostPart:
-    """What the engine takes and gives.
-
-    Attributes:
-        staged: of each core, the batches for its infeed, each [iterations, ...].
-        outfeed: of each core, the placeholders for what it sent, each [iterations, ...].
-        outputs: the placeholder for each value that the cluster returned, by the name of the tensor that it was.
-        positions: ops that hold the position of the input for the next checkpoint, whatever is read after them.
-    """
-
+    # of each core, the batches for its infeed, each [iterations, ...]
     staged: list[list[Tensor]] = field(default_factory=list)
+    # of each core, the placeholders for what it sent, each [iterations, ...]
     outfeed: list[list[Tensor]] = field(default_factory=list)
+    # the placeholder for each value that the cluster returned, by the name of the tensor that it was
     outputs: dict[str, Tensor] = field(default_factory=dict)
+    # ops that hold the position of the input for the next checkpoint, whatever is read after them
     positions: list[str] = field(default_factory=list)
 
 
 def take_host_part(graph: Graph, iterations: int, *, folded: bool = False, same: bool = False) -> HostPart:
-    """Cut the cluster out of a TPU graph that has its entry points, and leave the host's part, in place.
+    """Cut the cluster out of a TPU graph that has its entry points and shapes, and leave the host's part, in place.
 
     Args:
-        graph: the TPU graph, with shapes.
+        graph: the graph.
         iterations: the most steps of a loop.
         folded: give and take the values of all cores as one core's, [iterations, cores, ...], all in one run of the graph.
         same: with ``folded``, whether all cores send the same, which has no dimension of cores then.
-
-    Raises:
-        RunError: infeed or outfeed are not handled in a loop.
     """
     found = HostPart()
-    puts = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
+    enqueues = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
     count: Tensor | None = None
-    if puts:
-        loop = _loop_of(graph, puts[0])
+    if enqueues:
+        loop = _loop_of(graph, enqueues[0])
         frame_of = analysis.frames(graph)
-        takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == loop.frame]
-        if takes:
-            read_together(graph, takes)  # as the emulator does: positions of the input mean the same to both
-        found.staged = _stage_cores(graph, loop, puts, iterations, folded=folded)
-        count = _count(graph, loop)
+        reads = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == loop.frame]
+        if reads:
+            read_together(graph, reads)  # as the emulator does: positions of the input mean the same to both
+        found.staged = _stage_cores(graph, loop, enqueues, iterations, folded=folded)
+        leave = Builder(graph, "tpugraph/staged").add("Exit", [loop.counter.switches[0].out(0)], ())
+        count = Builder(graph).identity(leave, name=COUNT)
         if not folded:
             _run_to(graph, loop, Builder(graph).placeholder(_INT32, (), name=LIMIT))
-        for put in puts:
-            graph.replace_control_uses(put, [*put.controls, *(t.node for t in put.inputs)])
-            graph.remove(put)
+        for enqueue in enqueues:
+            graph.replace_control_uses(enqueue, [*enqueue.controls, *(t.node for t in enqueue.inputs)])
+            graph.remove(enqueue)
         stop_at_end_of_data(graph, loop.condition)
-    gets = analysis.by_core(graph.of_type("OutfeedDequeueTuple"))
-    if gets:
-        loop = _loop_of(graph, gets[0])
+    dequeues = analysis.by_core(graph.of_type("OutfeedDequeueTuple"))
+    if dequeues:
+        loop = _loop_of(graph, dequeues[0])
         if folded and count is not None:
             _run_to(graph, loop, count)
         found.outfeed = [_read_back(graph, loop, group, iterations, stacked=folded and not same)
-                         for group in ([gets] if folded else [[get] for get in gets])]  # fmt: skip
+                         for group in ([dequeues] if folded else [[dequeue] for dequeue in dequeues])]  # fmt: skip
     for node in graph.of_type("TPUReplicatedOutput"):
         for port in node.used_ports():
             fed = Builder(graph, "tpugraph/staged").placeholder(node.out(port).dtype, ())
@@ -113,33 +104,19 @@ def _remove_cluster(graph: Graph) -> None:
 # --------------------------------------------------------------------------- loops of the host
 
 
-@dataclass(frozen=True)
-class _Loop:
-    frame: str
-    condition: Node
-    counter: Node
-    number: Tensor
-    pivot: Node
-
-
-def _loop_of(graph: Graph, node: Node) -> _Loop:
+def _loop_of(graph: Graph, node: Node) -> Counted:
     frame_of = analysis.frames(graph)
-    frame = frame_of[node]
-    condition = next((n for n in graph.of_type(*ops.LOOP_COND) if frame and frame_of[n] == frame), None)
-    counter = None if condition is None else condition.inputs[0].node.inputs[0].node
-    if condition is None or counter is None or counter.op not in ops.MERGE:
+    loop = loop_of_frame(graph, frame_of[node])
+    if loop is None:
         raise RunError("the host's side of infeed or outfeed is in no loop over the steps", node=node)
-    switch = next(u.node for u in counter.uses(0) if u.node.op in ops.SWITCH)
-    pivot = Builder(graph, "tpugraph/staged").identity(switch.out(1), name="pivot").node
-    return _Loop(frame, condition, switch, switch.out(1), pivot)
+    return loop
 
 
-def _count(graph: Graph, loop: _Loop) -> Tensor:
-    leave = Builder(graph, "tpugraph/staged").add("Exit", [loop.counter.out(0)], ())
-    return Builder(graph).identity(leave, name=COUNT)
+def _number(loop: Counted) -> Tensor:
+    return loop.counter.switches[0].out(1)
 
 
-def _run_to(graph: Graph, loop: _Loop, limit: Tensor) -> None:
+def _run_to(graph: Graph, loop: Counted, limit: Tensor) -> None:
     """Let a loop have so many iterations, instead of as many as the variable says that both loops of the host read."""
     graph.set_input(loop.condition.inputs[0].node, 1, Builder(graph, "tpugraph/staged").enter(limit, loop.frame))
 
@@ -160,7 +137,7 @@ def _hold_positions(graph: Graph) -> list[str]:
 
 
 def _stage_cores(
-    graph: Graph, loop: _Loop, puts: Sequence[Node], iterations: int, *, folded: bool
+    graph: Graph, loop: Counted, enqueues: Sequence[Node], iterations: int, *, folded: bool
 ) -> list[list[Tensor]]:
     """The batches of all iterations, zeros where one did not take place: of each core, or of all cores as one."""
     make = Builder(graph, "tpugraph/staged")
@@ -169,23 +146,24 @@ def _stage_cores(
     def staged(tensor: Tensor, shape: attrs.Shape) -> Tensor:
         if tensor not in lists:
             lists[tensor] = stack_iterations(make, tensor, shape or (), frame=loop.frame, condition=loop.condition,
-                                             number=loop.number, iterations=iterations)  # fmt: skip
+                                             number=_number(loop), iterations=iterations)  # fmt: skip
         return lists[tensor]
 
     if not folded:
-        return [[staged(*value) for value in zip(put.inputs, put.attr("shapes"), strict=True)] for put in puts]
+        shapes = enqueues[0].attr("shapes")
+        return [[staged(*value) for value in zip(enqueue.inputs, shapes, strict=True)] for enqueue in enqueues]
     batches = []
-    for port, shape in enumerate(puts[0].attr("shapes")):
-        each = [put.inputs[port] for put in puts]
-        tensor = _divided(each) or make.add("Pack", each, (len(puts), *shape), axis=0)
+    for port, shape in enumerate(enqueues[0].attr("shapes")):
+        each = [enqueue.inputs[port] for enqueue in enqueues]
+        tensor = _divided(each) or make.add("Pack", each, (len(enqueues), *shape), axis=0)
         numbers = row_numbers(tensor)
         if numbers is None:
             whole = staged(tensor, tensor.shape)
-        else:  # rows of a constant: their numbers are staged, and one gather takes the rows of all steps
+        else:  # rows of a constant: their numbers are staged, and one gather reads the rows of all steps
             rows, axis = (_outside(tensor.node.inputs[index]) for index in (0, 2))
             stack = staged(numbers, numbers.shape)
             whole = make.add("GatherV2", [rows, stack, axis], (iterations, *(tensor.shape or ())), batch_dims=0)
-        batches.append(make.reshape(whole, (iterations, len(puts), *shape)))
+        batches.append(make.reshape(whole, (iterations, len(enqueues), *shape)))
     return [batches]
 
 
@@ -223,26 +201,18 @@ def _outside(tensor: Tensor) -> Tensor:
 # --------------------------------------------------------------------------- outfeed
 
 
-def _read_back(graph: Graph, loop: _Loop, gets: Sequence[Node], iterations: int, *, stacked: bool) -> list[Tensor]:
-    """Let the loop read row i of what is given in its iteration i; returns the placeholders for it.
-
-    Args:
-        graph: the graph.
-        loop: the output loop.
-        gets: the reads of the outfeeds of several cores.
-        iterations: the rows.
-        stacked: whether a row holds the values of all these cores; else they are the same.
-    """
-    given, make = [], Builder(graph, "tpugraph/staged")
-    for port, (kind, shape) in enumerate(gets[0].outputs or ()):
-        row_shape = (len(gets), *(shape or ())) if stacked else shape or ()
+def _read_back(graph: Graph, loop: Counted, dequeues: list[Node], iterations: int, *, stacked: bool) -> list[Tensor]:
+    """Let the loop read row i of what is given in its iteration i; returns the placeholders for it."""
+    given, make, cores = [], Builder(graph, "tpugraph/staged"), len(dequeues)
+    for port, (kind, shape) in enumerate(dequeues[0].outputs or ()):
+        row_shape = (cores, *(shape or ())) if stacked else shape or ()
         given.append(make.placeholder(kind, (iterations, *row_shape)))
         axis = make.constant(np.int32(0), controls=[loop.pivot])
-        row = make.add("GatherV2", [make.enter(given[-1], loop.frame), loop.number, axis], row_shape, batch_dims=0)
-        pieces = make.node("Unpack", [row], shapes=[shape] * len(gets), num=len(gets), axis=0) if stacked else None
-        for core, get in enumerate(gets):
-            graph.replace_uses(get.out(port), row if pieces is None else pieces.out(core))
-    for get in gets:
-        graph.replace_control_uses(get, [loop.pivot])
-        graph.remove(get)
+        row = make.add("GatherV2", [make.enter(given[-1], loop.frame), _number(loop), axis], row_shape, batch_dims=0)
+        pieces = make.node("Unpack", [row], shapes=[shape] * cores, num=cores, axis=0) if stacked else None
+        for core, dequeue in enumerate(dequeues):
+            graph.replace_uses(dequeue.out(port), row if pieces is None else pieces.out(core))
+    for dequeue in dequeues:
+        graph.replace_control_uses(dequeue, [loop.pivot])
+        graph.remove(dequeue)
     return given

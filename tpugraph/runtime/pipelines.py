@@ -44,23 +44,10 @@ def run_as_written(graph: Graph) -> int:
 
 def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape], *,
                name: str, rewrite: bool = True) -> Node:  # fmt: skip
-    """Put the options that switch measuring off behind a dataset.
-
-    Args:
-        graph: the graph.
-        maker: the node that gives the dataset to its iterator.
-        dataset: the dataset.
-        types: of its elements.
-        shapes: of its elements.
-        name: of the new node.
-        rewrite: whether tf.data may rewrite the pipeline.
-    """
-    options = {
-        "output_types": types,
-        "output_shapes": shapes,
-        "serialized_options": _options(autotune=False, apply_default_optimizations=None if rewrite else False),
-        "metadata": "",
-    }
+    """Put the options that switch measuring off behind a dataset."""
+    options = {"output_types": types, "output_shapes": shapes,
+               "serialized_options": _options(autotune=False, apply_default_optimizations=None if rewrite else False),
+               "metadata": ""}  # fmt: skip
     return graph.add("OptionsDataset", name, [dataset], attrs=options, outputs=[(_VARIANT, ())], source=maker)
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +14,12 @@ from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.side_effects import file_names, rebind_files, refuse_to_end
-from tpugraph.runtime import checkpoint, engines, evaluation, input_position
-from tpugraph.runtime.checkpoint import SessionCheckpoints
+from tpugraph.runtime import engines, evaluation, variables
+from tpugraph.runtime.checkpoints import input_position
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
+from tpugraph.runtime.checkpoints.saver import Saver
 from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
-from tpugraph.runtime.engine_choice import choose
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.timeline import OFF, Timeline
@@ -31,11 +30,9 @@ from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
 from tpugraph.xla.mesh import Layout
 
+# called after each loop with the global step, and the losses of its steps or serialised summaries
 LoopCallback = Callable[[int, list[float]], None]
-"""Called after each loop with the global step and the losses of its steps."""
-
 SummaryCallback = Callable[[int, bytes], None]
-"""Called after each loop with the global step and serialised summaries."""
 
 
 class TPUSession:
@@ -103,25 +100,24 @@ class TPUSession:
         self._beside_training = evaluation.entry_points(graph)
         if "tpugraph/train" not in graph and not self._beside_training.device:
             adopt_tpu_estimator.add_entry_points(graph)
-        place = masters.reach(master, cluster, reach_seconds)
-        self.on_tpu, self.num_hosts, self.num_replicas = place.on_tpu, place.hosts, num_replicas(graph)
-        chosen = choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
-                        trains=not self._beside_training.device,
-                        layout=Layout.parse(mesh) if isinstance(mesh, str) else mesh)  # fmt: skip
-        chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, literal=literal,
-                                    timeline=timeline)  # fmt: skip
-        self.report = {**chosen.as_dict(), **made.report()}
+        found = masters.reach(master, cluster, reach_seconds)
+        self.on_tpu, self.num_hosts, self.num_replicas = found.on_tpu, found.hosts, num_replicas(graph)
+        layout = Layout.parse(mesh) if isinstance(mesh, str) else mesh
+        choice = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
+                                trains=not self._beside_training.device, layout=layout)  # fmt: skip
+        choice, self.engine = engines.create(graph, choice, found, seed=seed, queues=queues, literal=literal,
+                                             timeline=timeline)  # fmt: skip
+        self.report = {**choice.as_dict(), **self.engine.report()}
         self._timeline = timeline
-        self.engine = made
-        self.notes = list(made.notes)
+        self.notes = list(self.engine.notes)
         self.restored_from: str | None = None
-        held, keys, forms = checkpoint.held_by(graph), checkpoint.keys_of(graph), input_position.save_forms(graph)
-        start = partial(place.session, config=config, progress="tpugraph/global_step:0")
+        held, keys, forms = variables.shards_by_name(graph), variables.keys_of(graph), input_position.save_forms(graph)
+        start = partial(found.session, config=config, progress="tpugraph/global_step:0")
         self._host = GraphSession(graph, start, files=files, note=self.notes.append,
                                   stall_seconds=0.0 if master or cluster else stall_seconds)  # fmt: skip
-        made.attach(self._host)
+        self.engine.attach(self._host)
         self._variables = Variables(self._host.graph, held, self._run)
-        self._checkpoints = SessionCheckpoints(self._host, made, keys, forms, self._run, self.notes.append)
+        self._saver = Saver(self._host, self.engine, keys, forms, self._run, self.notes.append)
         self._trained = 0
         self._initialized = False
         self._run(["tpugraph/configure"])
@@ -131,9 +127,7 @@ class TPUSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -171,17 +165,17 @@ class TPUSession:
         Raises:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
-        prefix, has_input = self._checkpoints.find(path)
+        prefix, has_input = self._saver.find(path)
         trains = "tpugraph/train" in self._host.names  # others begin with the first batch, of an input of their own
         used = self._initialized
         if not used:
             self._run(["tpugraph/init_local"])
             self._start_input()
             self._initialized = True
-        self._checkpoints.restore(prefix)
+        self._saver.restore(prefix)
         why_anew = "" if has_input else "the checkpoint holds no position of the input"
         if has_input and with_input and trains:
-            used, why_anew = True, self._checkpoints.restore_input(prefix)
+            used, why_anew = True, self._saver.restore_input(prefix)
         if trains and used and (why_anew or not with_input):
             self._start_input()
         self._trained = step_of(prefix)
@@ -217,7 +211,7 @@ class TPUSession:
         self.wait_for_save()
         step = f"-{self.global_step}"
         prefix = str(path).removesuffix(step) + step
-        self._checkpoints.save(Path(prefix), with_input=with_input, keep=keep, spare=spare, beside=beside)
+        self._saver.save(Path(prefix), with_input=with_input, keep=keep, spare=spare, beside=beside)
         return prefix
 
     def wait_for_save(self) -> None:
@@ -226,7 +220,7 @@ class TPUSession:
         Raises:
             CheckpointError: the one that was written beside training could not be.
         """
-        self._checkpoints.wait()
+        self._saver.wait()
 
     @property
     def global_step(self) -> int:
@@ -278,7 +272,7 @@ class TPUSession:
         while len(losses) < steps:
             self._host.require_open()
             left = steps - len(losses)
-            count = self.engine.fitting(min(self.iterations_per_loop, left))
+            count = self.engine.available(min(self.iterations_per_loop, left))
             following = min(self.iterations_per_loop, left - count)
             with self._timeline.loop():
                 found, summaries = self.engine.train(TrainingLoop(count, following, self._trained, with_summaries))
@@ -375,11 +369,8 @@ class TPUSession:
     def _require(self, what: str, name: str) -> None:
         if name not in self._host.names:
             modes = {"train": "train", "eval": "evaluate", "predict": "predict"}
-            raise RunError(
-                f"the graph was converted to {modes[self.mode]}, not to {what}",
-                origin=self._host.source,
-                fix=f"call {modes[self.mode]}(), or convert the plain graph for it with --mode",
-            )
+            raise RunError(f"the graph was converted to {modes[self.mode]}, not to {what}", origin=self._host.source,
+                           fix=f"call {modes[self.mode]}(), or convert the plain graph for it with --mode")  # fmt: skip
 
     def _run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
         self._host.require_open()
@@ -414,11 +405,11 @@ class TPUSession:
 
     def variable_names(self, *, local: bool = False) -> list[str]:
         """The variables that a checkpoint holds, by their name in the graph; with ``local`` also the others."""
-        return [*self._checkpoints.keys, *(self._variables.local if local else ())]
+        return [*self._saver.keys, *(self._variables.local if local else ())]
 
     def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         self._host.require_open()
-        self.engine.give_back(fetch)
+        self.engine.flush_variables(fetch)
         return self._host.run(fetch, feed)
 
 
@@ -428,27 +419,15 @@ def _node(tensor: str) -> str:
 
 def _tpu_graph(program: Any) -> Graph:
     """The TPU graph of a Program, of a file, or of a GraphDef."""
-    graph = graphdef.from_graph_def(_graph_def_of(program), source=_source_of(program))
+    source, graph_def = "", program
+    if isinstance(program, Program):
+        source, graph_def = str(program.report.get("source", "")), program.graph_def
+    elif isinstance(program, (str, os.PathLike)):
+        source, graph_def = str(program), graphdef.sniff(Path(program)).graph_def
+    graph = graphdef.from_graph_def(graph_def, source=source)
     if not is_tpu_graph(graph):
-        raise RunError(
-            "the graph is a plain graph, not a TPU graph",
-            origin=graph.source,
-            fix="convert it first: tpugraph convert MODEL",
-        )
+        raise RunError("the graph is a plain graph, not a TPU graph", origin=graph.source,
+                       fix="convert it first: tpugraph convert MODEL")  # fmt: skip
     check_form(graph)
     refuse_to_end(graph)
     return graph
-
-
-def _graph_def_of(program: Any) -> Any:
-    if isinstance(program, Program):
-        return program.graph_def
-    if isinstance(program, (str, os.PathLike)):
-        return graphdef.sniff(Path(program)).graph_def
-    return program
-
-
-def _source_of(program: Any) -> str:
-    if isinstance(program, Program):
-        return str(program.report.get("source", ""))
-    return str(program) if isinstance(program, (str, os.PathLike)) else ""

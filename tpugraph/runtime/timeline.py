@@ -18,13 +18,11 @@ Interval = tuple[float, float]
 INPUT, INFEED, DEVICE, OUTFEED, SAVE = "host input", "infeed", "device loop", "outfeed", "save"
 PARTS = (DEVICE, SAVE, OUTFEED, INFEED, INPUT)
 """The parts of a loop. Where several are at work, the time counts for the first of them: a device at work waits for nobody."""
-MEASURING = "measuring"
-"""What measuring itself takes: it is left out of the shares."""
+MEASURING = "measuring"  # what measuring itself takes: it is left out of the shares
 _LOOP = "loop"
 _SHORT = {INPUT: "input", DEVICE: "device"}
 _BOUND = {SAVE: "saving"}
-_JOINED = 20e-6
-"""Seconds below which two pieces of work of one part are one: op follows op with a little between them."""
+_JOINED = 20e-6  # seconds below which two pieces of work of one part are one: op follows op with a little between them
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,6 @@ class Timeline:
     """Takes note of what each part does and when; one that does not record costs nothing.
 
     Times are those of the clock on the wall, which TensorFlow's own measurements use as well.
-
-    Args:
-        recording: whether to take note.
     """
 
     def __init__(self, *, recording: bool = True) -> None:
@@ -128,8 +123,7 @@ class Timeline:
                 "otherData": {"shares": {part: round(share, 4) for part, share in self.shares().items()}}}  # fmt: skip
 
 
-OFF = Timeline(recording=False)
-"""The timeline of who wants none."""
+OFF = Timeline(recording=False)  # the timeline of who wants none
 
 
 def union(work: Sequence[Interval], *, gap: float = 0.0) -> list[Interval]:
@@ -172,17 +166,12 @@ def _length(work: Sequence[Interval]) -> float:
     return sum(end - start for start, end in work)
 
 
-MOST_OPS = 200_000
-"""How many executions of ops are read in all; the loops behind them are timed as a whole."""
+MOST_OPS = 200_000  # how many executions of ops are read in all; the loops behind them are timed as a whole
 _COPY = re.compile(r"/replica_\d+$")
 
 
 class OpTimes:
     """Reads the measurements of loops in which one Session.run does input, step and outfeed.
-
-    Args:
-        graph: the TPU graph, before it is lowered.
-        timeline: where the times go.
 
     Attributes:
         left: how many more executions of ops are read.
@@ -196,7 +185,6 @@ class OpTimes:
         self.costs: Any = None
 
     def read(self, metadata: Any) -> None:
-        """Note the times in the RunMetadata of a loop."""
         times: dict[str, list[Interval]] = {}
         if sum(len(device.node_stats) for device in metadata.step_stats.dev_stats) <= MOST_OPS:
             self.costs = metadata
