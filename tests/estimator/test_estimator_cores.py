@@ -423,6 +423,23 @@ def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
     assert_close(first, scores()[:16], 1e-5)
 
 
+def test_a_model_of_the_rows_of_one_core_predicts_batches_of_all(
+    tmp_path: Path, checkpoint: str, said: list[str]
+) -> None:
+    """As a detector does whose anchors are those of one image."""
+
+    def anchored(features: Any, labels: Any, mode: str) -> Any:
+        found = linear(features, labels, mode)
+        tf.reshape(tf.zeros([4]), [features["x"].shape[0], -1])
+        return found
+
+    made = on(tmp_path, anchored)
+    batches = list(made.predict(read, checkpoint_path=checkpoint, yield_single_examples=False))
+    assert any("one core predicts, 4 rows a step" in line for line in said)
+    assert [len(batch["y"]) for batch in batches] == [16, 16, 16, 16, 13]
+    assert_close(np.concatenate([batch["y"] for batch in batches]), scores(), 1e-5)
+
+
 def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
     def constant(features: Any, labels: Any, mode: str) -> Any:
         found = linear(features, labels, mode)

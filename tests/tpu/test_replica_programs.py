@@ -102,6 +102,10 @@ def test_a_sum_of_means_is_as_many_times_the_mean(tmp_path: Path) -> None:
         return spec(mode, loss, tpugraph.CrossShardOptimizer(tf1.train.MomentumOptimizer(0.05 / CORES, 0.9), SUM))
 
     assert_close(trained(tmp_path, model_fn).get_variable_value("w")[:, 0], by_hand(4)[1], 1e-5)
+    again = tpugraph.convert(
+        tmp_path / "model.ckpt-0.meta", num_replicas=CORES
+    )  # the graph as it was traced, with no more in it
+    assert "a replica program" in again.summary()
 
 
 def contrastive(gathers: bool) -> Any:

@@ -33,6 +33,8 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
     Variables are copied from the cores before a run, and those that it writes are copied back.
     """
 
+    _with_tpu = True  # nothing is added for its TPU ops to the graph, which checkpoints hold
+
     def __init__(self, graph: Any, config: Any = None) -> None:
         super().__init__(graph=graph, config=guarded(config, parts=True))
         self.fed: dict[str, Any] = {}  # without cores, by the name of the op

@@ -25,6 +25,7 @@ from tpugraph.runtime.checkpoints.checkpoint_folder import verify
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, ConversionError, RolesError, TpuGraphError
+from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
 
 tf1 = tf.compat.v1
@@ -132,10 +133,12 @@ class CoresModel:
 
     Attributes:
         turn: how often the model was started; an older generator must not go on.
+        parts: how many batches of the model a batch of the estimator is read in.
     """
 
-    def __init__(self, traced: Traced, program: Program, master: str, config: Any) -> None:
+    def __init__(self, traced: Traced, program: Program, master: str, config: Any, parts: int = 1) -> None:
         self.traced = traced
+        self.parts = parts
         self.session = TPUSession(program, master=master, config=config)
         self.turn = 0
         self._config = config
@@ -262,7 +265,8 @@ class ModelCache:
             return _Cached(key, None, why_not(error))
         for note in program.report["notes"]:
             say(f"note: {note}")
-        return _Cached(key, CoresModel(traced, program, self._address(), self._config.session_config))
+        parts = (request.plan.global_batch or 1) // (traced.plan.global_batch or 1)
+        return _Cached(key, CoresModel(traced, program, self._address(), self._config.session_config, parts))
 
     def _address(self) -> str:
         """The master of evaluation; this process if that has several workers, since one host evaluates."""
@@ -301,7 +305,17 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
     why = f" ({failure})" if failure is not None else ""
     partial = "is left out" if request.mode == ModeKeys.EVAL else "is padded"
     say(f"note: model_fn needs a batch with a fixed number of rows{why}: the last one {partial} where it is smaller")
-    return trace_model(fixed, trace_input(fixed))
+    try:
+        return trace_model(fixed, trace_input(fixed))
+    except (TypeError, ValueError) as error:
+        if request.mode != ModeKeys.PREDICT or request.plan.cores < 2:
+            raise
+        rows = request.plan.per_core
+        say(
+            f"note: model_fn needs the rows of one core ({_first_line(error)}): one core predicts, {counted(rows or 0, 'row')} a step"
+        )
+    one = replace(fixed, plan=replace(request.plan, cores=1, global_batch=rows, per_host=rows))
+    return trace_model(one, trace_input(one))
 
 
 def _step_may_hold_batch_size(traced: Traced, fed: TracedInput) -> bool:

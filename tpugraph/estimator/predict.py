@@ -71,7 +71,7 @@ def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[
         yield from otherwise()
         return
     turn, tried = model.turn, 0
-    batches = min(session.iterations_per_loop, _MOST_BATCHES) if single else 1
+    batches = min(session.iterations_per_loop, _MOST_BATCHES) if single else model.parts
     loops = session.predicting(batches)
     while not around.stop_requested:
         tried += batches

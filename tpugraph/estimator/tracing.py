@@ -40,6 +40,7 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.ops import OF_REPLICAS
 from tpugraph.runtime.tpu_op_fallback import refuse_replica_ids
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
 
@@ -461,9 +462,9 @@ def trace_training(request: Request, fed: TracedInput) -> Traced:
     except Exception as error:
         if request.replicas > 1:
             error.add_note(
-                f"model_fn was given {request.rows} rows, those of one core: a program for TPUEstimator may combine its replicas "
-                f"itself, so that each of the {plan.cores} cores has its part of the {plan.global_batch} rows. One that needs all "
-                "of them in one place, as a grid of images does, trains with TPUConfig(num_shards=1) or use_tpu=False"
+                f"model_fn was given {counted(request.rows or 0, 'row')}, those of one core: a program for TPUEstimator may combine "
+                f"its replicas itself, so that each of the {plan.cores} cores has its part of the {plan.global_batch} rows. One that "
+                "needs all of them in one place, as a grid of images does, trains with TPUConfig(num_shards=1) or use_tpu=False"
             )
         raise
     if request.one_program or request.replicas == 1 or traced.replicated:
