@@ -19,15 +19,19 @@ WORDS = [np.arange(n) % 5 + 1 for n in LENGTHS]
 
 
 def words() -> Any:
-    """Sentences as ids from 1 on, and their classes."""
+    """Sentences as ids from 1 on, one or two letters for each word, and a class for each sentence."""
     ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(WORDS).astype(np.int32), LENGTHS)
-    rows = tf.data.Dataset.from_tensor_slices((ragged, np.arange(len(LENGTHS), dtype=np.float32) % 3))
-    return rows.map(lambda ids, y: ({"ids": ids.to_tensor() if isinstance(ids, tf.RaggedTensor) else ids,
-                                     "length": tf.size(ids)}, y[None]))  # fmt: skip
+
+    def parts(ids: Any, label: Any) -> Any:
+        letters = {"letters": tf.stack([ids, ids + 1], 1), "sizes": ids % 2 + 1}
+        return {"ids": ids, "length": tf.size(ids), **letters}, label[None]
+
+    classes = np.arange(len(LENGTHS), dtype=np.float32) % 3
+    return tf.data.Dataset.from_tensor_slices((ragged, classes)).map(lambda ids, y: parts(tf.convert_to_tensor(ids), y))
 
 
-SHAPES = ({"ids": [None], "length": []}, [None])
-PADDING = ({"ids": 9, "length": 0}, 0.0)
+SHAPES = ({"ids": [None], "length": [], "letters": [None, None], "sizes": [None]}, [None])
+PADDING = ({"ids": 9, "length": 0, "letters": 8, "sizes": 0}, 0.0)
 
 
 def by_length(rows: int) -> Any:
@@ -45,11 +49,12 @@ INPUTS: dict[str, Callable[[], Any]] = {
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """The mean of a number for each word, masked as programs do that know nothing of fixed shapes."""
+    """The mean of a number for each word and letter, masked as programs do that know nothing of fixed shapes."""
     table = tf1.get_variable("table", initializer=np.linspace(-1, 1, 12, dtype=np.float32))
     scores = tf.gather(table, features["ids"])
     mask = tf1.sequence_mask(features["length"], dtype=tf.float32)
-    found = tf.reduce_sum(scores * mask, 1) / tf.cast(features["length"], tf.float32)
+    letters = tf.gather(table, features["letters"]) * tf1.sequence_mask(features["sizes"], dtype=tf.float32)
+    found = tf.reduce_sum(scores * mask + tf.reduce_sum(letters, 2), 1) / tf.cast(features["length"], tf.float32)
     if mode == tpugraph.ModeKeys.PREDICT:
         return tpugraph.EstimatorSpec(mode, {"found": found, "width": tf.reduce_sum(tf.ones_like(scores), 1)})
     loss = tf1.losses.mean_squared_error(labels[:, 0], found)
@@ -80,18 +85,18 @@ def test_it_is_the_model_of_one_device(tmp_path: Path, name: str) -> None:
     ("name", "length", "which"), [("padded_batch", 11, "all 3"), ("in a function of the input", 16, "the first 1,000")]
 )
 def test_the_length_is_that_of_the_longest_row(tmp_path: Path, name: str, length: int, which: str) -> None:
-    """Of an input that is not read to its end, the next power of two. Every batch has one label a row, and keeps that."""
+    """Of an input that is not read to its end, the next power of two. Words keep their two letters, and rows their label."""
     seen = []
 
     def noting(features: Any, labels: Any, mode: str) -> Any:
-        seen.append((features["ids"].shape.as_list(), labels.shape.as_list()))
+        seen.append([part.shape.as_list() for part in (features["ids"], features["letters"], labels)])
         return model_fn(features, labels, mode)
 
     with lines() as said:
         tpugraph.Estimator(noting, tmp_path, use_tpu=True).train(INPUTS[name], steps=1)
-    assert seen == [([4, length], [4, 1])]
+    assert seen == [[[4, length], [4, length, 2], [4, 1]]]
     (told,) = [line for line in said if line.startswith("note: every batch is padded")]
-    assert f"padded to {length}, not to its own longest row: no row of {which} batches has more than 11" in told
+    assert f"padded to {length}, not to its own longest row: of {which} batches no row has more than 11" in told
 
 
 def test_what_is_padded_is_what_padded_batch_pads_with(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +32,12 @@ class FixedShapes:
     Attributes:
         padded: the shapes of rows, by the number of the call of ``padded_batch``.
         batches: the shapes of the tensors of a batch, without their rows; None where they differ.
-        longest: the one length that open dimensions of ``padded_batch`` have now, which sequence masks get; 0 where there is none.
+        longest: the largest of the sizes that the open dimensions of ``padded_batch`` have now, by their number in a batch.
     """
 
     padded: dict[int, list[_Dims]] = field(default_factory=dict)
     batches: list[_Dims] = field(default_factory=list)
-    longest: int = 0
+    longest: dict[int, int] = field(default_factory=dict)
 
     def close(self, dataset: Any) -> Any:
         """Checks each batch for the dimensions that were the same in all batches measured, which its shapes then say."""
@@ -111,8 +111,8 @@ def _shapes(element: Any) -> list[Any]:
 def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
     """Reads the first batches of a Dataset that was made within :func:`padded_batches`; says to what rows are padded.
 
-    A dimension that is the same in all of them keeps its size. All others get one length: the longest row where the data ended,
-    else the next power of two; or ``room`` where it is not 0.
+    A dimension that is the same in all of them keeps its size. Others get one length for all tensors: the longest where the data
+    ended, else the next power of two; or ``room`` where it is not 0.
     """
     found: list[Any] = []
     ended, until = False, time.monotonic() + _SECONDS
@@ -125,19 +125,29 @@ def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
             except tf.errors.OutOfRangeError:
                 ended = True
     columns = {number: _columns(batches) for number, (_, batches) in noted.items() if batches}
-    open_dims = [sizes for number, parts in columns.items() for known, part in zip(noted[number][0], parts, strict=True)
-                 for size, sizes in zip(known, part, strict=True) if size is None]  # fmt: skip
-    longest = max((max(sizes) for sizes in open_dims if len(sizes) > 1), default=0)
-    length = room or (longest if ended else 2 ** math.ceil(math.log2(max(longest, 1))))
+    sizes_at: dict[int, list[set[int]]] = {}
+    for number, parts in columns.items():
+        for known, part in zip(noted[number][0], parts, strict=True):
+            for axis, (size, sizes) in enumerate(zip(known, part, strict=True), 1):
+                if size is None:
+                    sizes_at.setdefault(axis, []).append(sizes)
+    longest = {
+        axis: max(map(max, varying))
+        for axis, every in sizes_at.items()
+        if (varying := [s for s in every if len(s) > 1])
+    }
+    lengths = {a: room or (size if ended else 2 ** math.ceil(math.log2(max(size, 1)))) for a, size in longest.items()}
     if longest:
-        say(f"note: every batch is padded to {length}, not to its own longest row: no row of {'all' if ended else 'the first'} "
-            f"{len(found):,} batches has more than {longest}. Results are the same where the model masks the padding; max_ids=N "
+        to, most = (" x ".join(str(sizes[axis]) for axis in sorted(sizes)) for sizes in (lengths, longest))
+        say(f"note: every batch is padded to {to}, not to its own longest row: of {'all' if ended else 'the first'} "
+            f"{len(found):,} batches no row has more than {most}. Results are the same where the model masks the padding; max_ids=N "
             "sets the length")  # fmt: skip
-    lengths = {length if len(sizes) > 1 else min(sizes) for sizes in open_dims}
-    padded = {number: _dims(parts, length) for number, parts in columns.items()}
-    return FixedShapes(
-        padded, _dims(_columns(found), None), length if longest else lengths.pop() if len(lengths) == 1 else 0
-    )
+    padded = {number: _dims(parts, lengths) for number, parts in columns.items()}
+    now = {
+        axis: max(lengths[axis] if len(sizes) > 1 else min(sizes) for sizes in every)
+        for axis, every in sizes_at.items()
+    }
+    return FixedShapes(padded, _dims(_columns(found), {}), now)
 
 
 def _columns(batches: Sequence[Any]) -> list[list[set[int]]]:
@@ -145,19 +155,26 @@ def _columns(batches: Sequence[Any]) -> list[list[set[int]]]:
     return [[set(map(int, sizes)) for sizes in np.transpose(shapes)[1:]] for shapes in zip(*batches, strict=True)]
 
 
-def _dims(columns: list[list[set[int]]], length: int | None) -> list[_Dims]:
-    """The size of each dimension; ``length`` where batches differ."""
-    return [tuple(length if len(sizes) > 1 else min(sizes) for sizes in part) for part in columns]
+def _dims(columns: list[list[set[int]]], lengths: Mapping[int, int]) -> list[_Dims]:
+    """The size of each dimension behind the rows; that of ``lengths`` where batches differ."""
+    return [
+        tuple(lengths.get(axis) if len(sizes) > 1 else min(sizes) for axis, sizes in enumerate(part, 1))
+        for part in columns
+    ]
 
 
 @contextmanager
-def sequence_masks(length: int) -> Iterator[None]:
-    """Makes ``tf.sequence_mask(lengths)`` as long as rows are padded, not as the longest of the batch; 0 leaves it."""
+def sequence_masks(longest: Mapping[int, int]) -> Iterator[None]:
+    """Makes ``tf.sequence_mask(lengths)`` as long as rows are padded, not as the longest of the batch.
+
+    Lengths ``[rows]`` are those of dimension 1, ``[rows, steps]`` those of dimension 2.
+    """
     plain = gen_math_ops._range
 
     def within(start: Any, limit: Any, delta: Any, name: str | None = None) -> Any:
-        if length and limit.op.type == "Maximum" and limit.op.inputs[1].op.type == "Max":
-            limit = tf.constant(length, limit.dtype)
+        if limit.op.type == "Maximum" and limit.op.inputs[1].op.type == "Max":
+            length = longest.get(limit.op.inputs[1].op.inputs[0].shape.rank)
+            limit = limit if length is None else tf.constant(length, limit.dtype)
         return plain(start, limit, delta, name)
 
     gen_math_ops._range = within

@@ -338,7 +338,7 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
     plan, config = request.plan, request.config
     reset_layer_names()
     shards = nullcontext() if request.serves_on_tpu else replica_scope(request.replicas)
-    masks = sequence_masks(request.shapes.longest if request.shapes else 0)
+    masks = sequence_masks(request.shapes.longest if request.shapes else {})
     with fed.graph.as_default(), tensorflow_1_ops(), shards, device_scope(config), masks:
         params = watch_batch_size(params_of(request, plan.global_batch if fed.at_global else request.rows))
         embeddings = active_spec(request.embeddings, plan.cores)
