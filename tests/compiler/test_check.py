@@ -124,14 +124,14 @@ def test_converted_graphs_are_checked_as_they_are(tmp_path: Path) -> None:
 def test_neither_jax_nor_libtpu_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("jax", "jaxlib", "libtpu"):
         monkeypatch.setitem(sys.modules, package, None)  # importing it fails
-    assert check(breaking.graph("nothing"), **OPTIONS).lowered
+    assert check(breaking.graph("nothing"), **OPTIONS).converted
 
 
 def test_graphs_that_evaluate_are_lowered_too() -> None:
     from evaluating import evaluation
 
     report = check(trace(evaluation(16)), mode="eval", num_replicas=2)
-    assert (report.compiles, report.lowered) == (True, True)
+    assert (report.compiles, report.converted) == (True, True)
 
 
 def test_what_the_tables_say_of_ops_is_what_the_installed_tensorflow_has() -> None:
@@ -217,11 +217,11 @@ def test_many_nodes_alike_are_told_once_and_counted() -> None:
     alike = [
         Diagnostic("kernel", f"a/{i}", "Svd", "a", None, "XLA has no kernel for Svd", "other ops") for i in range(9)
     ]
-    said = lines(Report("m.pb", False, True, True, 90, alike))
+    said = lines(Report("m.pb", True, 90, alike))
     assert said[0] == "cannot run on a TPU: 9 nodes in the way; 90.0 % of 90 nodes on the device can compile"
     assert "    node  ... and 5 more; --json lists all" in said
     assert sum("fix" in line for line in said) == 1
-    assert Report("m.pb", False, True, True, 10_000, alike[:1]).percent == 99.9
+    assert Report("m.pb", True, 10_000, alike[:1]).percent == 99.9
 
 
 # --------------------------------------------------------------------------- the page of verdicts

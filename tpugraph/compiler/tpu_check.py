@@ -90,18 +90,14 @@ class Report:
 
     Attributes:
         source: the file of the graph.
-        compiles: whether the step can run on a TPU.
-        converted: whether the graph could be converted.
-        lowered: whether the bridge was asked, which it is where the graph could be converted.
+        converted: whether the graph could be converted, so that the bridge was asked.
         device_nodes: the number of nodes for the device; 0 where the conversion failed before placement.
         findings: in the order of the causes.
         seconds: how long it took, by stage.
     """
 
     source: str
-    compiles: bool
     converted: bool
-    lowered: bool
     device_nodes: int
     findings: list[Diagnostic]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -113,6 +109,11 @@ class Report:
     def stopping(self) -> list[Diagnostic]:
         """The findings that stop the step."""
         return [finding for finding in self.findings if finding.cause not in NOTES]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the step can run on a TPU."""
+        return not self.stopping
 
     @property
     def percent(self) -> float:
@@ -136,9 +137,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON takes it."""
-        own = {
-            key: getattr(self, key) for key in ("source", "compiles", "converted", "lowered", "device_nodes", "percent")
-        }
+        own = {key: getattr(self, key) for key in ("source", "compiles", "converted", "device_nodes", "percent")}
         return {**own, "findings": [asdict(finding) for finding in self.findings], "seconds": self.seconds}
 
 
@@ -176,18 +175,16 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, histo
     findings = list(_without_kernels(graph, device, nodes))
     findings += [_finding(nodes, "path", "", f"the input reads '{name}'") for name in local_files(graph)]
     looked = time.perf_counter()
-    lowers = refusal is None
-    complaint = _lower(graph, nodes) if lowers else refusal
-    if lowers and complaint is None:  # the table was too careful
+    complaint = refusal or _lower(graph, nodes)
+    if complaint is None:  # the table was too careful
         findings = [finding for finding in findings if finding.cause in _BEYOND_XLA]
     if complaint is not None and not any(finding.node == complaint.node for finding in findings):
         findings.append(complaint)
     order = list(CAUSES)
     findings.sort(key=lambda finding: order.index(finding.cause))
-    stops = any(finding.cause not in NOTES for finding in findings)
     seconds = {"load": loaded - started, "convert": converted - loaded, "tables": looked - converted,
                "lower": time.perf_counter() - looked}  # fmt: skip
-    return Report(graph.source, not stops, refusal is None, lowers, len(device), findings, seconds)
+    return Report(graph.source, refusal is None, len(device), findings, seconds)
 
 
 # --------------------------------------------------------------------------- conversion and lowering
