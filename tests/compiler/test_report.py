@@ -28,14 +28,14 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers that answer at once; that for v3 refuses, and cores hold 100 rows."""
 
-    def answer(module: Module, topology: str) -> Compiled:
+    def answer(module: Module, topology: str, layout: object = None) -> Compiled:
         rows = next(v.shape[1] for v in module.arguments if v.kind == "infeed")
         limit = CHIPS[topology.partition(":")[0]].hbm
         if topology.startswith("v3") or rows > 100:
             raise TooLarge(topology, "the program", 2 * limit, limit, "dense/MatMul")
         memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
         placed = memory_layouts.Placed("dense/MatMul", "f32[2]{0:T(128)}", 512, 8)
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2e9, 1e6, 4, 5, (placed,))
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2e9, 1e6, {"all-reduce": 4}, 5, (placed,))
 
     monkeypatch.setattr(topologies, "compile_for", answer)
 
