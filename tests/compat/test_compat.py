@@ -542,18 +542,14 @@ def test_a_strategy_means_cores(tmp_path: Path) -> None:
         assert strategies[0].num_replicas_in_sync == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "limit", "stops"),
-    [
-        ("stop_if_higher_hook", {"threshold": 0.8}, [False, True]),
-        ("stop_if_lower_hook", {"threshold": 0.5}, [True, False]),
-        ("stop_if_no_increase_hook", {"max_steps_without_increase": 20}, [True, False]),
-        ("stop_if_no_decrease_hook", {"max_steps_without_decrease": 20}, [False, True]),
-    ],
-)
-def test_training_stops_by_the_metric_of_evaluations(
-    tmp_path: Path, name: str, limit: dict[str, Any], stops: list[bool]
-) -> None:
+@pytest.mark.parametrize(("name", "limit", "stops"), [
+    ("stop_if_higher_hook", {"threshold": 0.8}, [False, True]),
+    ("stop_if_lower_hook", {"threshold": 0.5}, [True, False]),
+    ("stop_if_no_increase_hook", {"max_steps_without_increase": 20}, [True, False]),
+    ("stop_if_no_decrease_hook", {"max_steps_without_decrease": 20}, [False, True]),
+])  # fmt: skip
+def test_training_stops_by_the_metric_of_evaluations(tmp_path: Path, name: str, limit: dict[str, Any],
+                                                     stops: list[bool]) -> None:  # fmt: skip
     found = []
     for falls, values in enumerate([[0.7, 0.6, 0.5, 0.4], [0.6, 0.7, 0.8, 0.9]]):
         folder = str(tmp_path / str(falls))

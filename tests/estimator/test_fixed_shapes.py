@@ -1,7 +1,5 @@
 """Batches whose dimensions differ from batch to batch train, evaluate and predict on cores, padded to one length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,15 +74,14 @@ def test_it_is_the_model_of_one_device(tmp_path: Path, name: str) -> None:
         found[use_tpu] = [estimator.get_variable_value("table"), scores["loss"], scores["first"], predicted]
         assert not any("without cores" in line for line in said)
         assert any("every batch is padded to " in line for line in said) == use_tpu
-        estimator.close()
     for on_cores, on_one in zip(found[True], found[False], strict=True):
         np.testing.assert_allclose(on_cores, on_one, rtol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "length", "which"), [("padded_batch", 11, "all 3"), ("in a function of the input", 16, "the first 1,000")]
-)
-def test_the_length_is_that_of_the_longest_row(tmp_path: Path, name: str, length: int, which: str) -> None:
+@pytest.mark.parametrize(("name", "length", "which"), [("padded_batch", 11, "all 3"),
+                                                       ("in a function of the input", 16, "the first 1,000")])  # fmt: skip
+def test_the_length_is_that_of_the_longest_row(tmp_path: Path, name: str, length: int, which: str,
+                                               said: list[str]) -> None:  # fmt: skip
     """Of an input that is not read to its end, the next power of two. Words keep their two letters, and rows their label."""
     seen = []
 
@@ -92,8 +89,7 @@ def test_the_length_is_that_of_the_longest_row(tmp_path: Path, name: str, length
         seen.append([part.shape.as_list() for part in (features["ids"], features["letters"], labels)])
         return model_fn(features, labels, mode)
 
-    with lines() as said:
-        tpugraph.Estimator(noting, tmp_path, use_tpu=True).train(INPUTS[name], steps=1)
+    tpugraph.Estimator(noting, tmp_path, use_tpu=True).train(INPUTS[name], steps=1)
     assert seen == [[[4, length], [4, length, 2], [4, 1]]]
     (told,) = [line for line in said if line.startswith("note: every batch is padded")]
     assert f"padded to {length}, not to its own longest row: of {which} batches no row has more than 11" in told
@@ -111,9 +107,8 @@ def test_a_row_that_is_longer_than_all_before(tmp_path: Path) -> None:
     """The error says what to do."""
     config = tpugraph.RunConfig(tpugraph.TPUConfig(max_ids=8, num_shards=4), model_dir=str(tmp_path))
     estimator = tpugraph.TPUEstimator(model_fn, config=config, train_batch_size=4)
-    with pytest.raises(
-        tpugraph.RunError, match="batch 3 of the input has a row that is longer than rows are padded to"
-    ) as caught:
+    with pytest.raises(tpugraph.RunError,
+                       match="batch 3 of the input has a row that is longer than rows are padded to") as caught:  # fmt: skip
         estimator.train(lambda params: INPUTS["padded_batch"](), max_steps=3)
     assert "TPUConfig(max_ids=N)" in str(caught.value)
 

@@ -21,33 +21,27 @@ MESHES = ("data:8", "data:4,model:2", "data:2,model:4")
 """The last one shards the optimizer along its rows, too."""
 
 
-@pytest.mark.parametrize(
-    ("mesh", "spec", "hlo"),
-    [
-        ("data:8", ((), ()), "{replicated}"),
-        ("data:8", (("data",), ()), "{devices=[8,1]<=[8]}"),
-        ("data:4,model:2", ((), ("data",)), "{devices=[1,4,2]<=[8] last_tile_dim_replicate}"),
-        ("data:4,model:2", ((), ("model",)), "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"),
-        ("data:4,model:2", (("data", "model"),), "{devices=[8]<=[8]}"),
-        ("data:2,x:2,model:2", (("model",), ("data",)), "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dim_replicate}"),
-    ],
-)
+@pytest.mark.parametrize(("mesh", "spec", "hlo"), [
+    ("data:8", ((), ()), "{replicated}"),
+    ("data:8", (("data",), ()), "{devices=[8,1]<=[8]}"),
+    ("data:4,model:2", ((), ("data",)), "{devices=[1,4,2]<=[8] last_tile_dim_replicate}"),
+    ("data:4,model:2", ((), ("model",)), "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"),
+    ("data:4,model:2", (("data", "model"),), "{devices=[8]<=[8]}"),
+    ("data:2,x:2,model:2", (("model",), ("data",)), "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dim_replicate}"),
+])  # fmt: skip
 def test_a_spec_in_the_syntax_of_hlo(mesh: str, spec: tuple[tuple[str, ...], ...], hlo: str) -> None:
     assert Mesh.parse(mesh).hlo_sharding(spec) == hlo
 
 
-@pytest.mark.parametrize(
-    ("mesh", "shard", "says"),
-    [
-        ("data=4", [], "is not AXIS:DEVICES"),
-        ("data:2,data:4", [], "each axis once"),
-        ("model:2", [], "has no axis 'data'"),
-        ("data:8", [".*kernel=-,model"], "has no axis 'model'"),
-        ("data:8", ["kernel"], "REGEX=SPEC"),
-        ("data:8", ["(=data"], "is no regular expression"),
-        ("data:8", [".*=data,data"], "one axis cannot shard two dimensions"),
-    ],
-)
+@pytest.mark.parametrize(("mesh", "shard", "says"), [
+    ("data=4", [], "is not AXIS:DEVICES"),
+    ("data:2,data:4", [], "each axis once"),
+    ("model:2", [], "has no axis 'data'"),
+    ("data:8", [".*kernel=-,model"], "has no axis 'model'"),
+    ("data:8", ["kernel"], "REGEX=SPEC"),
+    ("data:8", ["(=data"], "is no regular expression"),
+    ("data:8", [".*=data,data"], "one axis cannot shard two dimensions"),
+])  # fmt: skip
 def test_what_a_layout_refuses(mesh: str, shard: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)) as refusal:
         Layout.parse(mesh, shard)
@@ -59,18 +53,12 @@ def module(rows: int = 8, **variables: tuple[int, ...]) -> Module:
     return Module(b"", 1, 5, (Value("infeed", "0", "float32", (5, rows, 3)), *held), held)
 
 
-@pytest.mark.parametrize(
-    ("layout", "says"),
-    [
-        (Layout.parse("data:4,model:2", ["dens/kernel=-,model"]), "matches no variable"),
-        (
-            Layout.parse("data:4,model:4", ["dense/kernel=-,model"]),
-            "4 devices along model do not divide the dimension 6",
-        ),
-        (Layout.parse("data:4,model:2", ["dense/bias=-,model"]), "names 2 dimensions"),
-        (Layout.parse("data:3"), "does not divide the batch of 8 rows"),
-    ],
-)
+@pytest.mark.parametrize(("layout", "says"), [
+    (Layout.parse("data:4,model:2", ["dens/kernel=-,model"]), "matches no variable"),
+    (Layout.parse("data:4,model:4", ["dense/kernel=-,model"]), "4 devices along model do not divide the dimension 6"),
+    (Layout.parse("data:4,model:2", ["dense/bias=-,model"]), "names 2 dimensions"),
+    (Layout.parse("data:3"), "does not divide the batch of 8 rows"),
+])  # fmt: skip
 def test_what_does_not_fit_the_step(layout: Layout, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         layout.specs(module(dense__kernel=(3, 6), dense__bias=(6,)))
