@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.ops import gen_tpu_ops, resource_variable_ops
 from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import feature_column, feature_column_v2, tpu_function
 
@@ -61,12 +61,16 @@ class OpenGraph(tf.Graph):  # type: ignore[misc]
 
 @contextmanager
 def tensorflow_1_ops() -> Iterator[None]:
-    """Traces TF1 control flow and resource variables, as TPUEstimator did, whatever the program has switched on."""
+    """Traces TF1 control flow and resource variables, as TPUEstimator did, whatever the program has switched on.
+
+    A variable is true, as any object is: programs ask whether there is an average of one (``ema.average(v) or v``).
+    """
     functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
     tf1.disable_control_flow_v2()
     tf1.enable_resource_variables()
     try:
-        yield
+        with _replaced(resource_variable_ops.BaseResourceVariable, "__bool__", lambda self: True):
+            yield
     finally:
         if functional:
             tf1.enable_control_flow_v2()
