@@ -161,6 +161,7 @@ class Fed(tf1.train.SessionRunHook):  # type: ignore[misc]
         return made.get_next()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        self.began_at = int(session.run(tf1.train.get_global_step()))
         self._start(session)
 
 
@@ -171,6 +172,7 @@ def test_a_hook_feeds_the_input(tmp_path: Path, said: list[str]) -> None:
         estimator = tpugraph.Estimator(linear_fn, tmp_path / folder, use_tpu=use_tpu)
         for fed in (Fed(16), Fed(8), Fed(8)):
             estimator.train(fed.input_fn, hooks=[fed], steps=2)
+            assert fed.began_at == int(estimator.saved_step) - 2
             losses.append(estimator.evaluate(fed.input_fn, hooks=[fed])["loss"])
         assert sum(" = 8 cores x " in line for line in said) == (3 if use_tpu else 0)
         weights.append(estimator.get_variable_value("w"))

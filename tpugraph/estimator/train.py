@@ -303,7 +303,7 @@ class Training:
     def _feed_input(self) -> None:
         """Lets the hooks feed the input of a session of this machine; the cores read the same."""
         traced, host = self._cores.traced, self._cores.finish()
-        first_checkpoint(traced, host, self._model_dir, self._warm)
+        traced.scaffold.saver.restore(host, first_checkpoint(traced, host, self._model_dir, self._warm))
         self._hooks.after_create_session()
         traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
         if sum(np.asarray(value).nbytes for value in traced.feeds.values()) > _MOST_FED:
