@@ -371,6 +371,15 @@ def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, chec
     with pytest.raises(ValueError, match="the labels of an input without an end must have static shape"):
         made.evaluate(lambda params: wide(params, labels=True), steps=1, checkpoint_path=checkpoint)
 
+    def one_width(params: Any) -> Any:
+        """Of all batches, drawn anew whenever the input is read."""
+        drawn = tf.pad(tf.ones([16, 1]), [(0, 0), (0, tf.random.uniform([], 3, 9, tf.int32))])
+        features = {"x": tf.ones([16, X.shape[1]]), "wide": drawn}
+        return tf.data.Dataset.from_tensor_slices(features).repeat().batch(params["batch_size"], drop_remainder=True)
+
+    with pytest.raises(ValueError, match="the features of an input without an end must have static shape"):
+        made.predict(one_width, checkpoint_path=checkpoint)
+
 
 def test_a_model_that_takes_only_the_number_of_rows(tmp_path: Path, said: list[str]) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:

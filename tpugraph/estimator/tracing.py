@@ -516,6 +516,8 @@ def _measures(request: Request, dataset: Any, noted: Any) -> bool:
     fed = request.batch_axis is not None or any(op.type in ops.PLACEHOLDERS for op in graph.get_operations())
     if fed or request.shapes is not None or not (noted or is_open(dataset)):
         return False
+    if request.mode != ModeKeys.TRAIN and not noted:
+        _check_shapes(dataset)  # what the first batches have in common, another reading of an endless input may not
     config = request.config
     found = measure(dataset, noted, config.tpu_config.max_ids, config.session_config)
     request.measured.append((request.input_fn, request.mode, found))
