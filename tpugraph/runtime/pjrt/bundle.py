@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.runtime.pjrt.devices import Ahead, Array, Devices
+from tpugraph.runtime.pjrt.devices import Array, Devices, Prefetcher
 from tpugraph.support.errors import LoadError, RunError
 from tpugraph.support.files import write_atomically
 from tpugraph.xla import jax_client
@@ -191,7 +191,7 @@ class CompiledStep:
             RunError: a batch of another shape or dtype.
         """
         source = iter(batches)
-        ahead = Ahead(self._devices.stage, lambda count: self._gather(source, count), lambda: None)
+        ahead = Prefetcher(self._devices.stage, lambda count: self._gather(source, count), lambda: None)
         losses: list[float] = []
         try:
             while (staged := ahead.take(self.iterations)).steps:

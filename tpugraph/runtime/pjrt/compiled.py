@@ -18,7 +18,7 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime.engine import LOSSES, SUMMARIES, Engine, Trained, TrainingLoop, trained
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.host_part import COUNT, LIMIT, take_host_part
-from tpugraph.runtime.pjrt.devices import Ahead, Devices
+from tpugraph.runtime.pjrt.devices import Devices, Prefetcher
 from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError
@@ -58,7 +58,7 @@ class CompiledLoop(Engine):
         self._on_devices = False  # the devices have what TensorFlow has, or newer
         self._stale: set[str] = set()  # what the devices have newer than TensorFlow
         self._no_position = ""  # why the input's position cannot be held
-        self._ahead = Ahead(self._stage, self._read, self._hold)
+        self._ahead = Prefetcher(self._stage, self._read, self._hold)
 
     def attach(self, host: GraphSession) -> None:
         self._session = host

@@ -150,9 +150,8 @@ class Devices:
         self._same = self._jax.sharding.NamedSharding(mesh, spec())
         self._split = self._jax.sharding.NamedSharding(mesh, spec("core"))
         self._variables: dict[str, Any] = {}
-        self._compile(
-            client, jax_client.parse(module.code), jax_client.options(module.num_replicas, self._devices), platform
-        )
+        options = jax_client.options(module.num_replicas, self._devices)
+        self._compile(client, jax_client.parse(module.code), options, platform)
 
     def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
         started = time.perf_counter()
@@ -296,7 +295,7 @@ class Staged:
     placed: list[Any]  # the same on the devices
 
 
-class Ahead:
+class Prefetcher:
     """Batches read at most one loop ahead.
 
     Attributes:
