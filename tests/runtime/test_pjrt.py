@@ -246,7 +246,7 @@ def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("engine", "platform", "more", "fault"), [
-    ("xla", None, {}, "there is no engine 'xla'"),
+    ("gpu", None, {}, "there is no engine 'gpu'"),
     ("pjrt", "rocm", {}, "there is no platform 'rocm'"),
     ("emulator", "gpu", {}, "the emulator takes none"),
     ("pjrt", None, {"trains": False}, "training graphs alone"),
