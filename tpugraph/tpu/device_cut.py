@@ -194,6 +194,8 @@ class Step:
                     if kind.size
                     else "keep strings in the input pipeline",
                 )
+            if shapes.is_static(shape):
+                continue  # it could cross, but what it is computed from is on both sides
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
             last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
