@@ -68,6 +68,8 @@ class Partition(Pass):
             _mark_leaving(graph, leaving)
         _tell_local_shapes(graph, seeds)
         shapes.infer(graph)
+        while shapes.tell_lookups(graph):
+            shapes.infer(graph)
         graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, step.notes(),
                                {str(t): p for t, p in leaving.items()}, step.conversions.made, step.conversions.gathered,
                                step.conversions.combined))  # fmt: skip

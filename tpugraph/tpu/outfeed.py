@@ -273,6 +273,10 @@ def _stacks(graph: Graph) -> dict[str, _Collected]:
     if roles.loss.name:
         stacks["losses"] = _Collected(graph, "losses", _scalar(graph, graph.tensor(roles.loss.name)))
     for name, text in roles.predictions.items():
+        node, shape = graph.tensor(text).node, graph.tensor(text).shape
+        if shape is None or None in shape[1:]:
+            raise ConversionError(f"the prediction '{name}' has an open dimension besides its rows: batches of a loop are joined",
+                                  node=node, origin=graph.source, fix="give it a fixed size: reshape, or pad it")  # fmt: skip
         stacks[f"prediction/{name}"] = _Collected(graph, f"predictions/{len(stacks)}", graph.tensor(text))
     return stacks
 
