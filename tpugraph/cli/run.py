@@ -32,7 +32,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
-    flags = _with_engine(flags)
+    flags = with_engine(flags)
     _check(flags)
     layout, names = layout_of(flags), rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
@@ -68,7 +68,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     )  # fmt: skip
 
 
-def _with_engine(flags: Parsed) -> Parsed:
+def with_engine(flags: Parsed) -> Parsed:
     """A mesh is XLA's, where no engine is named."""
     if flags["mesh"] is None or "engine" in flags.given:
         return flags

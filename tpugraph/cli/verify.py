@@ -12,6 +12,7 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.cli.run import layout_of, with_engine
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support import files
@@ -31,7 +32,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if is_tpu_graph(graphdef.load(model)):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
-    options = programs.options(flags)
+    flags = with_engine(flags)
+    options, layout = programs.options(flags), layout_of(flags)
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
     watched = console.stream.isatty()
@@ -41,7 +43,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
             console.say(f"running: {text}")
 
     found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
-                                         tolerance=flags["tolerance"], progress=progress))  # fmt: skip
+                                         tolerance=flags["tolerance"], progress=progress, layout=layout,
+                                         platform=flags["platform"] or "cpu"))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     for note in dict.fromkeys(found.notes):
         console.say(f"note: {note}")

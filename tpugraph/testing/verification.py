@@ -28,6 +28,7 @@ from tpugraph.support.wording import counted
 from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, drop_remainder, fix_seeds, read_pieces
 from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
+from tpugraph.xla.mesh import Layout
 
 _FLOOR = 1e-6
 """Magnitude below which the elements of a variable are compared absolutely."""
@@ -307,10 +308,13 @@ def verify(
     rebind: Mapping[str, str] | None = None,
     tolerance: float = 1e-4,
     progress: Callable[[str], None] | None = None,
+    layout: Layout | None = None,
+    platform: str = "cpu",
 ) -> Verification:
     """Compare the plain graph, run by TensorFlow at its own batch, with the cores, which share each of its batches.
 
-    The cores draw what the plain graph draws. ``progress`` is called with what runs next; the rest is as of :func:`pair`.
+    The cores draw what the plain graph draws. ``progress`` is called with what runs next; with a ``layout`` the step runs on
+    devices of ``platform`` among which XLA divides it, in place of emulated cores. The rest is as of :func:`pair`.
 
     Raises:
         TpuGraphError: a graph, a checkpoint or a run that fails, or data that end before the first step.
@@ -318,9 +322,14 @@ def verify(
     say = progress or (lambda text: None)
     say("converting")
     chosen = comparable(options, iterations_per_loop=steps)
+    engine: dict[str, Any] = {}
+    if layout is not None:
+        chosen = replace(chosen, num_replicas=1)
+        engine = {"engine": "xla", "mesh": layout, "platform": platform}
     with pair(model, chosen, steps, checkpoint_path=checkpoint_path, rebind=rebind) as both:
         batch = both.program.report["batch"]["line"]
-        comparisons = _compared(both, steps, counted(both.program.report["num_replicas"], "core"), say)
+        cores = counted(both.program.report["num_replicas"], "core") if layout is None else f"the mesh {layout.mesh}"
+        comparisons = _compared(both, steps, cores, say, engine)
         if not all(comparison.within(tolerance) for comparison in comparisons):
             say("the plain graph, from weights a rounding apart")
             rounding = _rounding(both, steps)
@@ -333,13 +342,15 @@ def verify(
         return Verification(comparisons, tolerance, both.notes, batch, both.recorded)
 
 
-def _compared(both: Pair, steps: int, cores: str, say: Callable[[str], None]) -> list[Comparison]:
+def _compared(
+    both: Pair, steps: int, cores: str, say: Callable[[str], None], engine: Mapping[str, Any]
+) -> list[Comparison]:
     """The steps one by one, then in one loop."""
     plain, names = both.plain, list(both.plain.roles.variables)
     one_by_one = Comparison(f"{cores}, {counted(steps, 'step')}, with the plain graph")
     say(one_by_one.what)
     losses, last = [], {}
-    with both.on_cores() as session:
+    with both.on_cores(**engine) as session:
         for loss in plain.each_step(steps, both.start):
             losses.append(loss)
             last = plain.values(names)
@@ -362,7 +373,7 @@ def _compared(both: Pair, steps: int, cores: str, say: Callable[[str], None]) ->
         return [one_by_one]
     loop = Comparison(f"{cores}, one loop of {steps}, with the plain graph")
     say(loop.what)
-    with both.on_cores() as session:
+    with both.on_cores(**engine) as session:
         pairs = list(zip_longest(losses, session.train(steps)))
         for step, (expected, actual) in enumerate(pairs, 1):
             loop.add(expected, actual, *((last, session.values()) if step == len(pairs) else ({}, {})))
