@@ -14,6 +14,7 @@ from tpugraph.cli import bundles
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
+from tpugraph.xla import jax_client
 
 REFUSED = 2
 """It could not be asked: usage, files, refusals. 1 is an answer: that of `check` and `verify` where it is no."""
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _leave(outcome.code)
         return outcome.code
     except TpuGraphError as error:
-        return _fail(console, error, with_traceback="--traceback" in words)
+        code = _fail(console, error, with_traceback="--traceback" in words)
+        if arguments is None and jax_client.joined():  # jax would wait for the processes that do not come any more
+            _leave(code)
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr, flush=True)
         if arguments is None:

@@ -16,7 +16,7 @@ from typing import Any
 from tpugraph.cli.console import Console
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.curves import Curves
-from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.session import SummaryCallback, TPUSession
 from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
@@ -76,6 +76,10 @@ def _number(loss: float) -> str:
 # --------------------------------------------------------------------------- training
 
 
+def _leave(step: int, summaries: bytes) -> None:
+    """Leave summaries to the process that writes them."""
+
+
 class _Stopped(Exception):
     """Raised at a loop's end after a signal."""
 
@@ -122,7 +126,9 @@ class Training:
 
         def work() -> None:
             try:
-                on_summary = None if self.curves is None else self.curves.summary
+                on_summary: SummaryCallback | None = None if self.curves is None else self.curves.summary
+                if not self.session.writes_files:  # what the first process reads, all gather
+                    on_summary = _leave
                 self.session.train(self.steps, on_loop=self._after_loop, on_summary=on_summary)
             except BaseException as error:
                 failure.append(error)
@@ -171,9 +177,13 @@ class Training:
             self._check_finite(first, losses)
             if self.curves is not None:
                 self.curves.loop(self.step, losses, self.session.loop_costs)
-        if self._signals:
+        # processes that were joined stop and save at the same loop's end: sharded variables are gathered by all of them
+        asked = 2 * (self._signals[0] if self._signals else 0) + self._due()
+        agreed = self.session.agree(asked)
+        if agreed > 1:
+            self._signals = self._signals or [agreed // 2]
             raise _Stopped
-        if self._due():
+        if agreed:
             self._save()
 
     def _check_finite(self, first: int, losses: list[float]) -> None:

@@ -85,6 +85,10 @@ class Engine:
         """See that a checkpoint holds the input's position behind the last loop; returns why it cannot, else ""."""
         return ""
 
+    def agree(self, number: int) -> int:
+        """The largest of the numbers that joined processes give, each at the end of the same loop."""
+        return number
+
     def variables_changed(self) -> None:
         """Hear that TensorFlow has given variables other values."""
 

@@ -12,10 +12,10 @@ from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
-from tpugraph.runtime.pjrt.devices import joined
 from tpugraph.runtime.timeline import Timeline
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.xla import jax_client
+from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 ENGINES = ("emulator", "pjrt", "xla", "auto")

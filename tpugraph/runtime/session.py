@@ -240,6 +240,10 @@ class TPUSession:
         """Whether this process writes checkpoints and event files: of several that were joined, the first alone does."""
         return self.engine.writes_files
 
+    def agree(self, number: int) -> int:
+        """The largest of the numbers that joined processes give, each at the end of the same loop."""
+        return self.engine.agree(number)
+
     @property
     def iterations_per_loop(self) -> int:
         """Steps per loop, as the graph was converted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,12 @@ def need(extra: str, *packages: str) -> None:
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'")
+
+
+def joined() -> bool:
+    """Whether this process was joined with others."""
+    jax = sys.modules.get("jax")  # who has not imported it has joined nobody
+    return jax is not None and bool(jax.distributed.is_initialized())
 
 
 def parse(code: bytes) -> Any:

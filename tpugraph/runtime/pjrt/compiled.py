@@ -90,6 +90,9 @@ class CompiledLoop(Engine):
             self._session.run([self._writes[name][1] for name in values], feed)
             self._stale -= names
 
+    def agree(self, number: int) -> int:
+        return self.devices.agree(number)
+
     def variables_changed(self) -> None:
         self._on_devices = False
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,9 @@ from tpugraph.xla.module import HELD, Module, Value
 _GO = b"go\n"
 _HELLO = re.compile(rb"tpugraph (\d{1,6})\n")
 _WAIT = 0.2
+_LOST_SECONDS = 30.0
+_links: dict[int, socket.socket] = {}
+"""By the number of a process, the connection to it: process 0 has one to each, the others have one to process 0."""
 
 
 def meet(coordinator: str, processes: int, process: int, seconds: float) -> None:
@@ -59,19 +62,21 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
                                f"{seconds:g} s: {absent}",
                                fix="start all processes with the same --coordinator and --processes")  # fmt: skip
             with contextlib.suppress(OSError):  # who does not say hello in time comes again or is no process of ours
-                connection = open_.enter_context(listener.accept()[0])
+                connection = listener.accept()[0]
                 connection.settimeout(_WAIT)
                 hello = _HELLO.fullmatch(connection.recv(64))
                 if hello is not None and int(hello[1]) in missing:
                     came[int(hello[1])] = connection
         for connection in came.values():
             connection.sendall(_GO)
+        _links.update(came)
 
 
 def _come(place: tuple[str, int], process: int, until: float, seconds: float) -> None:
     """Tell process 0 that this one is there, and wait until it may go."""
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(place, timeout=1.0) as connection:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection(place, timeout=1.0)
             connection.sendall(f"tpugraph {process}\n".encode())
             while time.monotonic() < until:
                 try:
@@ -79,12 +84,33 @@ def _come(place: tuple[str, int], process: int, until: float, seconds: float) ->
                 except TimeoutError:
                     continue
                 if answer == _GO:
+                    _links[0] = connection
                     return
+                connection.close()
                 break
         time.sleep(_WAIT)
     raise RunError(f"process 0 does not answer at the coordinator's address {place[0]}:{place[1]} within {seconds:g} s, or not "
                    "all processes came there",
                    fix="start all processes with the same --coordinator and --processes")  # fmt: skip
+
+
+def lost() -> str:
+    """Which process has ended, in words; its connection is closed, which process 0 sees, and tells the others."""
+    until = time.monotonic() + _LOST_SECONDS
+    while time.monotonic() < until:
+        readable = select.select(list(_links.values()), [], [], _WAIT)[0]
+        ended = []
+        for process, link in _links.items():
+            if link in readable:
+                with contextlib.suppress(OSError):
+                    told = link.recv(64)
+                    ended += [process] if not told else [int(number) for number in told.split()]
+        if ended:
+            for process in _links.keys() - set(ended) if 0 not in _links else ():
+                with contextlib.suppress(OSError):
+                    _links[process].sendall(" ".join(map(str, ended)).encode())
+            return f"process {', '.join(map(str, sorted(set(ended))))} has ended"
+    return "a process does not answer"
 
 
 Array = np.ndarray[Any, Any]
@@ -105,17 +131,12 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
         if platform == "cpu":
             jax.config.update("jax_platforms", "cpu")
             jax.config.update("jax_num_cpu_devices", cores // processes)
+        jax.config.update("jax_enable_recoverability", True)  # else jax ends this process where another one is lost
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
                        fix="start all processes with the same coordinator, which process 0 listens at, before anything there uses "
                        "jax") from error  # fmt: skip
-
-
-def joined() -> bool:
-    """Whether this process was joined with others."""
-    jax = sys.modules.get("jax")  # who has not imported it has joined nobody
-    return jax is not None and bool(jax.distributed.is_initialized())
 
 
 class Devices:
@@ -162,14 +183,14 @@ class Devices:
         self.seconds = time.perf_counter() - started
 
     def _find(self, client: Any, platform: str, count: int) -> list[Any]:
-        if platform == "cpu" and not joined():
+        if platform == "cpu" and not jax_client.joined():
             return list(client.make_cpu_client(num_devices=count).devices())
         try:
             found = self._jax.devices(platform)
         except RuntimeError as error:
             fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
             raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
-        if len(found) < count or (joined() and len(found) != count):
+        if len(found) < count or (jax_client.joined() and len(found) != count):
             raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
                            fix=f"convert with --num_replicas={len(found)}")  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
@@ -237,7 +258,8 @@ class Devices:
                 given = {"count": count, "seed": seed}.get(value.kind)
                 arguments.append(self._everywhere(np.asarray((host or {})[value.name] if given is None else given,
                                                              value.dtype)))  # fmt: skip
-        return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
+        with self._with_others():
+            return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
         sent: list[list[Array]] = [[] for _ in self._devices]
@@ -260,6 +282,28 @@ class Devices:
         gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
         with self._jax.enable_x64(True):
             return np.asarray(gather(own, tiled=True))
+
+    @contextlib.contextmanager
+    def _with_others(self) -> Iterator[None]:
+        """Names the process without which this one cannot go on.
+
+        Raises:
+            RunError: a joined process has ended.
+        """
+        try:
+            yield
+        except self._jax.errors.JaxRuntimeError as error:
+            if self.processes == 1:
+                raise
+            raise RunError(
+                f"{lost()}, and the others cannot go on without it",
+                fix="start all again: training goes on from the newest checkpoint, on any number of hosts",
+            ) from error
+
+    def agree(self, number: int) -> int:
+        """The largest of the numbers that the processes give."""
+        with self._with_others():
+            return int(self._of_all_cores(np.asarray([number], np.int32)).max())
 
     def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
         if value.kind == "variable":
