@@ -13,7 +13,7 @@ from workers import free_ports
 
 from command_line import Command
 from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.pjrt.devices import meet
+from tpugraph.runtime.pjrt.processes import meet
 from tpugraph.support.errors import RunError, UsageError
 
 IRIS = Path(__file__).parents[2] / "examples" / "iris" / "model.pb"
@@ -78,7 +78,8 @@ def test_processes_meet_whatever_comes_between(deaf: str) -> None:
 
     def come(process: int) -> None:
         try:
-            meet(place, 3, process, 20.0)
+            for link in meet(place, 3, process, 20.0).values():
+                link.close()
         except RunError as error:
             failed.append(error)
 

@@ -1,6 +1,9 @@
 """Several processes, joined by jax.distributed on the loopback interface, train to the same variables as one."""
 
 import json
+import re
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from workers import free_ports
 from command_line import Command
 from models import corpus
 from tpugraph.compiler import convert
-from tpugraph.runtime.pjrt import devices
+from tpugraph.runtime.pjrt import processes as joining
 from tpugraph.support.errors import UsageError
 
 pytestmark = pytest.mark.slow
@@ -49,7 +52,7 @@ def test_two_processes_train_to_the_variables_of_one(new_process: Programs, tmp_
                                                              (3, 0, "8 cores cannot be dealt out to 3 processes")])  # fmt: skip
 def test_processes_that_cannot_be_joined(processes: int, process: int, fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        devices.join("127.0.0.1:1", processes, process, platform="cpu", cores=8)
+        joining.join("127.0.0.1:1", processes, process, platform="cpu", cores=8)
     assert caught.value.fix
 
 
@@ -59,3 +62,43 @@ def test_processes_that_cannot_be_joined(processes: int, process: int, fault: st
 ])  # fmt: skip
 def test_flags_that_do_not_go_together(words: list[str], fault: str, command: Command) -> None:
     assert fault in command.refused("run", corpus("iris_dnn").folder / "model.pb", "--steps=1", *words)
+
+
+SAVED = [
+    "--iterations_per_loop=2",
+    "--mesh=data:2,model:2",
+    "--shard=dense(_1)?/kernel=-,model",
+    "--shard_optimizer=data",
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "victim", "code"), [(signal.SIGTERM, 1, 143), (signal.SIGKILL, 1, 2), (signal.SIGKILL, 0, 2)]
+)
+def test_joined_processes_end_together(
+    number: int, victim: int, code: int, new_process: Programs, tmp_path: Path
+) -> None:
+    """After SIGTERM all save the same step; where one is lost, the others name it."""
+    model = corpus("iris_dnn")
+    words = [
+        "run",
+        str(model.folder / "model.pb"),
+        "--steps=100000",
+        *SAVED,
+        f"--model_dir={tmp_path}",
+        "--save_steps=20",
+    ]
+    words += [f"--coordinator=127.0.0.1:{free_ports(1)[0]}", "--processes=2"]
+    running = [new_process.start("-m", "tpugraph", *words, f"--process={process}") for process in range(2)]
+    until = time.monotonic() + 200
+    while not list(tmp_path.glob("*.index")) and time.monotonic() < until:
+        time.sleep(0.2)
+    running[victim].signal(number)
+    left = [running[1 - victim].wait(), *([running[victim].wait()] if number == signal.SIGTERM else [])]
+    assert [process.code for process in left] == [code] * len(left)
+    if number == signal.SIGKILL:
+        assert f"process {victim} has ended, and the others cannot go on without it" in left[0].err
+    else:
+        saved = {re.search(r"saved \S+-(\d+)", process.out + process.err).group(1) for process in left}  # type: ignore[union-attr]
+        assert len(saved) == 1
+        assert saved == {re.findall(r"ckpt-(\d+)", tf.train.latest_checkpoint(str(tmp_path)) or "")[0]}

@@ -429,5 +429,5 @@ def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(topologies, "compile_for", answer)
     assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit"]) == 2
     out, err = capsys.readouterr()
-    assert "too large   and variables along model on 4 devices, global batch 16:" in out
+    assert "too large   every device holds all variables, global batch 16:" in out
     assert "no way was found that fits a core of v5e:2x4" in err

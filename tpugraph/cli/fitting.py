@@ -51,15 +51,16 @@ def search(flags: Parsed, console: Console) -> Fit:
     for way in found:
         if _fits(way, module, "", topology, tried, flags, console):
             return Fit(way, " ".join(way.flags), tried)
-    last, smaller = found[-1], rows // 2
-    while smaller and smaller % last.layout.mesh.axes["data"] == 0:
+    least = min(range(len(found)), key=lambda number: tried[number]["needed"])
+    best, smaller = found[least], rows // 2
+    while smaller and smaller % best.layout.mesh.axes["data"] == 0:
         try:
             _, module = _lowered(flags, smaller)
         except ShapeError as refusal:
             console.say(f"note: {refusal.fault}")
             break
-        if _fits(last, module, f", global batch {smaller:,}", topology, tried, flags, console):
-            return Fit(last, " ".join((*last.flags, f"--global_batch={smaller}")), tried)
+        if _fits(best, module, f", global batch {smaller:,}", topology, tried, flags, console):
+            return Fit(best, " ".join((*best.flags, f"--global_batch={smaller}")), tried)
         smaller //= 2
     raise RunError(
         f"no way was found that fits a core of {topology}",

@@ -17,7 +17,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.engines import device_count
-from tpugraph.runtime.pjrt import devices
+from tpugraph.runtime.pjrt import processes
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support import files
@@ -153,7 +153,7 @@ def _join(flags: Parsed, program: Program, layout: Layout | None) -> None:
                          fix="--engine=pjrt")  # fmt: skip
     cores = cores_of(program.graph_def) if layout is None else layout.mesh.size
     assert cores is not None  # what runs here was converted
-    interruptible(lambda: devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
+    interruptible(lambda: processes.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
                                        platform=flags["platform"] or "cpu",
                                        seconds=flags["connect_timeout"]))  # fmt: skip
 

@@ -1,142 +1,26 @@
 """A compiled module on the devices of a PJRT client: jax and NumPy only, no TensorFlow.
 
-Processes that were joined, by :func:`join` or ``jax.distributed.initialize``, run one module on the devices of all of them.
-Each gives the batches of its own cores, and all get what every core sent. They meet on a socket before jax joins them: where
-one does not come, jax waits deaf to Ctrl-C and then ends the process.
+Processes that were joined, by :mod:`tpugraph.runtime.pjrt.processes` or ``jax.distributed.initialize``, run one module on the
+devices of all of them. Each gives the batches of its own cores, and all get what every core sent.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-import select
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tpugraph.support.errors import RunError, UsageError
+from tpugraph.runtime.pjrt.processes import naming_the_lost
+from tpugraph.support.errors import RunError
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import HELD, Module, Value
 
-_GO = b"go\n"
-_HELLO = re.compile(rb"tpugraph (\d{1,6})\n")
-_WAIT = 0.2
-_LOST_SECONDS = 30.0
-_links: dict[int, socket.socket] = {}
-"""By the number of a process, the connection to it: process 0 has one to each, the others have one to process 0."""
-
-
-def meet(coordinator: str, processes: int, process: int, seconds: float) -> None:
-    """Wait until all processes are there."""
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"the coordinator '{coordinator}' is no HOST:PORT with a port from 1 to 65535",
-                         fix="the address of process 0, such as 10.0.0.2:8476")  # fmt: skip
-    place, until = (host.strip("[]"), int(port)), time.monotonic() + seconds
-    if process == 0:
-        _gather(place, set(range(1, processes)), until, seconds)
-    else:
-        _come(place, process, until, seconds)
-
-
-def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: float) -> None:
-    """Wait for the others, and let them go."""
-    came: dict[int, socket.socket] = {}
-    with contextlib.ExitStack() as open_:
-        try:
-            family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
-            listener = open_.enter_context(socket.create_server(place, family=family))
-        except OSError as error:
-            raise UsageError(f"process 0 cannot listen at the coordinator's address {place[0]}:{place[1]}: {error.strerror}",
-                             fix="an address of this host with a free port") from error  # fmt: skip
-        listener.settimeout(_WAIT)
-        while missing - set(came):
-            if time.monotonic() > until:
-                absent = ", ".join(map(str, sorted(missing - set(came))[:8]))
-                raise RunError(f"of {len(missing) + 1} processes these did not come to {place[0]}:{place[1]} within "
-                               f"{seconds:g} s: {absent}",
-                               fix="start all processes with the same --coordinator and --processes")  # fmt: skip
-            with contextlib.suppress(OSError):  # who does not say hello in time comes again or is no process of ours
-                connection = listener.accept()[0]
-                connection.settimeout(_WAIT)
-                hello = _HELLO.fullmatch(connection.recv(64))
-                if hello is not None and int(hello[1]) in missing:
-                    came[int(hello[1])] = connection
-        for connection in came.values():
-            connection.sendall(_GO)
-        _links.update(came)
-
-
-def _come(place: tuple[str, int], process: int, until: float, seconds: float) -> None:
-    """Tell process 0 that this one is there, and wait until it may go."""
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            connection = socket.create_connection(place, timeout=1.0)
-            connection.sendall(f"tpugraph {process}\n".encode())
-            while time.monotonic() < until:
-                try:
-                    answer = connection.recv(8)
-                except TimeoutError:
-                    continue
-                if answer == _GO:
-                    _links[0] = connection
-                    return
-                connection.close()
-                break
-        time.sleep(_WAIT)
-    raise RunError(f"process 0 does not answer at the coordinator's address {place[0]}:{place[1]} within {seconds:g} s, or not "
-                   "all processes came there",
-                   fix="start all processes with the same --coordinator and --processes")  # fmt: skip
-
-
-def lost() -> str:
-    """Which process has ended, in words; its connection is closed, which process 0 sees, and tells the others."""
-    until = time.monotonic() + _LOST_SECONDS
-    while time.monotonic() < until:
-        readable = select.select(list(_links.values()), [], [], _WAIT)[0]
-        ended = []
-        for process, link in _links.items():
-            if link in readable:
-                with contextlib.suppress(OSError):
-                    told = link.recv(64)
-                    ended += [process] if not told else [int(number) for number in told.split()]
-        if ended:
-            for process in _links.keys() - set(ended) if 0 not in _links else ():
-                with contextlib.suppress(OSError):
-                    _links[process].sendall(" ".join(map(str, ended)).encode())
-            return f"process {', '.join(map(str, sorted(set(ended))))} has ended"
-    return "a process does not answer"
-
-
 Array = np.ndarray[Any, Any]
 Placed = list[Any]  # of each infeed argument, a jax.Array that is spread over the cores
-
-
-def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: float = 300) -> None:
-    """Join this process with others, before anything asks jax for devices."""
-    if not 0 <= process < processes:
-        raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
-    if cores % processes:
-        raise UsageError(f"{cores} cores cannot be dealt out to {processes} processes",
-                         fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
-    jax = jax_client.load("jax", "pjrt")
-    if processes > 1:
-        meet(coordinator, processes, process, seconds)
-    try:
-        if platform == "cpu":
-            jax.config.update("jax_platforms", "cpu")
-            jax.config.update("jax_num_cpu_devices", cores // processes)
-        jax.config.update("jax_enable_recoverability", True)  # else jax ends this process where another one is lost
-        jax.distributed.initialize(coordinator, processes, process)
-    except (RuntimeError, ValueError) as error:
-        raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
-                       fix="start all processes with the same coordinator, which process 0 listens at, before anything there uses "
-                       "jax") from error  # fmt: skip
 
 
 class Devices:
@@ -258,7 +142,7 @@ class Devices:
                 given = {"count": count, "seed": seed}.get(value.kind)
                 arguments.append(self._everywhere(np.asarray((host or {})[value.name] if given is None else given,
                                                              value.dtype)))  # fmt: skip
-        with self._with_others():
+        with naming_the_lost():
             return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
@@ -283,26 +167,9 @@ class Devices:
         with self._jax.enable_x64(True):
             return np.asarray(gather(own, tiled=True))
 
-    @contextlib.contextmanager
-    def _with_others(self) -> Iterator[None]:
-        """Names the process without which this one cannot go on.
-
-        Raises:
-            RunError: a joined process has ended.
-        """
-        try:
-            yield
-        except self._jax.errors.JaxRuntimeError as error:
-            if self.processes == 1:
-                raise
-            raise RunError(
-                f"{lost()}, and the others cannot go on without it",
-                fix="start all again: training goes on from the newest checkpoint, on any number of hosts",
-            ) from error
-
     def agree(self, number: int) -> int:
         """The largest of the numbers that the processes give."""
-        with self._with_others():
+        with naming_the_lost():
             return int(self._of_all_cores(np.asarray([number], np.int32)).max())
 
     def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
