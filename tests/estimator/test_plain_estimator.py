@@ -68,6 +68,21 @@ def test_rows_of_queues_are_in_no_shape_and_a_line_says_so(tmp_path: Path, said:
     assert any(note in line for line in said)
 
 
+def test_batches_of_as_many_rows_as_data_say_train_on_this_machine(tmp_path: Path, said: list[str]) -> None:
+    """Cores would take those of one size, and leave the others out."""
+
+    def windows() -> Any:
+        rows = tf.data.Dataset.from_tensor_slices(({"x": FEATURES}, TARGETS)).repeat()
+        return rows.group_by_window(
+            lambda x, y: tf.cast(y > 0, tf.int64), lambda key, window: window.batch(8),
+            window_size_func=lambda key: tf.where(key > 0, tf.constant(8, tf.int64), 5),
+        )  # fmt: skip
+
+    estimator = tpugraph.Estimator(linear_fn, tmp_path, params={"rate": 0.05}, use_tpu=True)
+    estimator.train(windows, steps=3)
+    assert any("note: no cores: the input's batches have 5 to 8 rows" in line for line in said)
+
+
 def test_the_cores_divide_the_batch_and_the_data_ends_training(tmp_path: Path, said: list[str]) -> None:
     tpugraph.Estimator(linear_fn, tmp_path, use_tpu=True).train(lambda: read(18)().take(3))
     assert any("global batch 18 = 6 cores x 3" in line for line in said)

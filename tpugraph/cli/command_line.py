@@ -14,7 +14,6 @@ from tpugraph.cli import bundles
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
-from tpugraph.xla import jax_client
 
 REFUSED = 2
 """It could not be asked: usage, files, refusals. 1 is an answer: that of `check` and `verify` where it is no."""
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return outcome.code
     except TpuGraphError as error:
         code = _fail(console, error, with_traceback="--traceback" in words)
-        if arguments is None and jax_client.joined():  # jax would wait for the processes that do not come any more
+        if arguments is None and _is_joined():  # jax would wait for the processes that do not come any more
             _leave(code)
         return code
     except KeyboardInterrupt:
@@ -53,6 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except Exception as error:
         return _fail(console, _unforeseen(error), with_traceback="--traceback" in words)
+
+
+def _is_joined() -> bool:
+    from tpugraph.xla import jax_client  # which needs NumPy, that a help does without
+
+    return jax_client.joined()
 
 
 def _leave(code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tpugraph.ir.session_config import guarded
 
 tf1 = tf.compat.v1
 _LONGEST_LOOP = 100
+_WINDOWS_READ = 16  # batches that are looked at where data decide how many rows each has
 _SIZES: dict[str, int | None] = dict.fromkeys((ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT))
 _cores: int | None = None
 _max_ids = 0
@@ -116,10 +118,12 @@ class PlainRequests(Requests):
                        measured=self.measured)  # fmt: skip
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
-        """The batch size of the first batch; None where there is none, or it is no tensor."""
+        """The batch size of the first batch; None where there is none, it is no tensor, or windows give others of other sizes."""
         with tf.Graph().as_default(), tensorflow_1_ops():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
-            first = inputs.next_element(returned.take(1)) if inputs.is_dataset(returned) else returned
+            windows = any(op.type in ops.WINDOWS for op in tf1.get_default_graph().get_operations())
+            count = _WINDOWS_READ if windows else 1
+            first = inputs.next_element(returned.take(count)) if inputs.is_dataset(returned) else returned
             if (known := inputs.batch_size_of(first)) is not None:
                 return known
             made = tf1.get_default_graph().get_operations()
@@ -137,9 +141,12 @@ class PlainRequests(Requests):
                 say(f"note: no cores: the rows of the input's batches are in no shape, and {why}")
                 return None
             rows = tf.shape(tensors[0])[0]
-            with tf1.Session(config=guarded()) as session:
+            found: list[int] = []
+            with tf1.Session(config=guarded()) as session, contextlib.suppress(tf.errors.OutOfRangeError):
                 session.run(tf1.tables_initializer())
-                try:
-                    return int(session.run(rows))
-                except tf.errors.OutOfRangeError:
-                    return None
+                while len(found) < count:
+                    found.append(int(session.run(rows)))
+            if len(set(found[:-1])) > 1:  # the last one may be a rest
+                say(f"note: no cores: the input's batches have {min(found)} to {max(found)} rows")
+                return None
+            return found[0] if found else None

@@ -50,7 +50,7 @@ Role = Literal[
     "variable_shape",  # variables
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "dequeue_many", "enqueue", "close_queue", "placeholder",
     "default",  # input
-    "map_dataset", "batch_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "prefetch_dataset",
+    "map_dataset", "batch_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "window_dataset", "prefetch_dataset",
     "shuffle_dataset",
     "parallel_map_dataset",
     "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets

@@ -152,6 +152,8 @@ BATCH_DATASETS = with_role("batch_dataset")
 """Datasets that put the elements of another one together in batches, one after the other."""
 REBATCH_DATASETS = with_role("rebatch_dataset")
 """Datasets that cut the batches of another one into smaller ones."""
+WINDOWS = with_role("window_dataset")
+"""Datasets whose batches are windows that data and a function decide."""
 UNWRAPS = with_role("get_optional")
 """Ops that take the value out of an optional."""
 WRAPS = with_role("wrap_optional")
