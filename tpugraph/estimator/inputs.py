@@ -287,7 +287,7 @@ def partitioned(
             for tensor, parts in _pairs(index, dims[index], part, what):
                 _check_parts(tensor, parts, cores_per_replica)
                 if parts is not None and math.prod(parts) > 1:
-                    found[tuple(tf.TensorShape(tensor.shape)[1:])] = tuple(parts)
+                    found[tuple(tf.TensorShape(tensor.shape).as_list()[1:])] = tuple(parts)
     return found
 
 
