@@ -79,7 +79,7 @@ def test_eight_cores_train_on_eight_times_the_batch(name: str, file: str, iterat
      if runs(place % 2 == 0)],
 )  # fmt: skip
 def test_batch_norm_on_cores(mode: str, cores: int, iterations: int) -> None:
-    """All losses closely, each of which follows from all variables, with one thread for an op, as they were recorded.
+    """All losses closely, with one thread for an op, as they were recorded; each loss depends on all variables.
 
     Variables at the end loosely: normalization spreads the last bits of a CPU's own convolutions.
     """

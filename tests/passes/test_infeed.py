@@ -88,7 +88,7 @@ STEP = f"""{HOST}
 
 
 def infeed(text: str, *, cores: int, results: Sequence[object] = ()) -> tuple[Graph, str]:
-    """A replica program, of which each core takes a batch of its own, behind the pass, and the edits that it made."""
+    """A replica program behind the pass, where each core takes its own batch, and the edits of the pass."""
     graph = testing.parse(text)
     graph.roles = Roles(NO_LOSS, [], None, [], {}, [], replica=True)
     for result in (Cut(), *results):

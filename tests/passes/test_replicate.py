@@ -58,7 +58,7 @@ def test_the_cluster_holds_one_copy_and_an_output_for_each_core(cores: int) -> N
     output = graph["tpugraph/loss/replicated"]
     assert (output.attr("num_replicas"), len(output.outputs or ())) == (cores, cores)
     assert graph["TPUReplicateMetadata"].attr("num_replicas") == cores
-    assert not any(node.has_attr("_output_shapes") for node in graph)  # of which inference made new ones
+    assert not any(node.has_attr("_output_shapes") for node in graph)  # inference has made new ones
 
 
 @pytest.mark.parametrize("mode", ["eval", "predict"])

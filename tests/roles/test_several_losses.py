@@ -119,7 +119,7 @@ def test_rows_by_a_literal_that_equals_the_batch(reported: int) -> None:
 
 
 def _cases() -> Iterator[Any]:
-    """Both numbers of rows, of which the suite has one for each loss, by turns."""
+    """Both numbers of rows; the suite alternates between them."""
     for place, name in enumerate(MIXES):
         for rows in [each for at, each in enumerate((4, 6)) if runs(at == place % 2)]:
             yield pytest.param(name, rows, id=f"{name}-{rows}")

@@ -87,8 +87,9 @@ def largest_by_columns(shapes: dict[str, tuple[int, ...]]) -> list[str]:
 def test_the_plain_step_trains_alike_on_any_mesh(name: str, mesh: str, partitioner: str) -> None:
     program: Program = PROGRAMS[name]
     traced = trace(program, 16, resource=program.resource)
-    shapes = {name: tuple(traced.graph.get_tensor_by_name(f"{name}:0").shape) for name in traced.trained}
-    sharded = largest_by_columns(shapes) if mesh == "data:4,model:2" and not program.resource else []
+    trained = traced.graph.get_collection("trainable_variables")
+    shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in trained}
+    sharded = largest_by_columns(shapes) if mesh == "data:4,model:2" else []
     layout = Layout.parse(mesh, sharded, "data" if mesh == "data:2,model:4" else "", partitioner)
     found, report = run_partitioned(traced, program.steps, layout)
     assert report["collectives"], "XLA has not divided the step"

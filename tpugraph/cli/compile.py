@@ -10,7 +10,6 @@ from typing import Any
 from tpugraph import __version__
 from tpugraph.analysis import num_replicas
 from tpugraph.cli import fitting, programs
-from tpugraph.cli import run as run_command
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
@@ -41,11 +40,16 @@ def run(flags: Parsed, console: Console) -> Outcome:
                          fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
     if flags["fit"]:
+        other = sorted({"mesh", "shard", "shard_optimizer", "output", "largest_batch"} & flags.given)
+        if other:
+            raise UsageError(
+                f"--fit looks for a mesh by itself, and --{other[0]} says something else", fix=f"leave --{other[0]} out"
+            )
         jax_client.need("tpu", "libtpu", "jax")
         way = fitting.search(flags, console)
         console.say(f"tpugraph run {flags.model} {way.flags}")
         return Outcome({"fit": way.tried, "flags": way.flags})
-    layout = run_command.layout_of(flags)
+    layout = programs.layout_of(flags)
     if layout is not None:
         topologies.check(flags["topology"], layout.mesh.size)
     for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given

@@ -15,6 +15,7 @@ from tpugraph.support.errors import RunError, ShapeError
 from tpugraph.xla import fit, stablehlo
 from tpugraph.xla.fit import Way
 from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.mesh import DATA
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES
 
@@ -24,12 +25,10 @@ class Fit:
     """A way that fits.
 
     Attributes:
-        way: the way.
         flags: of a command line that takes it.
         tried: what each way costs (JSON).
     """
 
-    way: Way
     flags: str
     tried: list[dict[str, Any]]
 
@@ -50,17 +49,17 @@ def search(flags: Parsed, console: Console) -> Fit:
     found = list(fit.ways(module, fit.tables_of(graph), devices))
     for way in found:
         if _fits(way, module, "", topology, tried, flags, console):
-            return Fit(way, " ".join(way.flags), tried)
+            return Fit(" ".join(way.flags), tried)
     least = min(range(len(found)), key=lambda number: tried[number]["needed"])
     best, smaller = found[least], rows // 2
-    while smaller and smaller % best.layout.mesh.axes["data"] == 0:
+    while smaller and smaller % best.layout.mesh.axes[DATA] == 0:
         try:
             _, module = _lowered(flags, smaller)
         except ShapeError as refusal:
             console.say(f"note: {refusal.fault}")
             break
         if _fits(best, module, f", global batch {smaller:,}", topology, tried, flags, console):
-            return Fit(best, " ".join((*best.flags, f"--global_batch={smaller}")), tried)
+            return Fit(" ".join((*best.flags, f"--global_batch={smaller}")), tried)
         smaller //= 2
     raise RunError(
         f"no way was found that fits a core of {topology}",

@@ -15,10 +15,12 @@ from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
+from tpugraph.runtime.engines import device_count
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
+from tpugraph.xla.mesh import DATA, Layout
 
 _MOST = 12
 
@@ -138,8 +140,24 @@ def plain_model(flags: Parsed) -> str | Graph:
 
 
 def by_xla(flags: Parsed) -> bool:
-    """Whether XLA divides the plain step, which is then converted for one core."""
-    return bool(flags.values.get("mesh")) if "engine" not in flags.values else flags["engine"] == "xla"
+    """Whether XLA divides the plain step, which is then converted for one core; a mesh asks for it where no engine is named."""
+    return flags.values.get("engine") == "xla" or ("engine" not in flags.given and bool(flags.values.get("mesh")))
+
+
+def layout_of(flags: Parsed) -> Layout | None:
+    """How values lie on the mesh where XLA divides the step, else None.
+
+    Raises:
+        UsageError: a flag in another form, or one that another engine does not take.
+    """
+    if not by_xla(flags):
+        given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
+        if given:
+            raise UsageError(f"--{given[0]} is for XLA's own partitioner",
+                             fix="--engine=xla" if "engine" in flags.values else "--mesh=data:8")  # fmt: skip
+        return None
+    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
+    return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
 
 
 def is_converted(model: str) -> bool:

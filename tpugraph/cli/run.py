@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
-from tpugraph.runtime.engines import device_count
 from tpugraph.runtime.pjrt import processes
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
@@ -24,7 +22,7 @@ from tpugraph.support import files
 from tpugraph.support.errors import UsageError
 from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.tpu.program import Program, cores_of
-from tpugraph.xla.mesh import DATA, Layout
+from tpugraph.xla.mesh import Layout
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -32,25 +30,25 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
-    flags = with_engine(flags)
     _check(flags)
-    layout, names = layout_of(flags), rebinds(flags["rebind"])
+    layout, names = programs.layout_of(flags), rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
+    engine = flags["engine"] if layout is None else "xla"
     timeline = OFF if flags["trace"] is None else Timeline()
     program = programs.load(flags, console)
     for line in programs.files_lines(program, names):
         console.say(line)
     _join(flags, program, layout)
-    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"], "mesh": layout,
+    options = {"master": flags["master"], "engine": engine, "platform": flags["platform"], "mesh": layout,
                "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"],
                "timeline": timeline}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
-    quiet = stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext()
+    quiet = stderr_held_back() if engine == "auto" else contextlib.nullcontext()
     with contextlib.ExitStack() as open_:
         writer = open_.enter_context(_writer(flags))
         with quiet:
             session = open_.enter_context(TPUSession(program, rebind=names, **options))
-        if flags["engine"] != "emulator":
+        if engine != "emulator":
             console.say(_engine_line(session))
         if writer is not None:
             collect(Path(flags["model_dir"]))
@@ -66,28 +64,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
         code,
         training.abandoned,
     )  # fmt: skip
-
-
-def with_engine(flags: Parsed) -> Parsed:
-    """A mesh is XLA's, where no engine is named."""
-    if flags["mesh"] is None or "engine" in flags.given:
-        return flags
-    return replace(flags, values={**flags.values, "engine": "xla"})
-
-
-def layout_of(flags: Parsed) -> Layout | None:
-    """How values lie on the mesh of ``--engine=xla``; None of another engine.
-
-    Raises:
-        UsageError: a flag that does not say how, or one for another engine.
-    """
-    if not programs.by_xla(flags):
-        given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
-        if given:
-            raise UsageError(f"--{given[0]} is for XLA's own partitioner, which no flag asks for", fix="--mesh=data:8")
-        return None
-    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
-    return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
 
 
 def _check(flags: Parsed) -> None:
@@ -148,7 +124,7 @@ def _join(flags: Parsed, program: Program, layout: Layout | None) -> None:
         if flags["processes"] > 1:
             raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
         return
-    if flags["engine"] not in ("pjrt", "xla"):
+    if layout is None and flags["engine"] != "pjrt":
         raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
                          fix="--engine=pjrt")  # fmt: skip
     cores = cores_of(program.graph_def) if layout is None else layout.mesh.size

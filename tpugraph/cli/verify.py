@@ -12,7 +12,6 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.cli.run import layout_of, with_engine
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support import files
@@ -32,8 +31,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if is_tpu_graph(graphdef.load(model)):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
-    flags = with_engine(flags)
-    options, layout = programs.options(flags), layout_of(flags)
+    options, layout = programs.options(flags), programs.layout_of(flags)
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
     watched = console.stream.isatty()

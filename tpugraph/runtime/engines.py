@@ -20,7 +20,7 @@ from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 ENGINES = ("emulator", "pjrt", "xla", "auto")
 PLATFORMS = ("cpu", "gpu", "tpu")
-VIRTUAL_DEVICES = 8  # as many devices of the platform "cpu" as a mesh has that nobody asked for
+VIRTUAL_DEVICES = 8  # of the platform "cpu", where no flag says how many
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
 
 
 def device_count(platform: str) -> int:
-    """How many devices a mesh has that nobody asked for."""
+    """The number of devices of a mesh that no flag names."""
     return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
 
 

@@ -36,11 +36,11 @@ class Way:
 
 
 def ways(module: Module, tables: Sequence[str], devices: int) -> Iterator[Way]:
-    """The ways for so many devices, each with what those before it have.
+    """The ways for so many devices: replicated variables, then more and more of them sharded.
 
     Args:
         module: the step, lowered for one core.
-        tables: the variables of which the step reads rows.
+        tables: the variables whose rows the step reads by number.
         devices: how many there are.
     """
     yield _way("every device holds all variables", f"{DATA}:{devices}")
@@ -62,7 +62,7 @@ def ways(module: Module, tables: Sequence[str], devices: int) -> Iterator[Way]:
 
 
 def tables_of(graph: Graph) -> list[str]:
-    """The variables of a TPU graph of which rows are read by number, the names as they stand in a module."""
+    """The names of the variables whose rows a TPU graph reads by number."""
     read = (variable_of(node.inputs[0]) for node in graph.of_type(*ops.GATHERS, *ops.LOOKUPS))
     return list(dict.fromkeys(variable.name for variable in read if variable is not None))
 

@@ -161,11 +161,13 @@ class Devices:
 
     def _of_all_cores(self, own: Array) -> Array:
         """What all cores sent, [cores, ...], of what the cores of this process did."""
-        if self.processes == 1:
-            return own
+        return own if self.processes == 1 else self._allgather(own)
+
+    def _allgather(self, array: Any) -> Array:
+        """All-gather over the processes: the whole value of a sharded array, or their arrays along dimension 0."""
         gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
         with self._jax.enable_x64(True):
-            return np.asarray(gather(own, tiled=True))
+            return np.asarray(gather(array, tiled=True))
 
     def agree(self, number: int) -> int:
         """The largest of the numbers that the processes give."""

@@ -60,14 +60,11 @@ class PartitionedDevices(Devices):
         return {name: self._whole(self._variables[name]) for name in (self._variables if names is None else names)}
 
     def _whole(self, array: Any) -> Array:
-        if array.is_fully_addressable or array.is_fully_replicated:
-            return np.asarray(array)
-        gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
-        with self._jax.enable_x64(True):
-            return np.asarray(gather(array, tiled=True))
+        own = array.is_fully_addressable or array.is_fully_replicated
+        return np.asarray(array) if own else self._allgather(array)
 
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
-        """Put whole batches on the devices, each of which gets its rows."""
+        """Put whole batches on the devices, to each device its rows."""
         values = zip(self._of("infeed"), infeed[0], strict=True)
         return [self._spread(np.asarray(part, value.dtype), value) for value, part in values]
 

@@ -148,7 +148,7 @@ def _watch() -> None:
 
 def _tell(words: bytes) -> None:
     """Tell those that are left; only process 0 has a connection to more than one."""
-    for process, link in _links.items():
+    for process, link in list(_links.items()):  # the watch removes those that are done
         if process not in _lost:
             with contextlib.suppress(OSError):
                 link.sendall(words)

@@ -1,4 +1,4 @@
-"""How ragged rows are partitioned, of which data say how many there are, and the sizes that count them.
+"""How ragged rows, whose number data decide, are partitioned, and the sizes that count them.
 
 Each core makes those of its own rows, in order. A size is that of the whole batch wherever it is a number; one that counts
 ragged rows is this core's, as long as it only shapes others.
