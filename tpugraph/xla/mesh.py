@@ -290,10 +290,86 @@ def annotated(module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> An
                 )
                 made.append(ir.DictAttr.get(dict(old.items()) | said))
             main.attributes[kind] = ir.ArrayAttr.get(made)
+        if any(any(specs[value]) for value in module.arguments if value.kind in HELD):
+            _hold_in_loop(ir, main, module, layout, specs)
         if shardy:
             axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
             ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
     return parsed
+
+
+def _hold_in_loop(ir: Any, main: Any, module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> None:
+    """Constrain the variables that the loop of steps carries, and each gradient to lie as its variable.
+
+    Without that the partitioner carries the sharding of an optimizer's variable through the update into backpropagation, whose
+    values are sharded by rows, and gathers these.
+    """
+    owners = optimizer_variables(module)
+    for loop in main.regions[0].blocks[0].operations:
+        if loop.operation.name != "stablehlo.while":
+            continue
+        body = loop.regions[1].blocks[0]
+        results = body.operations[len(body.operations) - 1].operands
+        carried = {number: value for number, operand in enumerate(loop.operands)
+                   if (value := _argument(ir, operand, module)) is not None and value.kind in HELD}  # fmt: skip
+        named = {value.name: value for value in carried.values()}
+        held = []
+        for number, value in carried.items():
+            held += [(body.arguments[number], value), (results[number], value)]
+            owner = named.get(owners.get(value.name, ""), value)
+            if specs[owner] != specs[value]:
+                held += [(gradient, owner) for gradient in _gradients(ir, results[number], value.shape)]
+        for operand, value in dict(held).items():
+            _constrain(ir, operand, layout, specs[value])
+
+
+def _argument(ir: Any, value: Any, module: Module) -> Value | None:
+    """The argument of ``main`` that a value is; the bridge reshapes each to its own shape."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.reshape":
+        value = value.owner.operands[0]
+    return module.arguments[ir.BlockArgument(value).arg_number] if isinstance(value.owner, ir.Block) else None
+
+
+_ELEMENTWISE = frozenset(
+    "abs add clamp convert divide maximum minimum multiply negate power rsqrt select sign sqrt subtract".split()
+)
+_FILLS = frozenset(("constant", "broadcast_in_dim", "iota"))
+
+
+def _gradients(ir: Any, value: Any, shape: tuple[int, ...]) -> list[Any]:
+    """What an update of a shape reads that no elementwise op made: behind it backpropagation begins."""
+    found, todo, seen = [], [value], set()
+    while todo:
+        value = todo.pop()
+        if isinstance(value.owner, ir.Block) or tuple(value.type.shape) != shape or value in seen:
+            continue
+        seen.add(value)
+        name, operands = value.owner.name.removeprefix("stablehlo."), value.owner.operands
+        if name in _ELEMENTWISE or (name == "reshape" and value.type == operands[0].type):
+            todo.extend(operands)
+        elif name == "scatter" and (
+            isinstance(operands[0].owner, ir.Block) or operands[0].owner.name[10:] not in _FILLS
+        ):
+            todo.append(operands[0])
+        elif name not in _FILLS:
+            found.append(value)
+    return found
+
+
+def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec) -> None:
+    """Let all readers of a value read it as it lies by a spec."""
+    if layout.partitioner == "shardy":
+        name, said = "sdy.sharding_constraint", {"sharding": ir.Attribute.parse(layout.mesh.sdy_sharding(spec))}
+    else:
+        name = "stablehlo.custom_call"
+        said = {
+            "call_target_name": ir.StringAttr.get("Sharding"),
+            "mhlo.sharding": ir.StringAttr.get(layout.mesh.hlo_sharding(spec)),
+        }
+    block = isinstance(value.owner, ir.Block)
+    where = ir.InsertionPoint.at_block_begin(value.owner) if block else ir.InsertionPoint.after(value.owner)
+    made = ir.Operation.create(name, results=[value.type], operands=[value], attributes=said, ip=where)
+    value.replace_all_uses_except(made.result, made)
 
 
 def options(layout: Layout, devices: Sequence[Any]) -> Any:
