@@ -156,6 +156,30 @@ def test_no_tensor_of_a_real_graph_differs(name: str) -> None:
     assert len(found.compared) > 60
 
 
+def test_compare_on_a_mesh(capsys: pytest.CaptureFixture[str]) -> None:
+    mesh = ["--mesh=data:4,model:2", "--shard=dense(_1)?/kernel=-,model"]
+    assert cli.main(["compare", IRIS, *mesh, "--steps=2"]) == 0
+    assert "compared    95 tensors on the mesh data:4,model:2: plain, xla" in capsys.readouterr().out
+    assert cli.main(["compare", IRIS, *mesh, "--engines=emulator,xla", "--tensors=dense_2/.*"]) == 0
+    assert "tensors on 8 cores and the mesh data:4,model:2: emulator, xla" in capsys.readouterr().out
+    assert cli.main(["compare", IRIS, *mesh, f"--passes={WRONG}"]) == 1
+    said = capsys.readouterr().out
+    assert "differing tensors in step 1, the first is" in said
+    assert "tensor    gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1 (Identity)" in said
+    assert "between plain and xla" in said
+    assert "lives     as XLA divides it, the whole is compared" in said
+
+
+def test_compare_says_what_a_mesh_does_not_have() -> None:
+    """Sizes that the data decide are in no step that XLA divides: they are left out, and said to be."""
+    found = tpugraph.compare(CORPUS / "lstm_dynamic" / "model.pb", engines=("plain", "xla"))
+    assert found.differences == []
+    assert len(found.compared) > 60
+    assert any(
+        "not compared with xla, of a size that the data decide: 'Adam/update_embedding/" in n for n in found.notes
+    )
+
+
 def test_a_variable_alone_is_compared_after_the_step() -> None:
     assert tpugraph.compare(IRIS, num_replicas=2, tensors="^dense/kernel$").compared == ["dense/kernel"]
     wrong = planted.BEHIND.format("ScaleGradient")

@@ -302,10 +302,13 @@ def compare(flags: Flags) -> None:
 
     tpugraph compare model.pb --checkpoint=model.ckpt-0
     tpugraph compare model.pb --engines=plain,emulator,pjrt --tensors='dense.*'
+    tpugraph compare model.pb --mesh=data:4,model:2 --shard='.*/kernel=-,model'
     """
     flags.names("engines", "NAME,...",
-               "what is compared with the first: plain, emulator (cores of this machine), pjrt (the loop compiled)",
-               ("plain", "emulator"))
+               "what is compared with the first: plain, emulator (cores of this machine), pjrt (the loop compiled), xla (the plain "
+               "step, which XLA divides among devices; with --mesh the default is plain,xla)", ("plain", "emulator"))
+    _mesh(flags)
+    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
     flags.string("tensors", "REGEX", "all, or a regular expression that names match", "all")
     _steps_compared(flags, 1, "number of steps to compare")
     _training(flags)

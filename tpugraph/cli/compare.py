@@ -9,7 +9,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.tensor_comparison import TensorComparison, TensorDifference, compare
+from tpugraph.testing.tensor_comparison import XLA, TensorComparison, TensorDifference, compare
 
 _MOST = 10
 
@@ -20,9 +20,11 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if is_tpu_graph(graph):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
-    found = compare(graph, programs.options(flags), engines=flags["engines"], tensors=flags["tensors"],
+    layout = programs.layout_of(flags)
+    engines = flags["engines"] if layout is None or "engines" in flags.given else ["plain", "xla"]
+    found = compare(graph, programs.options(flags), engines=engines, tensors=flags["tensors"],
                     steps=flags["steps"], tolerance=flags["tolerance"], checkpoint=flags["checkpoint"],
-                    rebind=rebinds(flags["rebind"]),
+                    rebind=rebinds(flags["rebind"]), layout=layout, platform=flags["platform"] or "cpu",
                     progress=(lambda text: console.say(f"running: {text}")) if console.stream.isatty() else None)  # fmt: skip
     for line in lines(found):
         console.say(line)
@@ -30,8 +32,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def lines(found: TensorComparison) -> list[str]:
+    places = [counted(found.cores, "core")] if {"emulator", "pjrt"} & set(found.engines) else []
+    places += [f"the mesh {found.mesh}"] if found.mesh else []
     told = [
-        f"compared    {counted(len(found.compared), 'tensor')} on {counted(found.cores, 'core')}: {', '.join(found.engines)}"
+        f"compared    {counted(len(found.compared), 'tensor')} on {' and '.join(places)}: {', '.join(found.engines)}"
     ]
     told += [f"note        {note}" for note in found.notes]
     if found.first is None:
@@ -45,7 +49,7 @@ def _first(first: TensorDifference, found: TensorComparison) -> list[str]:
     told = [f"  tensor    {first.tensor} ({first.op})",
             f"  differs   by {first.difference:.1e} between {found.engines[0]} and {first.engine}"
             + (f", first on core {first.core}" if first.core is not None else "")]  # fmt: skip
-    if found.cores > 1:
+    if found.cores > 1 or first.engine == XLA:
         told.append(f"  lives     {first.lives}, {first.how}")
         told += [f"  because   {first.because}"] if first.because else []
         told += [f"  as read   by {first.reader}"] if first.reader else []

@@ -141,7 +141,8 @@ def plain_model(flags: Parsed) -> str | Graph:
 
 def by_xla(flags: Parsed) -> bool:
     """Whether XLA divides the plain step, which is then converted for one core; a mesh asks for it where no engine is named."""
-    return flags.values.get("engine") == "xla" or ("engine" not in flags.given and bool(flags.values.get("mesh")))
+    named = "engines" if "engines" in flags.values else "engine"
+    return "xla" in flags[named] if named in flags.given else bool(flags.values.get("mesh"))
 
 
 def layout_of(flags: Parsed) -> Layout | None:

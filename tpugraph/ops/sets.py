@@ -474,6 +474,9 @@ COMPILE_TIME_CONSTANTS = having(lambda record: bool(record.constants))
 CONTENTS: dict[str, Contents] = facts_by_op(lambda record: record.contents)
 """What an op does to a stack, an array or a list of tensors."""
 
+FLOWS = CONTAINERS | CONTAINER_GRADIENTS | {op for op, contents in CONTENTS.items() if contents.puts is not None}
+"""Ops whose outputs are a container, or numbers that say nothing but the order of what happens to it."""
+
 LIST_CONTENTS = {op: contents for op, contents in CONTENTS.items() if contents.value}
 """Those that work on lists."""
 

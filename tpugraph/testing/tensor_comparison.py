@@ -21,10 +21,12 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Rep
 from tpugraph.analysis.shapes import is_static
 from tpugraph.compiler import ConvertOptions, convert, with_cores
 from tpugraph.compiler.options import given
-from tpugraph.ir import Graph, Tensor, graphdef
+from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import SIZE_OF
 from tpugraph.ir.conditionals import sides
+from tpugraph.ir.walks import source_of
 from tpugraph.passes.partition import Partition
+from tpugraph.runtime.engines import VIRTUAL_DEVICES
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
 from tpugraph.spmd.analysis import analyse
@@ -36,6 +38,8 @@ from tpugraph.testing.cut_graph import is_handle
 from tpugraph.testing.plain_run import PlainRun, Values
 from tpugraph.testing.verification import AMPLIFIED, CHANCE, Pair, comparable, nothing_to_compare, pair, relative
 from tpugraph.tpu.program import Program
+from tpugraph.xla.bridge import PICKING
+from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,11 @@ class TensorComparison:
 
     Attributes:
         engines: what was compared, the reference first.
+        cores: how many cores the engines ``emulator`` and ``pjrt`` have.
+        mesh: the mesh of the engine ``xla``; "" without it.
         tolerance: the largest difference that is none.
         notes: what was changed so that they can be compared, and what rounding makes of them.
-        compared: the tensors that were compared, in topological order, then the loss and the variables.
+        compared: the tensors that were compared on all engines, in topological order, then the loss and the variables.
         differences: those that differ in the first step in which any does, in the same order.
     """
 
@@ -84,6 +90,7 @@ class TensorComparison:
     engines: tuple[str, ...]
     cores: int
     tolerance: float
+    mesh: str = ""
     notes: list[str] = field(default_factory=list)
     compared: list[str] = field(default_factory=list)
     differences: list[TensorDifference] = field(default_factory=list)
@@ -280,7 +287,8 @@ def can_tap(graph: Graph) -> dict[str, Tensor]:
         if frame_of[node] != frame or node in behind or node in on or node.op in _NO_VALUES:
             continue
         for port, (kind, shape) in enumerate(node.outputs or ()):
-            if kind.name in SIZE_OF and not kind.ref and is_static(shape):
+            flow = source_of(node.out(port)).node.op in ops.FLOWS
+            if kind.name in SIZE_OF and not kind.ref and is_static(shape) and not flow:
                 found[str(node.out(port))] = node.out(port)
     return found
 
@@ -289,8 +297,15 @@ _NO_VALUES = ops.SWITCH | ops.EXIT | ops.CONSTANTS
 """What hands on to one side alone, what leaves a loop inside of the step's own frame, and what is no news."""
 
 
-ENGINES = ("plain", "emulator", "pjrt")
-"""What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones."""
+XLA = "xla"
+ENGINES = ("plain", "emulator", "pjrt", XLA)
+"""What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones, the plain step that XLA divides."""
+
+_ON_NO_CORE = OnCores("-")
+"""A tensor that a mesh alone has as the plain graph has it."""
+
+_DIVIDED = ("as XLA divides it", "the whole is compared", "", "")
+"""What there is to say of a tensor on a mesh, in place of a placement."""
 
 _LOSS = ""
 """The name of the loss among the values of the cores, which is told by each core's part of it."""
@@ -310,6 +325,8 @@ def compare(
     checkpoint: str | None = None,
     rebind: Mapping[str, str] | None = None,
     progress: Callable[[str], None] | None = None,
+    layout: Layout | None = None,
+    platform: str = "cpu",
     **fields: Any,
 ) -> TensorComparison:
     """Find the first tensor of a training step that differs between engines.
@@ -321,13 +338,15 @@ def compare(
     Args:
         model: a plain training graph, or its file.
         options: how to convert it; or give the fields of :class:`ConvertOptions` as keyword arguments.
-        engines: ``plain``, ``emulator``, ``pjrt``; the first is what the others are compared with.
+        engines: ``plain``, ``emulator``, ``pjrt``, ``xla``; the first is what the others are compared with.
         tensors: ``all``, or a regular expression that their names match.
         steps: how many steps are compared.
         tolerance: the largest difference that counts as equal, relative to the largest element of a tensor.
         checkpoint: where training starts; the graph's own first values when None.
         rebind: file names in the graph to replace.
         progress: called with what runs next.
+        layout: of ``xla``, how values lie on its mesh; 8 devices along the rows of the batch when None.
+        platform: the devices of ``pjrt`` and ``xla``.
         **fields: see ``options``.
 
     Raises:
@@ -336,17 +355,30 @@ def compare(
     """
     _check(engines, tensors)
     chosen = comparable(given(options, fields), iterations_per_loop=1)
+    if XLA in engines:
+        layout = layout or Layout(Mesh({DATA: VIRTUAL_DEVICES}))
+        if not {"emulator", "pjrt"} & set(engines):
+            chosen = replace(chosen, num_replicas=1)
     held: dict[str, list[OnCores]] = {}
+    used = chosen
 
-    def convert(graph: Graph, options: ConvertOptions) -> Program:
+    def convert_with(graph: Graph, options: ConvertOptions) -> Program:
+        nonlocal used
+        used = options
         program, reads = converted(graph, options)
         held.update(reads)
         return program
 
-    with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert) as both:
+    with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert_with) as both:
         cores = both.program.report["num_replicas"]
-        found = TensorComparison(both.plain.graph.source, tuple(engines), cores, tolerance, both.notes)
-        _Comparing(both, found, "" if tensors == "all" else tensors, held).run(steps, progress or (lambda text: None))
+        found = TensorComparison(both.plain.graph.source, tuple(engines), cores, tolerance,
+                                 str(layout.mesh) if layout else "", both.notes)  # fmt: skip
+        programs = {engine: both.program for engine in engines if engine != "plain"}
+        if XLA in engines and cores > 1:
+            programs[XLA] = convert(graphdef.copy(both.plain.graph), replace(used, num_replicas=1))
+        on: dict[str, dict[str, Any]] = {"pjrt": {"platform": platform}, XLA: {"platform": platform, "mesh": layout}}
+        comparing = _Comparing(both, found, "" if tensors == "all" else tensors, held, programs, on)
+        comparing.run(steps, progress or (lambda text: None))
     return found
 
 
@@ -364,13 +396,29 @@ def _check(engines: Sequence[str], tensors: str) -> None:
 
 
 class _Comparing:
-    def __init__(self, both: Pair, found: TensorComparison, tensors: str, held: Mapping[str, list[OnCores]]) -> None:
+    def __init__(self, both: Pair, found: TensorComparison, tensors: str, held: Mapping[str, list[OnCores]],
+                 programs: Mapping[str, Program], on: Mapping[str, Mapping[str, Any]]) -> None:  # fmt: skip
         self.both = both
         self.found = found
-        self.graph = graphdef.from_graph_def(both.program.graph_def, source=found.source)
-        shapes.infer(self.graph)
+        self.on = on
+        self.graphs: dict[str, Graph] = {}
+        for engine, program in programs.items():
+            self.graphs[engine] = graphdef.from_graph_def(program.graph_def, source=found.source)
+            shapes.infer(self.graphs[engine])
+        self.there = {engine: can_tap(graph) for engine, graph in self.graphs.items()}
+        if XLA in self.there:  # its partitioners take no sizes that data decide; without the taps they are not left
+            sized = _sized_by_data(self.graphs[XLA])
+            left = [
+                name
+                for name in _fetchable(both.plain)
+                if name in self.there[XLA] and self.there[XLA][name].node in sized
+            ]
+            self.there[XLA] = {name: tensor for name, tensor in self.there[XLA].items() if name not in left}
+            if left:
+                found.notes.append(f"{counted(len(left), 'tensor')} not compared with xla, of a size that the data decide: "
+                                   f"'{left[0]}', ...")  # fmt: skip
         self.loss = str(both.plain.graph.tensor(both.plain.roles.loss.name))
-        self.variables = [name for name in keys_of(self.graph) if name in both.start]
+        self.variables = [name for name in keys_of(next(iter(self.graphs.values()))) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
         self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
         if not self.seen:
@@ -383,7 +431,7 @@ class _Comparing:
         Raises:
             UsageError: nothing could be compared.
         """
-        compared: set[str] = set()
+        compared: dict[str, set[str]] = {engine: set() for engine in self.found.engines[1:]}
         with ExitStack() as stack:
             runs = [self._engine(engine, stack) for engine in self.found.engines]
             for step in range(1, steps + 1):
@@ -396,18 +444,18 @@ class _Comparing:
                     self._ended(step, ended)
                     break
                 for engine, other in zip(self.found.engines[1:], taken[1:], strict=True):
-                    compared |= self._look(step, engine, taken[0] or [], other or [])
+                    compared[engine] |= self._look(step, engine, taken[0] or [], other or [])
                 if self.found.differences:
                     self._leave_out_rounding(step)
                 if self.found.differences:
                     break
-        every = dict.fromkeys(name for name, _ in self.seen)
-        self.found.compared += [name for name in every if name in compared]
-        if len(compared) < len(every):
-            left = next(name for name in every if name not in compared)
-            self.found.notes.append(f"{counted(len(every) - len(compared), 'tensor')} not compared, of which the cores hold more "
-                                    f"or less than the plain graph: '{left}', ...")  # fmt: skip
-        if not compared:
+        every = list(dict.fromkeys(name for name, _ in self.seen))
+        self.found.compared += [name for name in every if all(name in names for names in compared.values())]
+        for engine, names in compared.items():
+            if left := [name for name in every if name not in names]:
+                self.found.notes.append(f"{counted(len(left), 'tensor')} not compared with {engine}, which holds more or less than "
+                                        f"{self.found.engines[0]}: '{left[0]}', ...")  # fmt: skip
+        if not any(compared.values()):
             raise UsageError("nothing was compared: of these tensors the cores hold more or less than the plain graph",
                              origin=self.found.source, fix="--tensors=all, which has the loss and the variables")  # fmt: skip
 
@@ -421,26 +469,33 @@ class _Comparing:
                                                            lives.how, ""))  # fmt: skip
 
     def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
-        """The tensors of the plain step, in topological order, as far as the cores can send them to the host."""
-        plain, there = self.both.plain.graph, can_tap(self.graph)
+        """The tensors of the plain step, in topological order, as far as an engine can send them to the host."""
         for name in _fetchable(self.both.plain):
-            for one in held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]:
-                if one.tensor in there and there[one.tensor].dtype == plain.tensor(name).dtype:
-                    yield name, one
+            ones = held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]
+            sent = [one for one in ones if any(self._sends(engine, name, one) for engine in self.graphs)]
+            if not sent and XLA in self.graphs and self._sends(XLA, name, _ON_NO_CORE):
+                sent = [_ON_NO_CORE]
+            yield from ((name, one) for one in sent)
+
+    def _place(self, engine: str, name: str, held: OnCores) -> str:
+        """What an engine other than TensorFlow calls a value: XLA has the plain graph's tensors, whole."""
+        return name if engine == XLA and held.tensor != _LOSS else held.tensor
+
+    def _sends(self, engine: str, name: str, held: OnCores) -> bool:
+        found = self.there[engine].get(self._place(engine, name, held))
+        return found is not None and found.dtype == self.both.plain.graph.tensor(name).dtype
 
     def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
-        """The compared values, step by step."""
+        """The compared values, step by step; nothing for one that an engine does not have."""
         if engine == "plain":
             steps = self._on_plain(self.both.plain, self.both.start, [name for name, _ in self.seen])
             return ([[by[name]] for name, _ in self.seen] for by in steps)
-        tapped = graphdef.copy(self.graph)
+        tapped = graphdef.copy(self.graphs[engine])
         shapes.infer(tapped)
-        others = {_LOSS, *self.variables}
-        names = dict.fromkeys(held.tensor for _, held in self.seen if held.tensor not in others)
+        names = dict.fromkeys(self._place(engine, *one) for one in self.seen if self._sends(engine, *one))
         taps = Taps(tapped, [tapped.tensor(name) for name in names]) if names else None
-        platform = "cpu" if engine == "pjrt" else None
-        session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, platform=platform)
-        return self._on_cores(stack.enter_context(session), taps)
+        session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, **self.on.get(engine, {}))
+        return self._on_cores(engine, stack.enter_context(session), taps)
 
     def _on_plain(self, plain: PlainRun, start: Values, names: Sequence[str]) -> Iterator[dict[str, Array]]:
         """Some tensors and variables by name, and the loss, step by step."""
@@ -450,12 +505,12 @@ class _Comparing:
         while (values := plain.observe(tensors)) is not None:
             yield dict(zip(tensors, values, strict=True)) | plain.values(variables)
 
-    def _on_cores(self, session: TPUSession, taps: Taps | None) -> Iterator[list[_Parts]]:
+    def _on_cores(self, engine: str, session: TPUSession, taps: Taps | None) -> Iterator[list[_Parts]]:
         while losses := session.train(1):
             values = session.values(self.variables)
             tensors = taps.steps[-1] if taps is not None else {}
             by = {**tensors, _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
-            yield [by[held.tensor] for _, held in self.seen]
+            yield [by.get(self._place(engine, *one), ()) for one in self.seen]
 
     def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> set[str]:
         """Keep what differs in a step; returns the names of what was compared."""
@@ -465,12 +520,14 @@ class _Comparing:
         same = {name for name, _, by in apart if by} - wrong
         for name, held, by in apart:
             beyond = [core for core, difference in enumerate(by) if difference > self.found.tolerance]
-            if beyond:
+            known = engine == XLA and any(d.tensor == name and d.engine == XLA for d in self.found.differences)
+            if beyond and not known:  # a mesh has one value, however many nodes read it
                 node = self.both.plain.graph.tensor(name).node
                 reads = [str(tensor) for tensor in node.inputs]
+                how = (str(held.placement), held.how, held.because, held.reader) if engine != XLA else _DIVIDED
                 self.found.differences.append(TensorDifference(
-                    name, node.op, step, beyond[0] if len(by) > 1 else None, engine, max(by), str(held.placement), held.how,
-                    held.because, held.reader, tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
+                    name, node.op, step, beyond[0] if len(by) > 1 else None, engine, max(by), *how,
+                    tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
                 ))  # fmt: skip
         return wrong | same
 
@@ -497,8 +554,30 @@ class _Comparing:
         return max(found.difference for found in self.found.differences if found.tensor == name)
 
 
+def _sized_by_data(graph: Graph) -> set[Node]:
+    """The nodes that make or read a tensor whose size the data decide, and what is made of such sizes alone."""
+    found: set[Node] = set()
+    counts: set[Node] = set()
+    for node in graph.topological_order():
+        picks = node.op in PICKING and not all(is_static(shape) for _, shape in node.outputs or ())
+        if picks or any(tensor.node in found and not is_static(tensor.shape) for tensor in node.inputs):
+            found.add(node)
+        given = {tensor.node for tensor in node.inputs if tensor.node.op not in ops.CONSTANTS}
+        if (node.op in ops.SHAPE_OF and node in found) or (given and given <= counts):
+            counts.add(node)
+    return found | counts
+
+
 def _apart(held: OnCores, expected: _Parts, actual: _Parts) -> list[float]:
-    """The difference of a value on each core, or of the combined value; nothing where the shapes differ, as with padding."""
+    """The difference of a value on each core, or of the combined value.
+
+    Nothing where an engine does not have it, or where the shapes differ, as with padding.
+    """
+    if not expected or not actual:
+        return []
+    if len(actual) == 1:
+        whole = expected[0] if len(expected) == 1 else held.whole(expected)
+        return [relative(whole, actual[0])] if whole.shape == actual[0].shape else []
     if len(expected) == len(actual):
         return [relative(one, other) for one, other in zip(expected, actual, strict=True)]
     return held.difference(expected[0], actual) if held.whole(actual).shape == expected[0].shape else []

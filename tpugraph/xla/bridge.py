@@ -214,7 +214,7 @@ class DataSized:
             if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
         }
         joined = (n for n in graph.of_type(*ops.CONCATS) if _begins_static(n))
-        picked = {name for node in graph.of_type(*_PICKING) for name in self._followers.get(node.name, ())}
+        picked = {name for node in graph.of_type(*PICKING) for name in self._followers.get(node.name, ())}
         repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if n.name in picked and _may_repeat(n))
         self.fatal = next((n.name for n in (*filter(self._is_behind, joined), *repeated)), None)
 
@@ -226,7 +226,7 @@ class DataSized:
         return next((source for source, reached in self._followers.items() if name in reached), name)
 
 
-_PICKING = ops.PLACES_OF_TRUE | ops.SLICES | ops.UNIQUE
+PICKING = ops.PLACES_OF_TRUE | ops.SLICES | ops.UNIQUE
 """Ops that select a data-dependent number of elements."""
 
 
