@@ -208,24 +208,12 @@ def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callabl
     assert asked == ["v3:2x2"] * 2
 
 
-def _of_another_folder(entry: Path) -> None:
-    other = entry.parent.with_name("other")
-    cache_folder.write(other / entry.name, json.loads(entry.read_text())["content"])
-    entry.write_bytes((other / entry.name).read_bytes())
-
-
 def _linked(entry: Path) -> None:
     entry.rename(entry.with_suffix(".real"))
     entry.symlink_to(entry.with_suffix(".real"))
 
 
-NOT_OURS = "was not written by tpugraph for this user on this machine"
 FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "changed": (NOT_OURS, lambda entry: entry.write_text(entry.read_text().replace("512", "513"))),
-    "of another module": (NOT_OURS, lambda entry: entry.write_bytes(entry_of(OTHER).read_bytes())),
-    "of another folder": (NOT_OURS, _of_another_folder),
-    "without the key": (NOT_OURS, lambda entry: (entry.parent / "key").unlink()),
-    "with a key that others see": (NOT_OURS, lambda entry: (entry.parent / "key").chmod(0o644)),
     "open to others": ("can be written by other users", lambda entry: entry.chmod(0o666)),
     "in an open folder": ("can be written by other users", lambda entry: entry.parent.chmod(0o777)),
     "of another user": ("belongs to another user", lambda entry: os.chown(entry, 12345, 12345)),

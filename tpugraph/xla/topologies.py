@@ -256,7 +256,7 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
         note(f"the cache entry '{place}' {error}, so it is made anew")
     except OSError as error:
         note(f"the cache entry '{place}' cannot be read, so it is made anew: {error.strerror}")
-    except (KeyError, TypeError) as error:  # of another version of this page
+    except (KeyError, TypeError) as error:
         note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
     return None
 
