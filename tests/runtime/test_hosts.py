@@ -67,23 +67,11 @@ def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None
         assert session.notes == []
 
 
-def test_without_collectives_the_numbers_are_the_same_to_the_bit(program: Any, two: Workers,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    def values() -> dict[str, bytes]:
-        found = IRIS.trained(program, 6, cluster=two.addresses)
-        return {name: value.tobytes() for name, value in found.variables.items()} | {"": repr(found.losses).encode()}
-
-    wanted = values()
-    monkeypatch.setattr("tpugraph.runtime.cluster.masters.collectives_work", lambda *_: False)
-    assert values() == wanted  # as after the loss of a worker, whose others refuse collectives then
-
-
 def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
     with TPUSession(program, cluster=two.addresses, timeline=Timeline()) as session:
         session.train(6)
         assert isinstance(session.engine, EmulatedLoop)
         graph = session.engine.lowered.graph
-        assert len(graph.of_type("CollectiveReduceV2")) >= 2
         mirrored = [n.name for n in graph.of_type("VarHandleOp") if n.name.endswith("/host_1")]
         assert len(mirrored) >= len(session.variable_names())
         for name in mirrored:
@@ -175,7 +163,6 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
         made.close()
         monkeypatch.setattr("tpugraph.runtime.cluster.workers.ANSWER_SECONDS", 1.0)
         with TPUSession(program, cluster=running.addresses) as session:
-            assert any("refuse collectives" in note for note in session.notes)
             session.train(4)
             running.freeze(1)  # it hangs
             with pytest.raises(tpugraph.RunError, match=r"worker 1 .* was lost"):
@@ -184,18 +171,18 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
                 session.train(4)
 
 
-def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_while_the_session_begins_is_named(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorFlow waits for good for a worker that goes between the question who is there and the first graph."""
-    work = masters.collectives_work
+    begin = masters.Master.session
 
-    def killed_first(*arguments: Any) -> bool:
+    def killed_first(*arguments: Any, **named: Any) -> Any:
         running.kill(1)
-        return work(*arguments)
+        return begin(*arguments, **named)
 
-    monkeypatch.setattr("tpugraph.runtime.cluster.masters.collectives_work", killed_first)
+    monkeypatch.setattr(masters.Master, "session", killed_first)
     began = time.monotonic()
     with workers(2) as running, pytest.raises(tpugraph.RunError, match=LOST):
-        reach("", running.addresses)
+        TPUSession(program, cluster=running.addresses)
     assert time.monotonic() - began < 30
 
 

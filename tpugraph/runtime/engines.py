@@ -65,7 +65,7 @@ def create(
             return choice, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
     hosts = master.hosts_for(graph)
     if hosts is not None:
-        return choice, SpreadLoop(graph, hosts, master.notes)
+        return choice, SpreadLoop(graph, hosts)
     return choice, emulate(graph, queues=queues, literal=literal, timeline=timeline)
 
 

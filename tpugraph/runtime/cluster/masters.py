@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
 from collections import Counter
@@ -11,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
@@ -26,7 +23,6 @@ from tpugraph.support.errors import RunError
 
 T = TypeVar("T")
 REACH_SECONDS = 15.0  # how long a server and its workers are waited for
-_COLLECTIVE_SECONDS = 20
 _NO_MASTER = "check the address, or leave --master away to run emulated cores"
 
 
@@ -37,7 +33,6 @@ class Master:
     address: str = ""  # of the server; "" is this process
     devices: tuple[str, ...] = ()  # their names; none are asked for in this process
     cluster: WorkerJob | None = None  # the workers behind it, where there are several
-    collectives: bool = True  # whether they can sum by collectives
 
     @property
     def on_tpu(self) -> bool:
@@ -59,14 +54,7 @@ class Master:
         if replicas % self.hosts:
             raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip
-        return Hosts(host_devices(self.devices), replicas, _new_group_key(), self.collectives)
-
-    @property
-    def notes(self) -> list[str]:
-        if self.collectives:
-            return []
-        return ["the workers refuse collectives, since one was lost before: sums are made on worker 0 until all are "
-                "started anew"]  # fmt: skip
+        return Hosts(host_devices(self.devices), replicas)
 
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
         """A session on a ``tf.Graph``; ``progress`` names a tensor that changes while a run gets on."""
@@ -92,7 +80,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     until = time.monotonic() + seconds
     if workers is None:
         _wait_for(address, until, seconds)
-    config = configured(None, workers.job) if workers else tf.compat.v1.ConfigProto()
+    config = configured(None) if workers else tf.compat.v1.ConfigProto()
     config.operation_timeout_in_ms = max(int(1000 * (until - time.monotonic())), 1000)
     devices = tuple(_in_time(lambda: _devices_of(address, config), seconds, f"the server at '{address}'"))
     hosts = host_devices(devices)
@@ -102,8 +90,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     if len(hosts) < 2 or has_tpu(devices):
         return Master(address, devices)
     job = hosts[0].removeprefix("/job:").partition("/")[0]
-    workers = workers or WorkerJob(job, (address.removeprefix("grpc://"),))
-    return Master(address, devices, workers, collectives_work(workers, hosts, configured(None, job)))
+    return Master(address, devices, workers or WorkerJob(job, (address.removeprefix("grpc://"),)))
 
 
 def _wait_for(address: str, until: float, seconds: float) -> None:
@@ -142,40 +129,6 @@ def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
         if match and "/job:localhost/" not in name:
             found[int(match[1])] = name
     return tuple(found[task] for task in sorted(found))
-
-
-# --------------------------------------------------------------------------- collectives of workers
-
-
-def _new_group_key() -> int:
-    """A number for a group of workers that no other group has: one that came back must not meet an older group."""
-    return int.from_bytes(os.urandom(3), "little") + 1
-
-
-def collectives_work(workers: WorkerJob, devices: Sequence[str], config: Any) -> bool:
-    """Try a sum over one number of each worker, on one device of each.
-
-    It fails where a worker was lost before: the servers that are left remember it, and refuse collectives with the new
-    one until they are started anew. It also fails where a server was started without a collective_group_leader.
-    """
-    with tf.Graph().as_default() as graph:
-        keys = {"group_size": len(devices), "group_key": _new_group_key(), "instance_key": 1, "ordering_token": []}
-        sums = []
-        for device in devices:
-            with tf.device(device):
-                sums.append(tf.raw_ops.CollectiveReduceV2(input=tf.ones([1]), merge_op="Add", final_op="Id", **keys))
-    config.operation_timeout_in_ms = 2000 * _COLLECTIVE_SECONDS
-    with contextlib.closing(WatchedSession(workers, graph, config)) as session:
-        try:
-            options = tf.compat.v1.RunOptions(timeout_in_ms=_COLLECTIVE_SECONDS * 1000)
-            found = session.run(sums, options=options)
-        except tf.errors.OpError:
-            return False
-        except RunError as error:
-            if isinstance(error.__cause__, tf.errors.OpError):  # the answer of a server, and no silence
-                return False
-            raise
-    return all(np.array_equal(value, [len(devices)]) for value in found)
 
 
 # --------------------------------------------------------------------------- TPU devices

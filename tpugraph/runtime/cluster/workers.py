@@ -127,10 +127,9 @@ def answers(address: str, seconds: float) -> bool:
         return False
 
 
-def configured(config: Any, job: str) -> Any:
-    """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
+def configured(config: Any) -> Any:
+    """A session's or server's configuration."""
     made = guarded(config, converted=True)
-    made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
     made.isolate_session_state = True
     made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
     return made
@@ -161,7 +160,7 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
     places = [host_and_port(address) for address in addresses]
     _check_own(addresses[index], *places[index])
     try:
-        return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config, job))
+        return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config))
     except tf.errors.OpError as error:
         raise RunError(f"worker {index} cannot serve at {addresses[index]}: {error.message}",
                        fix="see that nothing else listens on that port") from error  # fmt: skip
@@ -218,7 +217,7 @@ class WatchedSession:
         limit = 0 if config is None else config.operation_timeout_in_ms
         self._patience = limit / 1000 if limit else PATIENCE
         self._lost = False
-        self._session = tf1.Session(cluster.master, graph=graph, config=configured(config, cluster.job))
+        self._session = tf1.Session(cluster.master, graph=graph, config=configured(config))
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, *, options: Any = None) -> Any:
         """As ``tf.compat.v1.Session.run``.
@@ -264,8 +263,7 @@ class WatchedSession:
                 raise RunError(
                     f"no step was finished in {self._patience:g} s, though all {len(self._cluster.addresses)} workers answer",
                     stage=CLUSTER,
-                    fix="start the workers with tpugraph.runtime.cluster.workers.serve (others lack collective_group_leader), "
-                    "or set operation_timeout_in_ms in the session_config where a step takes longer",
+                    fix="operation_timeout_in_ms in the session_config, where a step takes longer",
                 )
 
     def _step(self) -> Any:

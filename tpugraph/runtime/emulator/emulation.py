@@ -5,7 +5,6 @@ copies. Infeed and outfeed become direct dataflow where the loops on both sides 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +89,8 @@ class Queues(ThreeParts):
 class EmulatedLoop(Engine):
     """Emulated cores by direct dataflow: infeed and outfeed are edges of the graph."""
 
-    def __init__(self, lowered: Lowered, times: OpTimes | None = None, *, notes: Sequence[str] = ()) -> None:
-        super().__init__(notes)
+    def __init__(self, lowered: Lowered, times: OpTimes | None = None) -> None:
+        super().__init__()
         self.lowered = lowered
         self._times = times
 
@@ -119,8 +118,8 @@ class SpreadLoop(EmulatedLoop):
     Its ops are not measured one by one: the session of a cluster hands out no measurements.
     """
 
-    def __init__(self, graph: Graph, hosts: Hosts, notes: list[str]) -> None:
-        super().__init__(lower(graph, hosts=hosts), notes=notes)
+    def __init__(self, graph: Graph, hosts: Hosts) -> None:
+        super().__init__(lower(graph, hosts=hosts))
 
     def variables_changed(self) -> None:
         """Let the variables of all hosts follow those of the first."""

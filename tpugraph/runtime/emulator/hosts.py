@@ -1,19 +1,15 @@
 """Several hosts: one loop whose body has a part on each of them.
 
-The replicas are dealt out to the hosts. Variables, their updates and constants exist once per host. A sum over the replicas is
-a sum over those of a host, then CollectiveReduceV2 over the hosts, or a sum on the first one where the workers refuse
-collectives. The loop, the outfeed and everything outside the loop are on the first host; ``tpugraph/mirror`` copies its
-variables to the others.
-
-All parts are in one frame: collectives find each other by their key and the frame's name.
+The replicas are dealt out to the hosts. Variables, their updates and constants exist once per host. Each host sums over its own
+replicas, then over the sums of all hosts; all add the same numbers in the same order. TensorFlow's collectives are not used: its
+servers refuse them for good once a worker was lost. The loop, the outfeed and everything outside the loop are on the first host;
+``tpugraph/mirror`` copies its variables to the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
@@ -30,8 +26,6 @@ class Hosts:
 
     devices: tuple[str, ...]  # the device of each host; replicas are dealt out in order, as many to each
     replicas: int  # number of replicas over all hosts
-    key: int = 1  # of the group of hosts; no other session has the same
-    collectives: bool = True  # whether the hosts can sum by collectives; else the sums are made on the first one
     # host of a node; the first host, or every one, for a node that is not in it
     at: dict[Node, int] = field(default_factory=dict)
     # of each host but the first, its copy of a node outside the loop
@@ -91,7 +85,6 @@ class Hosts:
 
 
 MIRROR = "tpugraph/mirror"  # gives the variables of all hosts the values of those on the first one
-_KINDS = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64"})
 _HANDLES = frozenset({"resource", "variant"})
 _ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | ops.UNWRAPS
 
@@ -107,7 +100,7 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
         hosts.put(nodes, host)
     sums = [node for node in sums if node in mirrored]
     parts = {node: list(node.inputs) for node in sums}
-    reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
+    reductions = [_reduce(graph, node, hosts, mirrored) for node in sums]
     in_branches = set(behind(node for node in mirrored if node.op in ops.SWITCH))
     ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in in_branches]
     for node in mirrored:
@@ -121,10 +114,9 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
         done.append(graph.add("NoOp", f"tpugraph/host_{host}/step", controls=[made[n] for n in ends], outputs=[]))
         hosts.put([done[-1]], host)
         of_hosts.append(made)
-    if not hosts.collectives:
-        for total, reduced in zip(sums, reductions, strict=True):
-            for made in of_hosts:
-                _sum_parts(graph, made[reduced], [each[total].out() for each in of_hosts])
+    for total, reduced in zip(sums, reductions, strict=True):
+        for made in of_hosts:
+            _sum_parts(graph, made[reduced], [each[total].out() for each in of_hosts])
     for node in graph.of_type(*ops.NEXT_ITERATION):
         if frame_of.get(node) == frame and node not in hosts.at:
             graph.add_controls(node, [*reductions, *done])
@@ -204,31 +196,15 @@ def _drives(node: Node, frame: str, frame_of: dict[Node, str]) -> bool:
 # --------------------------------------------------------------------------- sums over the hosts
 
 
-def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: NodeSet) -> Node:
-    """Sum the first host's parts, then over the hosts; the copies of the other hosts sum their own.
-
-    Without collectives each host adds up the sums of all of them. Both ways add the same numbers in the same order, so that a
-    training goes on bit for bit where a worker was lost, whose others then refuse collectives.
-    """
-    users, kind, shape = total.uses(), total.attr("T"), total.out().shape
-    make = Builder(graph, f"{total.name}/hosts")
+def _reduce(graph: Graph, total: Node, hosts: Hosts, mirrored: NodeSet) -> Node:
+    """Sum the first host's parts; the node behind it, which the readers read, is to sum over the hosts."""
+    users = total.uses()
     _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
-    numbers: list[Tensor] = []
-    if hosts.collectives:
-        if kind.name not in _KINDS:
-            raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
-        numbers = [make.constant(np.int32(value), name="key") for value in (hosts.count, hosts.key, number + 1)]
-        reduced = make.add("CollectiveReduceV2", [total.out(), *numbers], shape, name="sum", merge_op="Add", final_op="Id",
-                           communication_hint="auto", timeout_seconds=0.0, is_stateless=False, Nordering_token=0,
-                           max_subdivs_per_device=-1)  # fmt: skip
-    else:
-        reduced = make.add("AddN", [total.out()], shape, name="sum")
+    reduced = Builder(graph, f"{total.name}/hosts").add("AddN", [total.out()], total.out().shape, name="sum")
     for use in users:
         graph.set_input(use.node, use.index, reduced)
     graph.replace_control_uses(total, [reduced.node])
-    for key in numbers:  # in the loop, after what is summed
-        graph.set_controls(key.node, [total])
-    mirrored.update({tensor.node: None for tensor in (*numbers, reduced)})
+    mirrored[reduced.node] = None
     return reduced.node
 
 
