@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,26 +74,17 @@ class Timeline:
         The first loop is left out where there are others: programs are compiled and buffers are filled in it.
         """
         measured = sorted({span.loop for span in self.spans if span.part in PARTS and span.part != SAVE and span.loop})
-        windows = self._windows(measured[1:] or measured)
-        total = _length(windows)
-        if not total:
-            return {}
-        found: dict[str, float] = {}
-        taken: list[Interval] = []
-        for part in PARTS:
-            own = _within([(span.start, span.end) for span in self.spans if span.part == part], windows)
-            before = _length(union(taken))
-            taken += own
-            found[part] = (_length(union(taken)) - before) / total
-        return {**found, "host": max(0.0, 1 - sum(found.values()))}
-
-    def _windows(self, loops: Sequence[int]) -> list[Interval]:
-        """From the start of each loop to the start of the next one, or to the end of all work, less what measuring took."""
-        starts = {span.loop: span.start for span in self.spans if span.part == _LOOP}
-        ends = {earlier: starts[later] for earlier, later in pairwise(sorted(starts))}
-        last = max((span.end for span in self.spans), default=0.0)
-        measuring = union([(span.start, span.end) for span in self.spans if span.part == MEASURING])
-        return _without([(starts[loop], ends.get(loop, last)) for loop in loops if loop in starts], measuring)
+        counted, loop = set(measured[1:] or measured), 0
+        edges = [(at, change, span) for span in self.spans for at, change in ((span.start, 1), (span.end, -1))]
+        at_work, took = Counter[str](), dict.fromkeys((*PARTS, "host"), 0.0)
+        for (now, change, span), (then, *_) in pairwise(sorted(edges, key=lambda edge: edge[0])):
+            at_work[span.part] += change
+            if span.part == _LOOP and change > 0:
+                loop = span.loop
+            if loop in counted and not at_work[MEASURING]:
+                took[next((part for part in PARTS if at_work[part]), "host")] += then - now
+        total = sum(took.values())
+        return {part: seconds / total for part, seconds in took.items()} if total else {}
 
     def bound(self) -> str:
         """What bound the run in one line, such as ``input 71 %, device 22 %, save 7 %: bound by the input``."""
@@ -135,35 +127,6 @@ def union(work: Sequence[Interval], *, gap: float = 0.0) -> list[Interval]:
         else:
             joined.append((start, end))
     return joined
-
-
-def _within(work: Sequence[Interval], windows: Sequence[Interval]) -> list[Interval]:
-    """The parts of the work that lie in the windows, both in order of time."""
-    cut, first = [], 0
-    for start, end in union(work):
-        while first < len(windows) and windows[first][1] <= start:
-            first += 1
-        for left, right in windows[first:]:
-            if left >= end:
-                break
-            cut.append((max(start, left), min(end, right)))
-    return cut
-
-
-def _without(windows: Sequence[Interval], work: Sequence[Interval]) -> list[Interval]:
-    """The windows, less the work, both in order of time and without overlaps."""
-    left = []
-    for start, end in windows:
-        for begun, ended in work:
-            if begun < end and ended > start:
-                left.append((start, begun))
-                start = ended
-        left.append((start, end))
-    return [(start, end) for start, end in left if start < end]
-
-
-def _length(work: Sequence[Interval]) -> float:
-    return sum(end - start for start, end in work)
 
 
 MOST_OPS = 200_000  # how many executions of ops are read in all; the loops behind them are timed as a whole
