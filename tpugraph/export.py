@@ -1,11 +1,14 @@
 """What exporting a model needs, under the names of ``tf.estimator.export``; ``import tpugraph.export`` finds it as well."""
 
-from tensorflow.python.saved_model.model_utils.export_output import EvalOutput, ExportOutput
-
-from tpugraph.estimator.exporting import (
+from tensorflow.python.saved_model.model_utils.export_output import (
     ClassificationOutput,
+    EvalOutput,
+    ExportOutput,
     PredictOutput,
     RegressionOutput,
+)
+
+from tpugraph.estimator.exporting import (
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,

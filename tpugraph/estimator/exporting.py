@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
+from tensorflow.python.saved_model.model_utils.export_utils import export_outputs_for_mode
 
 from tpugraph.estimator.arguments import check_choice
 from tpugraph.estimator.context import Batches
@@ -22,6 +24,7 @@ from tpugraph.estimator.tracing import Request, Traced, trace_model, trace_servi
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
+DEFAULT = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class _Receiver(NamedTuple):
@@ -100,25 +103,6 @@ def _named(fed: Any) -> dict[str, Any]:
     return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
 
 
-class PredictOutput(NamedTuple):
-    """Export output of named tensors."""
-
-    outputs: Any
-
-
-class ClassificationOutput(NamedTuple):
-    """Export output of scores of classes, names of classes, or both."""
-
-    scores: Any = None
-    classes: Any = None
-
-
-class RegressionOutput(NamedTuple):
-    """Export output of numbers."""
-
-    value: Any
-
-
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
@@ -185,79 +169,35 @@ def build_raw_supervised_input_receiver_fn(
     return receive
 
 
-_METHOD = {ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "training"}
-
-
-def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
-    """The signatures of a served model; without export outputs, the predictions are the default one.
-
-    A signature that serving does not support is left out with a warning.
+def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
+    """The signatures of a mode; one that serving does not support is left out with a warning.
 
     Raises:
         ArgumentError: several export outputs and no default, or none that can be served.
     """
-    default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-    outputs = outputs or {default: PredictOutput(predictions)}
-    if default not in outputs:
-        if len(outputs) > 1:
-            raise ArgumentError(f"none of the export_outputs {sorted(outputs)} is the default",
-                                fix=f"name it '{default}'")  # fmt: skip
-        outputs = {**outputs, default: next(iter(outputs.values()))}
-    every = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
-    for other, fed in receiver.receiver_tensors_alternatives.items():
-        every.update({f"{other}:{name}": (fed, output) for name, output in outputs.items()})
-    refused = {name: why for name, (fed, output) in every.items() if (why := _why_not(fed, output))}
-    for name, why in refused.items():
-        say(f"warning: the signature '{name}' is left out: {why}")
-    if len(refused) == len(every):
-        raise ArgumentError(f"none of the export_outputs {sorted(outputs)} can be served", fix="add a PredictOutput")
-    return {name: _signature(fed, output) for name, (fed, output) in every.items() if name not in refused}
-
-
-def _why_not(fed: dict[str, Any], output: Any) -> str:
-    """Why serving does not support a classification or regression; "" where it does."""
-    if isinstance(output, ClassificationOutput):
-        answers = {"classes": (output.classes, tf.string), "scores": (output.scores, tf.float32)}
-    elif isinstance(output, RegressionOutput):
-        answers = {"value": (output.value, tf.float32)}
-    else:
-        return ""
-    kinds = [tensor.dtype for tensor in fed.values()]
-    if kinds != [tf.string]:
-        shown = ", ".join(f"'{key}' of {tensor.dtype.name}" for key, tensor in fed.items())
-        return f"it is fed one tensor of serialised examples (string), not {shown}"
-    wrong = [(key, t.dtype.name, kind.name) for key, (t, kind) in answers.items() if t is not None and t.dtype != kind]
-    return "; ".join(f"its {key} are {found}, but must be {kind}" for key, found, kind in wrong)
-
-
-def _signature(fed: dict[str, Any], output: Any) -> Any:
-    if isinstance(output, PredictOutput):
-        named = output.outputs if isinstance(output.outputs, Mapping) else {"output": output.outputs}
-        return tf1.saved_model.predict_signature_def(fed, dict(named))
-    examples = next(iter(fed.values()))
-    if isinstance(output, ClassificationOutput):
-        return tf1.saved_model.classification_signature_def(examples, output.classes, output.scores)
-    if isinstance(output, RegressionOutput):
-        return tf1.saved_model.regression_signature_def(examples, output.value)
-    raise ArgumentTypeError(f"an export output must be a PredictOutput, ClassificationOutput or RegressionOutput, "
-                            f"but is {output!r}")  # fmt: skip
-
-
-def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
-    """The signatures of a mode: of serving, or the one of training or evaluation with loss and metrics."""
     spec = traced.spec
-    if mode == ModeKeys.PREDICT:
-        return signatures(receiver, spec.export_outputs, spec.predictions)
-    predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
-    outputs = {"loss": spec.loss, **{f"predictions/{key}": value for key, value in predictions.items()}}
-    for key, (value, update) in flat_metrics(spec.eval_metric_ops).items():
-        outputs |= {f"metrics/{key}/value": value, f"metrics/{key}/update_op": update}
-    tensors = {key: tensor for key, tensor in outputs.items() if tf.is_tensor(tensor)}
-    described = [
-        {key: tf1.saved_model.build_tensor_info(tensor) for key, tensor in part.items()}
-        for part in (receiver.receiver_tensors, tensors)
-    ]
-    return {mode: tf1.saved_model.build_signature_def(*described, f"tensorflow/supervised/{_METHOD[mode]}")}
+    metrics = flat_metrics(spec.eval_metric_ops)
+    try:
+        outputs = export_outputs_for_mode(
+            mode, dict(spec.export_outputs or {}) or None, spec.predictions, spec.loss, metrics
+        )
+    except TypeError as error:
+        raise ArgumentTypeError(str(error)) from error
+    except ValueError as error:
+        raise ArgumentError(str(error), fix=f"name it '{DEFAULT}'") from error
+    fed = {"": receiver.receiver_tensors}
+    fed.update(
+        {f"{other}:": tensors for other, tensors in getattr(receiver, "receiver_tensors_alternatives", {}).items()}
+    )
+    found = {}
+    for start, (name, output) in itertools.product(fed, outputs.items()):
+        try:
+            found[start + name] = output.as_signature_def(fed[start])
+        except ValueError as error:
+            say(f"warning: the signature '{start}{name}' is left out: {str(error).splitlines()[0]}")
+    if not found:
+        raise ArgumentError(f"none of the export_outputs {sorted(outputs)} can be served", fix="add a PredictOutput")
+    return found
 
 
 def write_saved_model(

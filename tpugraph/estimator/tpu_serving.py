@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -95,7 +96,8 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
 
     def compute(*inputs: Any) -> list[Any]:
         spec = plain_spec(model_fn(features=tf.nest.pack_sequence_as(features, inputs), **given))
-        outputs = {"predictions": spec.predictions, "export_outputs": spec.export_outputs}
+        exports = spec.export_outputs or {}
+        outputs = {"predictions": spec.predictions, "exports": {name: vars(output) for name, output in exports.items()}}
         kept.append((spec, outputs))
         return [tensor for tensor in tf.nest.flatten(outputs) if tensor is not None]
 
@@ -108,4 +110,7 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
     values = iter(found)
     filled = [None if tensor is None else next(values) for tensor in tf.nest.flatten(outputs)]
     served = tf.nest.pack_sequence_as(outputs, filled)
-    return spec._replace(predictions=served["predictions"], export_outputs=served["export_outputs"])
+    exports = {name: copy.copy(output) for name, output in (spec.export_outputs or {}).items()}
+    for name, output in exports.items():
+        vars(output).update(served["exports"][name])
+    return spec._replace(predictions=served["predictions"], export_outputs=exports or None)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.saved_model.model_utils.export_output import PredictOutput
 
 from tpugraph.estimator.arguments import check_choice, check_int
-from tpugraph.estimator.exporting import PredictOutput
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError

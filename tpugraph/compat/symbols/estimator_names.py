@@ -25,9 +25,10 @@ ESTIMATOR: Page = {
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.exporting", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput PredictOutput "
-               "RegressionOutput build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"),
-    **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
+    **found_in("tpugraph.estimator.exporting", "ServingInputReceiver TensorServingInputReceiver "
+               "build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"),
+    **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput ClassificationOutput PredictOutput "
+               "RegressionOutput"),
 }  # fmt: skip
 
 INPUTS: Page = found_in("tpugraph.compat.pieces.array_inputs", "numpy_input_fn pandas_input_fn",

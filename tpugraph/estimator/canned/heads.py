@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model.model_utils.export_output import (
+    ClassificationOutput,
+    PredictOutput,
+    RegressionOutput,
+)
 
 from tpugraph.estimator.arguments import check_choice
-from tpugraph.estimator.exporting import ClassificationOutput, PredictOutput, RegressionOutput
+from tpugraph.estimator.exporting import DEFAULT
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError
 
@@ -17,7 +22,6 @@ tf1 = tf.compat.v1
 Reduction = tf1.losses.Reduction
 _REDUCTIONS = (Reduction.SUM, Reduction.SUM_OVER_BATCH_SIZE, Reduction.MEAN, Reduction.SUM_BY_NONZERO_WEIGHTS,
                Reduction.SUM_OVER_NONZERO_WEIGHTS)  # fmt: skip
-DEFAULT = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class Head:
@@ -424,8 +428,7 @@ class MultiHead(Head):
         for name, mine in self._by_head(predictions).items():
             for key, answer in self._heads[name].export_outputs(mine).items():
                 answers[name if key == DEFAULT else f"{name}/{key}"] = answer
-        merged = {f"{name}/{key}": value for (name, key), value in predictions.items()}
-        return {DEFAULT: answers[next(iter(self._heads))], **answers, "predict": PredictOutput(merged)}
+        return {DEFAULT: answers[next(iter(self._heads))], **answers, "predict": PredictOutput(predictions)}
 
     def _by_head(self, predictions: dict[Any, Any]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {name: {} for name in self._heads}
