@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import deprecation
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
@@ -77,6 +78,7 @@ class StallWatch:
 
 STEPS = "tpugraph/iterations_per_loop"  # the variable that holds the number of steps of a loop
 _FAILURES = (tf.errors.OpError, RuntimeError)
+_ENDS = (tf.errors.OutOfRangeError, tf.errors.CancelledError)  # what fills a queue has ended, or the session
 
 
 class GraphSession:
@@ -105,7 +107,7 @@ class GraphSession:
         self._files = files
         self._note = note
         self._callables: dict[tuple[str, ...], Any] = {}
-        self._queue_runners = QueueRunners(self.session, note)
+        self._queue_runners = QueueRunners(self.session)
         first = self.graph.get_operation_by_name(f"{STEPS}/Initializer").get_attr("value")
         self.steps_per_loop = int(tf.make_ndarray(first))
         self._steps = -1
@@ -134,8 +136,8 @@ class GraphSession:
             raise self.translate(error) from error
 
     def translate(self, error: BaseException) -> TpuGraphError:
-        if isinstance(error, tf.errors.OutOfRangeError) and self._queue_runners.failure is not None:
-            error = self._queue_runners.failure  # the data ended because what fills the queue failed
+        if isinstance(error, tf.errors.OutOfRangeError):
+            error = self._queue_runners.failure or error  # the data ended because what fills the queue failed
         found = failures.translate(error, self.graph, self.source, self._files)
         return failures.stalled(self.watch.why, found) if self.watch.why else found
 
@@ -193,70 +195,40 @@ class GraphSession:
 
 
 class QueueRunners:
-    """Fills the queues of a graph, each from a thread of its own, until their input ends or the session closes.
+    """Fills the queues of a graph, each from a thread of its own, until their input ends or the session closes."""
 
-    Attributes:
-        failure: the first such reason; None while there is none.
-    """
-
-    def __init__(self, session: Any, report: Callable[[str], None]) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
-        self._report = report
+        self._coordinator = tf.compat.v1.train.Coordinator()
         self._threads: list[threading.Thread] = []
-        self._stopped = False
-        self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Start filling; starting twice is fine."""
-        if self._threads:
-            return
-        for op in self._session.graph.get_operations():
-            queue = op.inputs[0].op if op.type in ops.ENQUEUES else None
-            if queue is None or queue.name.startswith("tpugraph/") or queue.type in ops.ENTER:
+        graph = self._session.graph
+        for op in graph.get_operations() if not self._threads else ():
+            queue = op.inputs[0] if op.type in ops.ENQUEUES else None
+            if queue is None or queue.op.name.startswith("tpugraph/") or queue.op.type in ops.ENTER:
                 continue
-            work = (op, self._close_of(op))
-            thread = threading.Thread(target=self._fill, args=work, daemon=True, name=f"tpugraph-queue-{op.name}")
-            thread.start()
-            self._threads.append(thread)
+            close = tf.raw_ops.QueueCloseV2 if queue.dtype == tf.resource else tf.raw_ops.QueueClose
+            with graph.as_default(), tf.device(queue.device), deprecation.silence():
+                ends = [close(handle=queue, cancel_pending_enqueues=cancel) for cancel in (False, True)]
+                runner = tf.compat.v1.train.QueueRunner(queue.op, [op], *ends, _ENDS)
+            self._threads += runner.create_threads(self._session, self._coordinator, daemon=True, start=True)
+
+    @property
+    def failure(self) -> Exception | None:
+        """The first reason for which a queue is filled no longer."""
+        try:
+            self._coordinator.raise_requested_exception()
+        except (tf.errors.OpError, RuntimeError) as error:
+            return error
+        return None
 
     def stop(self) -> None:
         """Say that the session is about to close."""
-        self._stopped = True
+        self._coordinator.request_stop()
 
     def join(self) -> None:
         """Wait for the threads; the session is closed, so that they end."""
         for thread in self._threads:
             thread.join(timeout=10)
-
-    def _fill(self, op: Any, close: Any) -> None:
-        """Fill a queue; it is closed where that ends, or whoever takes from it would wait for ever."""
-        failure: BaseException | None = None
-        try:
-            run = self._session.make_callable(op)
-            while not self._stopped:
-                run()
-            return
-        except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
-            pass  # the end of its input, or of the session
-        except (tf.errors.OpError, RuntimeError) as error:
-            failure = error
-        if self._stopped:
-            return
-        if failure is not None:
-            self._report(f"the queue '{op.name}' stopped: {str(failure).splitlines()[0]}")
-            self.failure = self.failure or failure
-        try:
-            self._session.run(close)
-        except (tf.errors.CancelledError, RuntimeError):
-            if not self._stopped:  # else the session was closed in this moment, and its queues with it
-                raise
-
-    def _close_of(self, op: Any) -> Any:
-        """What closes the queue that an op puts into: the graph's own op, or one that is made."""
-        graph, queue = self._session.graph, op.inputs[0]
-        own = [c for c in graph.get_operations() if c.type in ops.QUEUE_CLOSES and c.inputs[0] is queue]
-        if own:
-            return own[0]
-        make = tf.raw_ops.QueueCloseV2 if queue.dtype == tf.resource else tf.raw_ops.QueueClose
-        with graph.as_default(), tf.device(queue.device):
-            return make(handle=queue)
