@@ -86,12 +86,7 @@ def run(words: Sequence[str], console: Console) -> Outcome:
 
 
 def _arrays(path: str, inputs: list[str]) -> list[Any]:
-    """The batches of each input, in the order of the inputs.
-
-    Raises:
-        LoadError: the file cannot be read.
-        UsageError: it does not hold as many arrays as there are inputs, or they have not the same number of steps.
-    """
+    """The batches of each input, in the order of the inputs."""
     import numpy as np
 
     from tpugraph.runtime.pjrt.bundle import BROKEN

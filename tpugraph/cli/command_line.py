@@ -23,11 +23,7 @@ BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code.
-
-    Args:
-        arguments: what follows the program's name; the process's own arguments when None.
-    """
+    """Run a command line, the process's own when None; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(machine_readable="--json" in words)
     try:

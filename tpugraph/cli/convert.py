@@ -51,11 +51,7 @@ def _check_places(model: Path, output: Path | None, report: Path | None) -> None
 
 
 def check_writable(place: Path, flag: str) -> None:
-    """Check that a file can be made at a place.
-
-    Raises:
-        UsageError: the place is a folder, or its folder is not there or not writable.
-    """
+    """Check that a file can be made at a place."""
     if place.is_dir():
         raise UsageError(f"{flag}={place} is a folder", fix=f"name a file in it: {flag}={place / 'NAME'}")
     if not place.parent.is_dir():
@@ -65,11 +61,7 @@ def check_writable(place: Path, flag: str) -> None:
 
 
 def check_folder(place: Path, flag: str) -> None:
-    """Check that a place is a folder that can be written to, or that one can be made there.
-
-    Raises:
-        UsageError: something that is no folder is there or on the way to it, or the folder is not writable.
-    """
+    """Check that a place is a folder that can be written to, or that one can be made there."""
     there = next(path for path in (place, *place.absolute().parents) if path.exists())
     if not there.is_dir():
         raise UsageError(f"{flag}={place} cannot be made: '{there}' is no folder", fix="choose another place")

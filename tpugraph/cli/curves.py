@@ -20,12 +20,8 @@ MODEL = "model.meta"
 class Curves:
     """Event files of one training: the graph, and at each loop's end its loss, its rates and the graph's summaries.
 
-    They are made at the first loop's end, so that a start that fails leaves the folder alone.
-
-    Args:
-        model: the file or folder of the graph as it was given, which is kept beside them; None keeps none.
-        rows: of the global batch; None where unknown.
-        step: the global step that training starts at.
+    They are made at the first loop's end, so that a start that fails leaves the folder alone. The graph as it was given, ``model``,
+    is kept beside them.
     """
 
     def __init__(self, folder: str, model: str | None, graph_def: Any, rows: int | None, step: int, *,

@@ -112,11 +112,7 @@ class Parsed:
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Parsed:
-    """Understand the arguments of a command.
-
-    Raises:
-        UsageError: an unknown flag, a value of the wrong kind, no MODEL or more than one.
-    """
+    """Understand the arguments of a command."""
     flags = command.flags()
     try:
         rest = flags.known([f"tpugraph {command.name}", *map(_underscores, arguments)])[1:]

@@ -26,11 +26,7 @@ _MOST = 12
 
 
 def options(flags: Parsed, **more: Any) -> ConvertOptions:
-    """How a command line converts: the flags that are fields of ConvertOptions.
-
-    Raises:
-        UsageError: an option that cannot be used, or --metrics or --predictions that are not of their form.
-    """
+    """How a command line converts: the flags that are fields of ConvertOptions."""
     values = {**flags.values, **more}
     found = {option.name: values[option.name] for option in fields(ConvertOptions) if option.name in values}
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
@@ -61,9 +57,6 @@ def evaluated(flags: Parsed) -> Parsed:
     """The command line of an evaluation where MODEL is an Estimator's ``model_dir``: the graph is that of its evaluations.
 
     Estimator writes it into event files below the ``model_dir`` alone. ``--checkpoint`` is then the folder, unless given.
-
-    Raises:
-        UsageError: evaluations of several names are there, and which one is meant cannot be told.
     """
     folder = Path(flags.model)
     if flags["mode"] != "eval" or not (folder / "checkpoint").exists():
@@ -89,11 +82,7 @@ def predicted(flags: Parsed) -> Parsed:
 
 
 def load(flags: Parsed, console: Console) -> Program:
-    """The converted graph in MODEL, or the plain one converted; says the batch.
-
-    Raises:
-        UsageError: flags of the conversion for a graph that is converted already.
-    """
+    """The converted graph in MODEL, or the plain one converted; says the batch."""
     loaded = graphdef.sniff(Path(flags.model))
     plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
     if plain is not None:
@@ -124,11 +113,7 @@ def plain_graph(flags: Parsed) -> Loaded | None:
 
 
 def plain_model(flags: Parsed) -> str | Graph:
-    """The plain graph of a command to convert.
-
-    Raises:
-        UsageError: MODEL is converted and keeps none.
-    """
+    """The plain graph of a command to convert."""
     loaded = graphdef.sniff(Path(flags.model))
     if not _is_converted(loaded):
         return flags.model
@@ -146,11 +131,7 @@ def by_xla(flags: Parsed) -> bool:
 
 
 def layout_of(flags: Parsed) -> Layout | None:
-    """How values lie on the mesh where XLA divides the step, else None.
-
-    Raises:
-        UsageError: a flag in another form, or one that another engine does not take.
-    """
+    """How values lie on the mesh where XLA divides the step, else None."""
     if not by_xla(flags):
         given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
         if given:
@@ -181,11 +162,7 @@ def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
 
 
 def refuse_late(flags: Parsed) -> None:
-    """Refuse flags of the conversion for a graph that is converted already.
-
-    Raises:
-        UsageError: such a flag was given.
-    """
+    """Refuse flags of the conversion for a graph that is converted already."""
     late = sorted(flags.given & {option.name for option in fields(ConvertOptions)})
     if late:
         raise UsageError(f"'{flags.model}' is converted already, which --{late[0]} cannot change",

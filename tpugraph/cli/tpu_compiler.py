@@ -42,9 +42,6 @@ def ask(
     """The compiler's answer, and whether it came from the cache; without libtpu's own log, unless ``loud``.
 
     With LIBTPU_INIT_ARGS the log is seen: a flag that libtpu does not know ends the process with no other word.
-
-    Raises:
-        RunError: the compiler refuses the step.
     """
     notes: list[str] = []
     on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
@@ -58,12 +55,7 @@ def ask(
 
 
 def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
-    """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted.
-
-    Raises:
-        UsageError: MODEL is a TPU graph.
-        ShapeError: the plain graph cannot be given another batch.
-    """
+    """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted."""
     memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
     if programs.is_converted(flags.model):
         raise UsageError(f"'{flags.model}' is converted already: another batch is given to the plain graph",

@@ -85,17 +85,7 @@ class _Stopped(Exception):
 
 
 class Training:
-    """Trains in a thread of its own, so that signals are answered while a loop runs.
-
-    Args:
-        session: an initialised session.
-        model_dir: where checkpoints go, or None.
-        save_steps: steps between checkpoints; by the clock when None.
-        beside: write checkpoints beside training, but for the last one.
-
-    Attributes:
-        abandoned: whether the loop at work was given up, and may still be at work.
-    """
+    """Trains in a thread of its own, so that signals are answered while a loop runs, which may be ``abandoned`` while at work."""
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
                  save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF, *,

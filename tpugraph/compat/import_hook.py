@@ -90,12 +90,7 @@ def _module(root: str, rest: str) -> ModuleType:
 
 
 def module_path(root: str, rest: str) -> str | None:
-    """Where in the tree a module is, such as ``contrib.tpu``; None where it is TensorFlow's own.
-
-    Args:
-        root: the package, one of :data:`ROOTS`.
-        rest: the name of the module below it.
-    """
+    """Where in the tree a module below one of :data:`ROOTS` is, such as ``contrib.tpu``; None where it is TensorFlow's own."""
     rest = rest.removeprefix("_api.v1.").removeprefix("compat.v1").removeprefix(".")
     parts = rest.split(".")
     if root == "tensorflow_estimator" or rest.startswith("python.estimator"):
@@ -134,12 +129,7 @@ def _offer(module: Namespace, name: str) -> None:
 
 
 class Dropped:
-    """Stands where a program imports a name that is not there: programs import more than they use.
-
-    Args:
-        path: the module's name below ``tf``.
-        name: the name in it.
-    """
+    """Stands where a program imports a name that is not there: programs import more than they use."""
 
     def __init__(self, path: str, name: str) -> None:
         self.__dict__["_where"] = path, name

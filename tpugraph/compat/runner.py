@@ -37,29 +37,18 @@ _OWN = os.path.dirname(os.path.abspath(__file__))
 
 @dataclass(frozen=True)
 class Order:
-    """A command line of the runner.
+    """A command line of the runner."""
 
-    Attributes:
-        program: the path of the program, or the name of its module.
-        arguments: the program's own.
-        cores: on how many cores a plain Estimator trains at most; 0 on none; None as its distribution strategy says.
-        module: whether it is the name of a module.
-        max_ids: what rows of a plain Estimator's batches are padded to; 0 where nobody said it.
-    """
-
-    program: str
-    arguments: tuple[str, ...]
+    program: str  # the path of the program, or the name of its module
+    arguments: tuple[str, ...]  # the program's own
+    # on how many cores a plain Estimator trains at most; 0 on none; None as its distribution strategy says
     cores: int | None
-    module: bool = False
-    max_ids: int = 0
+    module: bool = False  # whether it is the name of a module
+    max_ids: int = 0  # what rows of a plain Estimator's batches are padded to; 0 where nobody said it
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code.
-
-    Args:
-        words: what follows ``python -m tpugraph.compat``; the process's own arguments when None.
-    """
+    """Run what follows ``python -m tpugraph.compat``, the process's own when None; returns the exit code."""
     words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)
@@ -83,11 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def order_of(words: Sequence[str]) -> Order:
-    """What a command line asks for.
-
-    Raises:
-        UsageError: a flag that is not known, a value that cannot be used, or no program.
-    """
+    """What a command line asks for."""
     use_tpu: bool | None = None
     cores, max_ids = 8, 0
     for place, word in enumerate(words):
@@ -109,12 +94,7 @@ def order_of(words: Sequence[str]) -> Order:
 
 
 def run(order: Order) -> None:
-    """Run a program in this process, as ``python PROGRAM`` or ``python -m MODULE`` would.
-
-    Raises:
-        UsageError: the file cannot be read, or there is no such module.
-        Exception: whatever the program raises.
-    """
+    """Run a program in this process, as ``python PROGRAM`` or ``python -m MODULE`` would."""
     code = None if order.module else _code(order.program)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.keras is Keras 2, which knows graphs
     os.environ.setdefault("TPU_NAME", "local")  # the TPU of a program that names none

@@ -16,27 +16,16 @@ from tpugraph.support.errors import LoadError
 
 @dataclass(frozen=True)
 class Use:
-    """A name that a program uses.
+    """A name that a program uses."""
 
-    Attributes:
-        name: the name, from ``tf`` on.
-        where: the file and line of the first use.
-        state: what became of it: ``works``, ``works with a difference`` or ``not there``.
-        tells: how it differs, or what to use instead.
-    """
-
-    name: str
-    where: str
-    state: str
-    tells: str = ""
+    name: str  # the name, from tf on
+    where: str  # the file and line of the first use
+    state: str  # what became of it: works, works with a difference or not there
+    tells: str = ""  # how it differs, or what to use instead
 
 
 def uses_in(path: Path) -> list[Use]:
-    """The names of TensorFlow 1.15 that a Python file uses, in the order of its lines.
-
-    Raises:
-        LoadError: the file is no Python 3.
-    """
+    """The names of TensorFlow 1.15 that a Python file uses, in the order of its lines."""
     tree = _parsed(path)
     aliases = dict(_aliases(tree))
     found = []

@@ -7,20 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Symbol:
-    """One name of a module.
+    """One name of a module."""
 
-    Attributes:
-        home: what stands for it, as ``module:attribute``, or ``module`` alone; ``@`` is before a module of the tree itself. ""
-            where nothing does.
-        differs: how that differs from the original; "" where it does not.
-        why: why there is nothing.
-        instead: what to use in its place, where there is nothing.
-    """
-
+    # what stands for it, as module:attribute, or module alone; @ is before a module of the tree itself. "" where
+    # nothing does
     home: str = ""
-    differs: str = ""
-    why: str = ""
-    instead: str = ""
+    differs: str = ""  # how that differs from the original; "" where it does not
+    why: str = ""  # why there is nothing
+    instead: str = ""  # what to use in its place, where there is nothing
 
     @property
     def state(self) -> str:
@@ -35,13 +29,7 @@ Page = dict[str, Symbol]
 
 
 def found_in(module: str, names: str, differs: str = "") -> Page:
-    """Symbols that a module has under the same names.
-
-    Args:
-        module: its name.
-        names: the names, with blanks between; ``old=new`` where the module has another name for it.
-        differs: how all of them differ.
-    """
+    """Symbols that a module has, with blanks between; ``old=new`` where it has another name for one."""
     pairs = [word.partition("=") for word in names.split()]
     return {old: Symbol(f"{module}:{new or old}", differs) for old, _, new in pairs}
 

@@ -26,11 +26,7 @@ class MissingModuleError(UsageError, ImportError):
 
 
 class Namespace(types.ModuleType):
-    """A module of the tree.
-
-    Args:
-        path: its name below ``tf``, such as ``contrib.tpu``; "" for ``tf`` itself.
-    """
+    """A module of the tree, by its name below ``tf``, such as ``contrib.tpu``; "" for ``tf`` itself."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -54,11 +50,7 @@ class Namespace(types.ModuleType):
 
 
 class Inside(Namespace):
-    """Stands for each of the original's source files below a module: all have the module's names.
-
-    Args:
-        path: the module's name below ``tf``.
-    """
+    """Stands for each of the original's source files below a module: all have the module's names."""
 
     def __getattr__(self, name: str) -> Any:
         path = self.__dict__["_path"]
@@ -89,16 +81,7 @@ def namespace(path: str) -> Namespace:
 
 
 def find(path: str, name: str) -> Any:
-    """What a name of a module stands for now.
-
-    Args:
-        path: the module's name below ``tf``.
-        name: the name in it.
-
-    Raises:
-        MissingSymbolError: there is nothing; it says where the program asks for it, and what to use instead.
-        MissingModuleError: a library that is needed for it is not installed.
-    """
+    """What a name of a module below ``tf`` stands for now."""
     symbol = symbol_of(path, name)
     if symbol is not None:
         if not symbol.home:

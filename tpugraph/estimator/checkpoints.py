@@ -69,11 +69,7 @@ def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | None) -> None:
-    """Restores the variables that the checkpoint has, and reports the others.
-
-    Raises:
-        CheckpointError: no checkpoint, or one without any of the variables.
-    """
+    """Restores the variables that the checkpoint has, and reports the others."""
     if settings is None:
         return
     prefix = resolve(_path(settings.ckpt_to_initialize_from), say)
@@ -129,11 +125,7 @@ PREFIX = "model.ckpt"
 
 
 def check_keys(traced: Traced, prefix: str) -> None:
-    """See that a checkpoint has what the saver of a model reads.
-
-    Raises:
-        CheckpointError: what is missing is named, with the nearest that is there.
-    """
+    """See that a checkpoint has what the saver of a model reads."""
     saver = traced.scaffold.saver.saver_def
     path = traced.graph.get_tensor_by_name(saver.filename_tensor_name)
     reads = [op for op in path.consumers() if op.type in ops.RESTORES]
@@ -149,9 +141,6 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     """The newest checkpoint; without one, writes the initial values.
 
     Initial values come from the scaffold's ``init_op`` (with its feeds) and ``init_fn``, then from the warm start.
-
-    Raises:
-        CheckpointError: it cannot be written, or a variable has no initial value.
     """
     scaffold = traced.scaffold
     latest = newest(Path(model_dir), warn)
@@ -277,11 +266,7 @@ class Checkpoints:
             say(f"warning: {error.fault}; training goes on, the last checkpoint is that of step {self._saved_at:,}")
 
     def save(self, step: int, *, last: bool = False) -> None:
-        """Saves this step, unless it is saved; returns when the ``last`` one has been written.
-
-        Raises:
-            CheckpointError: it cannot be written; earlier ones are left whole.
-        """
+        """Saves this step, unless it is saved; returns when the ``last`` one has been written."""
         self._wait_for_save()
         if step == self._saved_at:
             return

@@ -21,11 +21,7 @@ class OpenShapeError(ShapeError, ArgumentError):
 
 
 def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any) -> Program:
-    """Converts a traced training graph; ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`.
-
-    Raises:
-        TpuGraphError: the graph cannot be converted; an OpenShapeError (a ``ValueError``) where a shape is not static.
-    """
+    """Converts a traced training graph; ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`."""
     steps = steps_per_loop or TIMED_LOOP
     try:
         return _converted(traced, iterations_per_loop=steps, train_op=traced.train_op, loss=traced.loss, **choices)
@@ -37,13 +33,7 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
 def compile_inference(
     traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None, *, shard_tables: int = 0
 ) -> Program:
-    """Converts a traced graph of mode ``eval`` or ``predict``.
-
-    Args:
-        steps_per_loop: global batches per Session.run.
-        keys: of mode ``predict`` the names of the predictions that are wanted; all when None.
-        shard_tables: the least size in bytes of a table that is sharded; 0 for none.
-    """
+    """Converts a traced graph of mode ``eval`` or ``predict``; ``keys`` name the predictions that are wanted, all when None."""
     spec = traced.spec
     if mode == "eval":
         wanted = {"loss": traced.loss, "metrics": metric_tensor_names(spec.eval_metric_ops)}

@@ -28,21 +28,13 @@ _MISSING = {
 
 @dataclass(frozen=True)
 class Batches:
-    """The batch sizes of a mode.
+    """The batch sizes of a mode."""
 
-    Attributes:
-        cores: 0 without TPU.
-        global_batch: None where unknown (without TPU only).
-        per_host: ``params['batch_size']`` of the input function.
-        per_core: ``params['batch_size']`` of a model function that is traced as one replica.
-        hosts: hosts that share the cores.
-    """
-
-    cores: int
-    global_batch: int | None
-    per_host: int | None
-    per_core: int | None
-    hosts: int = 1
+    cores: int  # 0 without TPU
+    global_batch: int | None  # None where unknown (without TPU only)
+    per_host: int | None  # params['batch_size'] of the input function
+    per_core: int | None  # params['batch_size'] of a model function that is traced as one replica
+    hosts: int = 1  # hosts that share the cores
 
     @property
     def line(self) -> str:
@@ -76,11 +68,7 @@ def check_batch_size(mode: str, size: object) -> int:
 
 
 def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1) -> Batches:
-    """Splits a global batch among hosts and cores.
-
-    Raises:
-        ArgumentError: the batch does not divide, or is missing.
-    """
+    """Splits a global batch among hosts and cores."""
     if not cores:
         rows = None if size is None else check_batch_size(mode, size)
         return Batches(0, rows, rows, rows)

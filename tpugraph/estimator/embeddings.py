@@ -265,18 +265,12 @@ def _check_parameters(given: Any) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a traced model.
+    """A table of a traced model."""
 
-    Attributes:
-        variable: its weights.
-        name: of the column, of all columns that share it, or of its TableConfig.
-        rate: a number, or a function of the global step.
-    """
-
-    variable: Any
-    name: str
+    variable: Any  # its weights
+    name: str  # of the column, of all columns that share it, or of its TableConfig
     parameters: TableParameters
-    rate: Any
+    rate: Any  # a number, or a function of the global step
 
 
 Tables = dict[str, Table]  # by the name of the variable
@@ -331,11 +325,7 @@ def _column_of(spec: EmbeddingConfigSpec, name: str) -> Any:
 
 
 def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op: Any) -> Any:
-    """Adds the updates of the tables to a train op.
-
-    Raises:
-        ArgumentError: the model does not use a column (a ``ValueError``).
-    """
+    """Adds the updates of the tables to a train op."""
     made = {table.name for table in tables.values()}
     for column in spec.feature_columns or ():
         if column.get_embedding_var_name() not in made:
@@ -430,14 +420,9 @@ def _variable(name: str, table: TableConfig) -> Any:
 
 
 def embed(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:
-    """Replaces ids by embeddings, and drops the weights of ids.
+    """Replaces ids, a ``tf.SparseTensor`` or a tensor [batch] or [batch, ids], by embeddings, and drops the weights of ids.
 
-    Args:
-        variables: table name to float32 [vocabulary_size, dimension].
-        features: a dict; ids are a ``tf.SparseTensor`` [batch, any], or a tensor [batch] or [batch, ids].
-
-    Returns:
-        Float32 [batch, dimension] for each feature; [batch, max_sequence_length, dimension] for a sequence, padded with zeros.
+    Each is float32 [batch, dimension]; that of a sequence [batch, max_sequence_length, dimension], padded with zeros.
     """
     if not isinstance(features, Mapping):
         raise ArgumentTypeError(f"features are {features!r}, but embedding_config_spec names features of a dict")

@@ -60,13 +60,8 @@ def evaluate_on_cores(
 ) -> dict[str, Any] | None:
     """Evaluates a converted model at a checkpoint (initial values where None), and writes the metrics to an event file.
 
-    Hooks are called around each loop, as in training; with ``steps``, all of them are one loop.
-
-    Returns:
-        The metrics; None with a note where a hook asks for what the cores do not export.
-
-    Raises:
-        RunError: the input is empty.
+    Hooks are called around each loop, as in training; with ``steps``, all of them are one loop. None with a note where a hook
+    asks for what the cores do not export.
     """
     traced, session = model.traced, model.session
     metrics = metric_tensor_names(traced.spec.eval_metric_ops)
@@ -109,12 +104,7 @@ def evaluate_on_cores(
 def evaluate(
     model: PlainModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
 ) -> dict[str, Any]:
-    """Evaluates a plain model at a checkpoint (initial values where None), and writes the metrics to an event file.
-
-    Raises:
-        ArgumentError: the value of a metric reads another batch, and there is none.
-        RunError: the input is empty.
-    """
+    """Evaluates a plain model at a checkpoint (initial values where None), and writes the metrics to an event file."""
     update, values = model.traced.metrics
     runs = HookedRuns(hooks, model)
     runs.begin()

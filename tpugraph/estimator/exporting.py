@@ -205,8 +205,7 @@ def write_saved_model(
 ) -> str:
     """Writes a SavedModel into a new folder below ``base``, which gets its name when it is complete.
 
-    Args:
-        made: tags, model and signatures of each graph; the first one's session has the variables' values.
+    ``made`` has tags, model and signatures of each graph; the first one's session has the variables' values.
     """
     stamp = int(time.time())
     while Path(base, str(stamp)).exists():

@@ -27,16 +27,13 @@ Noted = dict[int, tuple[list[list[int | None]], list[Any]]]
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """What the shapes of an input are fixed to.
+    """What the shapes of an input are fixed to."""
 
-    Attributes:
-        padded: the shapes of rows, by the number of the call of ``padded_batch``.
-        batches: the shapes of the tensors of a batch, without their rows; None where they differ.
-        longest: the largest of the sizes that the open dimensions of ``padded_batch`` have now, by their number in a batch.
-    """
-
+    # the shapes of rows, by the number of the call of padded_batch
     padded: dict[int, list[_Dims]] = field(default_factory=dict)
+    # the shapes of the tensors of a batch, without their rows; None where they differ
     batches: list[_Dims] = field(default_factory=list)
+    # the largest of the sizes that the open dimensions of padded_batch have now, by their number in a batch
     longest: dict[int, int] = field(default_factory=dict)
 
     def close(self, dataset: Any) -> Any:

@@ -48,11 +48,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         self._cores = cores
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As ``tf.compat.v1.Session.run``.
-
-        Raises:
-            RunError: a fetch depends on the input, which the cores take inside the loop.
-        """
+        """As ``tf.compat.v1.Session.run``."""
         if self._cores is None:
             self.fed |= {key.op.name: v for key, v in (feed_dict or {}).items() if isinstance(key, tf.Tensor)}
             return super().run(fetches, feed_dict, options, run_metadata)
@@ -134,10 +130,7 @@ class LoopHooks:
     ``begin`` comes before the conversion; ``before_run`` and ``after_run`` around each loop, as around a Session.run.
     ``after_run`` gets the values after the last step. Tensors that depend on the input leave the cores as summaries, which are
     settled before the first loop. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
-
-    Args:
-        model: has ``traced`` and ``host``, the session of hooks, which is used if there are any.
-        fetches: those of the run that hooks see; the train op and the loss when None.
+    ``fetches`` are those of the run that hooks see; the train op and the loss when None.
     """
 
     def __init__(self, hooks: Sequence[Any], model: Any, fetches: Any = None) -> None:
@@ -191,12 +184,7 @@ class LoopHooks:
         return False
 
     def after_loop(self, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
-        """Hands the hooks what they fetched.
-
-        Args:
-            known: tensor name to value, as the cores sent them: of the global batch.
-            losses: those of the steps of a training loop.
-        """
+        """Hands the hooks what they fetched; ``known`` has values of the global batch by the tensor's name."""
         for hook, context, wanted in self._asked:
             if isinstance(hook, StepLosses):
                 hook.add(losses)

@@ -70,11 +70,9 @@ def _tensors(pair: Any) -> list[Any]:
 
 
 def export_training_tensors(pair: Any, train_op: Any) -> tuple[list[str], Any]:
-    """Exports the tensors of a training host call from the cores as summaries of the current graph.
+    """Exports the tensors of a training host call from the cores as summaries, which must run in every step.
 
-    Returns:
-        The names of the summaries, which must run in every step; and the train op, grouped with tensors that depend on
-        writes such as the updates of batch norm.
+    Returns their names; and the train op, grouped with tensors that depend on writes such as the updates of batch norm.
     """
     names = [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
     writing = [t for t in _tensors(pair) if any(op.type in ops.WRITES for op in reached((t.op,), producers))]
@@ -82,11 +80,7 @@ def export_training_tensors(pair: Any, train_op: Any) -> tuple[list[str], Any]:
 
 
 def collect_batch_tensors(pair: Any) -> dict[str, str]:
-    """Collects the tensors of an evaluation's host call from each batch.
-
-    Returns:
-        Tag to tensor name: each tensor of the call, and its number of rows in a batch.
-    """
+    """Collects the tensors of an evaluation's host call from each batch, and their numbers of rows: tag to tensor name."""
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
         rows = tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tf.identity(tensor)
@@ -108,10 +102,7 @@ def split_by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[An
 class HostCall:
     """A host call on cores: its function in a graph of its own, fed with the steps' tensors after each loop.
 
-    Args:
-        pair: ``(function, tensors)``.
-        every: it runs in the first step of a loop and every so many steps after.
-        config: a ``tf.compat.v1.ConfigProto``, or None.
+    It runs in the first step of a loop and ``every`` so many steps after.
     """
 
     def __init__(self, pair: Any, every: int, config: Any) -> None:
@@ -132,15 +123,9 @@ class HostCall:
             self._session.run([*variables, tf1.tables_initializer(), *writers])
 
     def run(self, first: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
-        """Runs the call for the steps of a loop.
+        """Runs the call for the steps of a loop behind the global step ``first``; returns the summary of the last, serialised.
 
-        Args:
-            first: the global step before the loop.
-            values: each tensor in every step, by the tags of :func:`export_training_tensors`.
-            trains: whether the steps advance the global step.
-
-        Returns:
-            The function's ``tf.summary`` of the last step, serialised; None without.
+        ``values`` has each tensor in every step, by the tags of :func:`export_training_tensors`.
         """
         stacked = [values[f"{_TAG}{i}"] for i in range(len(self._placeholders))]
         steps, summary = len(stacked[0]) if stacked else 0, None

@@ -24,14 +24,7 @@ _NOT_OF_DATA = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.Unav
 
 @contextmanager
 def naming_bad_batch(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None]:
-    """Names the batch that makes a run fail; reads the input again from its first batch, without the model.
-
-    Args:
-        batches: how many batches were read at most, or a function that says so.
-
-    Raises:
-        RunError: instead of an error of TensorFlow.
-    """
+    """Names the batch that makes a run fail; reads at most so many batches of the input again, without the model."""
     try:
         yield
     except (tf.errors.OpError, RunError) as error:

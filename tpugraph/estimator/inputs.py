@@ -274,13 +274,7 @@ def _definition(made: list[Any]) -> Any:
 def partitioned(
     dims: Sequence[Any], features: Any, labels: Any, cores_per_replica: int
 ) -> dict[tuple[int, ...], Sequence[int]]:
-    """Checks ``input_partition_dims`` against the input; returns, by the shape of an example, the parts of each dimension.
-
-    Args:
-        dims: for the features, and for the labels where there are two: None, or a structure like theirs whose leaves say
-            into how many parts each dimension is split, or None.
-        cores_per_replica: the product of the parts, unless it is 1.
-    """
+    """Checks ``input_partition_dims`` against the input; returns, by the shape of an example, the parts of each dimension."""
     found: dict[tuple[int, ...], Sequence[int]] = {}
     for index, (part, what) in enumerate(((features, "feature"), (labels, "label"))):
         if index < len(dims) and part is not None and dims[index] is not None:

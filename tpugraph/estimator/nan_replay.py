@@ -24,11 +24,8 @@ def replay_nan(
 ) -> NanLossDuringTrainingError | None:
     """The same error with the variable of the first non-finite gradient, and its step; None where a replay does not meet it.
 
-    The plain graph takes the global batch, so that it trains as the cores do, up to rounding and random numbers.
-
-    Args:
-        model: makes the plain model, which is closed here.
-        newest: returns the newest checkpoint and its global step.
+    The plain graph takes the global batch, so that it trains as the cores do, up to rounding and random numbers. ``newest`` returns
+    the newest checkpoint and its global step.
     """
     try:
         checkpoint, saved = newest()

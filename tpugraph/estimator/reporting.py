@@ -31,14 +31,7 @@ _BARS: list[Progress] = []  # the bar on the terminal, if there is one
 
 
 class Meter:
-    """Logs loss and rates every so many steps, and shows a bar where stderr is a terminal.
-
-    Args:
-        every: None logs nothing.
-        rows: the global batch size, or None.
-        events: also gets the rates.
-        last: the step to reach; None where only the data or a hook ends training.
-    """
+    """Logs loss and rates ``every`` so many steps, also to ``events``, and shows a bar up to ``last`` where stderr is a terminal."""
 
     def __init__(
         self, every: int | None, rows: int | None, step: int, events: Events | None, last: int | None = None

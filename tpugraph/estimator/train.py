@@ -250,12 +250,7 @@ class Training:
         self._began = 0
 
     def run(self, goal: Goal) -> None:
-        """Trains to the goal, the end of the data, or a stop that a hook requests.
-
-        Raises:
-            NanLossDuringTrainingError: no further checkpoint is written.
-            KeyboardInterrupt: Ctrl-C; the checkpoint of the running loop is written first.
-        """
+        """Trains to the goal, the end of the data, or a stop that a hook requests."""
         traced = self._cores.traced
         with traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:

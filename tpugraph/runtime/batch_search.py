@@ -24,10 +24,7 @@ def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
     """The most rows that fit, to 1 in 64 (exact below 8, multiples of 8 above, since a core pads to them).
 
     Memory grows about linearly with the batch, so the next guess is drawn through two tries, and the middle every other
-    time: a large step takes the compiler long, so few are tried.
-
-    Returns:
-        The rows, 0 where not even one fits, ``MOST`` where nothing that was tried is too large.
+    time: a large step takes the compiler long, so few are tried. 0 where not even one fits, ``MOST`` where all do.
     """
     below, low, high = Try(0, 0, True), Try(0, 0, True), None
     guess, turn = rows, 0

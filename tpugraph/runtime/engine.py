@@ -149,8 +149,7 @@ def _run_together(
 ) -> tuple[dict[str, Any], _Failure | None]:
     """Run several fetches at the same time; as soon as one fails, the session is closed, which cancels what still waits.
 
-    Returns:
-        The results by name, and the failure that came first and is no consequence of another.
+    Returns the results by name, and the failure that came first and is no consequence of another.
     """
     results: dict[str, Any] = {}
     errors: list[tuple[float, _Failure]] = []

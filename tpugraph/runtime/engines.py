@@ -46,10 +46,6 @@ def create(
     """The engine that was chosen, or the emulator where devices cannot run the graph; returns the choice with it.
 
     The graph is changed in place to what TensorFlow runs of it.
-
-    Raises:
-        RunError, ConversionError: the engine cannot run the graph. Of PJRT only where it was named, or processes were joined:
-            the emulator would let each train for itself.
     """
     if choice.engine == "master":
         return choice, TPUMaster(graph, master.devices, timeline)

@@ -61,11 +61,8 @@ def entry_points(graph: Graph) -> EntryPoints:
 def evaluate(
     found: EntryPoints, run: Run, read: Callable[[list[str]], list[Any]], steps: int | None, loop: int
 ) -> Iterator[Evaluated]:
-    """Evaluate ``steps`` global batches, or all data when None; metrics and input must be initialised.
-
-    Yields:
-        After each loop the result so far; the last one is that of all batches.
-    """
+    """Evaluate ``steps`` global batches, or all data when None, with metrics and input that are initialised; the result so far
+    after each loop."""
     batches, rows = 0, 0
     losses: list[float] = []
     fetches = ["tpugraph/dequeue:0", *found.predictions.values(), *(["tpugraph/losses:0"] if found.has_loss else [])]

@@ -45,11 +45,8 @@ class HostPart:
 def take_host_part(graph: Graph, iterations: int, *, folded: bool = False, same: bool = False) -> HostPart:
     """Cut the cluster out of a TPU graph that has its entry points and shapes, and leave the host's part, in place.
 
-    Args:
-        graph: the graph.
-        iterations: the most steps of a loop.
-        folded: give and take the values of all cores as one core's, [iterations, cores, ...], all in one run of the graph.
-        same: with ``folded``, whether all cores send the same, which has no dimension of cores then.
+    With ``folded`` it gives and takes the values of all cores as one core's, [iterations, cores, ...], all in one run of the graph;
+    what they send has no dimension of cores where it is the ``same`` on all.
     """
     found = HostPart()
     enqueues = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))

@@ -41,11 +41,7 @@ _REPLICAS = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2)}
 
 
 def assignment(num_replicas: int, cores_per_replica: int) -> Any:
-    """Where the cores of each replica lie.
-
-    Returns:
-        A ``tf.tpu.experimental.DeviceAssignment``.
-    """
+    """Where the cores of each replica lie, a ``tf.tpu.experimental.DeviceAssignment``."""
     mesh = topology_of(-(-num_replicas * cores_per_replica // CORES_OF_A_HOST))
     part = _REPLICAS.get(cores_per_replica) or (2, cores_per_replica // 4, 1, 2)
     return device_assignment.device_assignment(mesh, list(part), num_replicas=num_replicas)

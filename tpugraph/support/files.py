@@ -19,9 +19,6 @@ def write_together(contents: Mapping[Path, bytes], *, durable: bool = False) -> 
     """Write files whole under temporary names beside their places, then move them there: none where one cannot be written.
 
     With ``durable`` they and their names are on disk when this returns, and a power cut leaves them.
-
-    Raises:
-        LoadError: one of them cannot be written.
     """
     written: dict[Path, Path] = {}
     try:

@@ -12,14 +12,7 @@ _BAR = 20  # characters of the bar
 
 
 class Progress:
-    """Steps done, steps per second, the last loss and the time left.
-
-    Args:
-        stream: where to print.
-        total: the number of steps.
-        start: the global step before the first of them, from which what is printed counts.
-        clock: seconds that only grow.
-    """
+    """Steps done, steps per second, the last loss and the time left; counted from the global step ``start`` on."""
 
     def __init__(
         self, stream: TextIO, total: int, *, start: int = 0, clock: Callable[[], float] = time.monotonic

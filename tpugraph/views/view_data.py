@@ -92,20 +92,14 @@ class FindingView:
 
 @dataclass(repr=False)
 class ViewData:
-    """All that the pictures of one conversion show: the graph as it was read, then after each pass, and a verdict on it.
-
-    Attributes:
-        facts: what is to be said of the whole, line by line.
-        nodes: every node of any stage.
-        runs: whether it can run on a TPU; None where nobody asked.
-    """
+    """All that the pictures of one conversion show: the graph as it was read, then after each pass, and a verdict on it."""
 
     title: str
-    facts: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)  # what is to be said of the whole, line by line
     stages: list[Stage] = field(default_factory=list)
-    nodes: list[NodeView] = field(default_factory=list)
+    nodes: list[NodeView] = field(default_factory=list)  # every node of any stage
     transfers: list[Transfer] = field(default_factory=list)
-    runs: bool | None = None
+    runs: bool | None = None  # whether it can run on a TPU; None where nobody asked
     verdict: str = ""
     findings: list[FindingView] = field(default_factory=list)
 

@@ -41,11 +41,7 @@ def export(
     variables: list[tuple[str, tuple[int, ...]]],
     sized: DataSized,
 ) -> bytes:
-    """The StableHLO bytecode of a library function that takes ``arguments`` and then ``variables`` (dtype and shape).
-
-    Raises:
-        Refused: the bridge does not take the function; the node is named.
-    """
+    """The StableHLO bytecode of a library function that takes ``arguments`` and then ``variables`` (dtype and shape)."""
     from tensorflow.python.eager import context
 
     if sized.fatal is not None:

@@ -30,11 +30,7 @@ def folder() -> Path | None:
 
 
 def read(place: Path) -> Any:
-    """The content of an entry; None where there is none.
-
-    Raises:
-        Foreign, OSError: it is not to be trusted, or cannot be read.
-    """
+    """The content of an entry; None where there is none."""
     try:
         around = place.parent.stat()
         handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -55,11 +51,7 @@ def read(place: Path) -> Any:
 
 
 def write(place: Path, content: Any) -> None:
-    """Write an entry, of values that JSON has.
-
-    Raises:
-        OSError, LoadError: the folder cannot be written.
-    """
+    """Write an entry, of values that JSON has."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(place, json.dumps(content).encode())
     place.chmod(0o600)

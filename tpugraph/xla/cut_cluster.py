@@ -26,39 +26,25 @@ _MARK = {CLUSTER_ATTR: CLUSTER}
 
 @dataclass
 class Cluster:
-    """The function of one core, as a graph that still has TF1 control flow.
+    """The function of one core, as a graph that still has TF1 control flow."""
 
-    Attributes:
-        graph: nothing but the cluster, its arguments as Placeholders.
-        num_replicas: the number of cores.
-        iterations: the most iterations of its loop, the rows of all buffers.
-        count: the argument that says how many iterations to run, int32 [].
-        infeed: the staged batches, each [iterations, ...] of one core.
-        variables: the handles by the variable's name.
-        host: other values that the host gives, by name.
-        outfeed: what is sent each step, each [iterations, ...] of one core.
-        outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
-        written: the names of the variables that it writes, in the order of ``variables``.
-        shards: of those variables that each core has one of, by their name, which is that of the first core's: the name that the
-            whole variable has in the plain graph.
-        frame: the frame of its loop.
-        number: the number of the iteration, inside the loop, int32 [].
-        streams: its random ops, and whether each core draws values of its own.
-    """
-
-    graph: Graph
-    num_replicas: int
-    iterations: int
-    count: Tensor
-    frame: str
-    number: Tensor
-    streams: dict[Node, bool]
-    infeed: list[Tensor] = field(default_factory=list)
-    variables: dict[str, Tensor] = field(default_factory=dict)
-    host: dict[str, Tensor] = field(default_factory=dict)
-    outfeed: list[Tensor] = field(default_factory=list)
+    graph: Graph  # nothing but the cluster, its arguments as Placeholders
+    num_replicas: int  # the number of cores
+    iterations: int  # the most iterations of its loop, the rows of all buffers
+    count: Tensor  # the argument that says how many iterations to run, int32 []
+    frame: str  # the frame of its loop
+    number: Tensor  # the number of the iteration, inside the loop, int32 []
+    streams: dict[Node, bool]  # its random ops, and whether each core draws values of its own
+    infeed: list[Tensor] = field(default_factory=list)  # the staged batches, each [iterations, ...] of one core
+    variables: dict[str, Tensor] = field(default_factory=dict)  # the handles by the variable's name
+    host: dict[str, Tensor] = field(default_factory=dict)  # other values that the host gives, by name
+    outfeed: list[Tensor] = field(default_factory=list)  # what is sent each step, each [iterations, ...] of one core
+    # what the cluster returns after the loop, by the name of the tensor in the TPU graph
     outputs: dict[str, Tensor] = field(default_factory=dict)
+    # the names of the variables that it writes, in the order of variables
     written: list[str] = field(default_factory=list)
+    # of those variables that each core has one of, by their name, which is that of the first core's: the name that the
+    # whole variable has in the plain graph
     shards: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,15 +88,7 @@ def add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attribu
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
-    """Cut the cluster out of a TPU graph that has its entry points, in place.
-
-    Args:
-        graph: the TPU graph; shapes are inferred where they are not known.
-        iterations: rows of the buffers; the graph's own iterations_per_loop if not given.
-
-    Raises:
-        RunError: no cluster of the documented form.
-    """
+    """Cut the cluster out of a TPU graph that has its entry points, in place; ``iterations`` are the rows of the buffers."""
     _drop_unread(graph)
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
@@ -275,11 +253,7 @@ def _drop_host(found: Cluster) -> None:
 
 
 def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
-    """Let the loop read each batch of its infeed from row i of a buffer, which is an argument.
-
-    Raises:
-        RunError: the size of a batch is not known.
-    """
+    """Let the loop read each batch of its infeed from row i of a buffer, which is an argument."""
     graph = found.graph
     for take in graph.of_type("InfeedDequeueTuple"):
         for port, (kind, shape) in enumerate(take.outputs or ()):
@@ -295,11 +269,7 @@ def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
 
 
 def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
-    """Let the loop write what it sends to row i of a buffer, which is a result.
-
-    Raises:
-        RunError: the size of what is sent is not known.
-    """
+    """Let the loop write what it sends to row i of a buffer, which is a result."""
     graph = found.graph
     for give in graph.of_type("OutfeedEnqueueTuple"):
         for tensor in give.inputs:

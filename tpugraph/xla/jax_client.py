@@ -14,11 +14,7 @@ from tpugraph.support.errors import RunError
 
 
 def load(name: str, extra: str) -> Any:
-    """Import a module of an optional package, which the extra of that name installs.
-
-    Raises:
-        RunError: the package is not installed; the pip line is given.
-    """
+    """Import a module of an optional package, which the extra of that name installs."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -27,11 +23,7 @@ def load(name: str, extra: str) -> Any:
 
 
 def need(extra: str, *packages: str) -> None:
-    """Check that optional packages are installed, without importing them.
-
-    Raises:
-        RunError: one is not; the pip line is given.
-    """
+    """Check that optional packages are installed, without importing them."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'")

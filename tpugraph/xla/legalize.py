@@ -39,11 +39,7 @@ _COLLECTIVE = frozenset({"float32", "int32"})
 
 
 def reduce_over_all(graph: Graph, cores: int) -> int:
-    """Turn each CrossReplicaSum into an all-reduce; returns how many there are.
-
-    Raises:
-        Refused: XLA has no all-reduce of the dtype.
-    """
+    """Turn each CrossReplicaSum into an all-reduce; returns how many there are."""
     nodes = graph.of_type("CrossReplicaSum")
     keys: dict[Tensor, list[Tensor]] = {}
     for node in nodes:

@@ -24,19 +24,12 @@ _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "col
 
 @dataclass(frozen=True)
 class Placed:
-    """One tensor in the memory of a core.
+    """One tensor in the memory of a core."""
 
-    Attributes:
-        node: the node of the graph or the argument that it comes from, "" where the compiler does not say.
-        shape: as HLO writes it, with layout and tiles.
-        bytes: what it takes, with padding.
-        elements: bytes of its elements alone.
-    """
-
-    node: str
-    shape: str
-    bytes: int
-    elements: int
+    node: str  # the node of the graph or the argument that it comes from, "" where the compiler does not say
+    shape: str  # as HLO writes it, with layout and tiles
+    bytes: int  # what it takes, with padding
+    elements: int  # bytes of its elements alone
 
     @property
     def on_chip(self) -> bool:
@@ -45,13 +38,7 @@ class Placed:
 
 
 def largest(text: str, arguments: Sequence[str] = (), count: int = 5) -> tuple[Placed, ...]:
-    """The tensors of a module that take the most memory, arguments among them, each node and shape once.
-
-    Args:
-        text: the module.
-        arguments: what to call its arguments.
-        count: how many.
-    """
+    """The tensors of a module that take the most memory, each node and shape once; ``arguments`` are the names of its arguments."""
     found: dict[tuple[str, str], Placed] = {}
     inside, _, entry = text.partition("\nENTRY ")
     for name, shapes in (*_made(inside), *_made(entry), *_given(entry, arguments)):

@@ -17,21 +17,15 @@ HELD = ("variable", "shard")
 
 @dataclass(frozen=True)
 class Value:
-    """One argument or result of a module.
+    """One argument or result of a module."""
 
-    Attributes:
-        kind: ``count`` (int32 [], iterations to run), ``seed`` (int32 [2], of the random streams), ``infeed`` and
-            ``outfeed`` (one row per iteration), ``host`` and ``output`` (before and after the loop), ``variable``, and ``shard``
-            (some rows of a variable, which are others on each core).
-        name: the variable's or tensor's name in the TPU graph; a number for infeed and outfeed.
-        dtype: the short name of the element type.
-        shape: the shape on one core.
-    """
-
+    # count (int32 [], iterations to run), seed (int32 [2], of the random streams), infeed and outfeed (one row per
+    # iteration), host and output (before and after the loop), variable, and shard (some rows of a variable, which are
+    # others on each core)
     kind: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: str  # the variable's or tensor's name in the TPU graph; a number for infeed and outfeed
+    dtype: str  # the short name of the element type
+    shape: tuple[int, ...]  # the shape on one core
 
     @property
     def bytes(self) -> int:
@@ -40,22 +34,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Module:
-    """The program of every core.
+    """The program of every core."""
 
-    Attributes:
-        code: the StableHLO module as MLIR bytecode; ``main`` takes and returns what follows, in this order.
-        num_replicas: the number of cores that its collectives go over.
-        iterations: the most iterations of one call, the rows of infeed and outfeed.
-        arguments: what ``main`` takes.
-        results: what it returns; a variable that is not written is not returned.
-        seconds: how long the lowering took, by stage.
-        facts: the number of loops, conditionals outside of them, and all-reduces.
-    """
-
-    code: bytes
-    num_replicas: int
-    iterations: int
-    arguments: tuple[Value, ...]
-    results: tuple[Value, ...]
-    seconds: dict[str, float] = field(default_factory=dict)
+    code: bytes  # the StableHLO module as MLIR bytecode; main takes and returns what follows, in this order
+    num_replicas: int  # the number of cores that its collectives go over
+    iterations: int  # the most iterations of one call, the rows of infeed and outfeed
+    arguments: tuple[Value, ...]  # what main takes
+    results: tuple[Value, ...]  # what it returns; a variable that is not written is not returned
+    seconds: dict[str, float] = field(default_factory=dict)  # how long the lowering took, by stage
+    # the number of loops, conditionals outside of them, and all-reduces
     facts: dict[str, Any] = field(default_factory=dict)

@@ -28,17 +28,7 @@ __all__ = ["REDUCED", "Refused", "lower"]
 
 
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
-    """Lower the cluster of a TPU graph that has its entry points. The graph is used up.
-
-    Args:
-        graph: the TPU graph.
-        iterations: the most steps of one call; the graph's own iterations_per_loop if not given.
-
-    Raises:
-        ConversionError: control flow that cannot be raised; the node is named. UnboundedLoop, where no compiler takes it.
-        RunError: no TPU graph.
-        Refused: TensorFlow's bridge to XLA refuses a node, which is named, or XLA has no sum over the cores of its dtype.
-    """
+    """Lower the cluster of a TPU graph that has its entry points, which is used up, for calls of at most so many steps."""
     with without_garbage_collection():
         return _lower(graph, iterations)
 

@@ -63,32 +63,20 @@ TOPOLOGIES: dict[str, int] = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiler's figures for one core.
-
-    Attributes:
-        cores: the cores of the topology, of which the module uses ``num_replicas``.
-        seconds: how long it took to compile.
-        memory: bytes by kind: ``arguments``, ``outputs``, ``aliased`` (outputs in the place of arguments),
-            ``temporaries``, ``code``.
-        flops: of one step (the loop's body counted once).
-        bytes_accessed: bytes read and written in one step.
-        collectives: by kind, the bytes of what collectives make on each core in one step.
-        infeed_bytes: bytes of one step's batch on one core.
-        tensors: the largest tensors, as the core lays them out.
-        most_live: the most bytes that are live at once, on the chip and in HBM.
-    """
+    """The compiler's figures for one core."""
 
     topology: str
-    cores: int
+    cores: int  # the cores of the topology, of which the module uses num_replicas
     num_replicas: int
-    seconds: float
+    seconds: float  # how long it took to compile
+    # bytes by kind: arguments, outputs, aliased (outputs in the place of arguments), temporaries, code
     memory: dict[str, int]
-    flops: float
-    bytes_accessed: float
-    collectives: dict[str, int]
-    infeed_bytes: int
-    tensors: tuple[memory_layouts.Placed, ...]
-    most_live: int = 0
+    flops: float  # of one step (the loop's body counted once)
+    bytes_accessed: float  # bytes read and written in one step
+    collectives: dict[str, int]  # by kind, the bytes of what collectives make on each core in one step
+    infeed_bytes: int  # bytes of one step's batch on one core
+    tensors: tuple[memory_layouts.Placed, ...]  # the largest tensors, as the core lays them out
+    most_live: int = 0  # the most bytes that are live at once, on the chip and in HBM
 
     @property
     def chip(self) -> Chip:
@@ -140,17 +128,7 @@ def check(topology: str, num_replicas: int) -> None:
 
 
 def compile_for(module: Module, topology: str, layout: Layout | None = None) -> Compiled:
-    """Compile a module with the real compiler for a TPU that need not be there.
-
-    Args:
-        module: the step of one core.
-        topology: one of ``TOPOLOGIES``.
-        layout: how XLA divides a step that was lowered for one core.
-
-    Raises:
-        RunError: jax or libtpu is not installed, or the compiler refuses the module; the node is named.
-        UsageError: the topology is unknown or too small.
-    """
+    """Compile the step of a core with the real compiler for a TPU that need not be there; ``layout`` has XLA divide it."""
     cores = module.num_replicas if layout is None else layout.mesh.size
     check(topology, cores)
     devices = _devices(topology)

@@ -293,12 +293,9 @@ def _remove_checkpoint(prefix: Path) -> None:
 
 
 def collect(folder: Path) -> list[str]:
-    """Remove what runs that were killed have left: half-written files, and data that never got an index.
+    """Remove what runs that were killed have left: half-written files, and data that never got an index; returns their names.
 
     Only who holds the folder's lock may do that. Data that the file ``checkpoint`` lists stay.
-
-    Returns:
-        The names of what was removed.
     """
     listed = {path.name for path in _named(folder)[1]}
     removed = []

@@ -25,10 +25,9 @@ _STRING = attrs.dtype("string")
 
 
 def save_forms(graph: Graph) -> dict[str, str]:
-    """Let checkpoints that hold the position of an input hold its form as well.
+    """Let checkpoints that hold the position of an input hold its form as well; returns the forms by their checkpoint keys.
 
-    Returns:
-        The form of each input whose position is saved, by its checkpoint key: a line for each stage, the last one first.
+    A form has a line for each stage, the last one first.
     """
     save = graph.get("tpugraph/save_with_input")
     entries = None if save is None else saved_by(save)

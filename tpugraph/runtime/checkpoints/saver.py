@@ -48,22 +48,14 @@ def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
 
 
 def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
-    """Check that a checkpoint holds every variable in its shape; returns whether it holds the input's position.
-
-    Raises:
-        CheckpointError: it is damaged, or does not match: what is missing, extra or of another shape is named.
-    """
+    """Check that a checkpoint holds every variable in its shape; returns whether it holds the input's position."""
     verify(prefix)
     held = compare_keys(prefix, {key: whole_shape(piece, shape) for key, piece, shape in saved.values()})
     return any(key.startswith(_INPUT) for key in held)
 
 
 def compare_keys(prefix: Path, wanted: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The keys of a checkpoint with their shapes, where it has those that are wanted, of their shapes (None: of any).
-
-    Raises:
-        CheckpointError: what is missing, with the nearest key that is there, extra or of another shape is named.
-    """
+    """The keys of a checkpoint with their shapes, where it has those that are wanted, of their shapes (None: of any)."""
     held: dict[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
     other = [f"{key} is {held[key]}, not {list(shape)}" for key, shape in wanted.items()
@@ -97,9 +89,6 @@ def write_durably(
 
     ``write`` writes its files under the prefix that it is given. ``keep`` and ``spare`` are those of
     :func:`tpugraph.runtime.checkpoints.checkpoint_folder.name`.
-
-    Raises:
-        CheckpointError: it cannot be written; earlier ones are left whole.
     """
     try:
         prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +123,7 @@ class Saver:
         self._error: CheckpointError | None = None
 
     def find(self, path: str | os.PathLike[str]) -> tuple[Path, bool]:
-        """The prefix of a checkpoint, or the newest of a folder, and whether it holds the position of the input.
-
-        Raises:
-            CheckpointError: there is none, or it does not match the graph.
-        """
+        """The prefix of a checkpoint, or the newest of a folder, and whether it holds the position of the input."""
         prefix = resolve(path, self._note)
         return prefix, check(prefix, self.keys)
 

@@ -43,11 +43,7 @@ class Master:
         return 1 if self.cluster is None else max(len(host_devices(self.devices)), 1)
 
     def hosts_for(self, graph: Graph) -> Hosts | None:
-        """The hosts for the replicas of a TPU graph; None for one host.
-
-        Raises:
-            RunError: the replicas cannot be dealt out evenly.
-        """
+        """The hosts for the replicas of a TPU graph; None for one host."""
         if self.hosts == 1:
             return None
         replicas = num_replicas(graph)
@@ -67,9 +63,6 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     """See what answers at an address.
 
     ``cluster`` are the workers, see :func:`tpugraph.runtime.cluster.workers.cluster_of`; None where only the master is known.
-
-    Raises:
-        RunError: nothing answers, or not all of the workers.
     """
     workers = cluster_of(cluster)
     if workers is None and not master:
@@ -148,11 +141,7 @@ def has_tpu(devices: Sequence[str]) -> bool:
 
 
 def place_on_master(graph: Graph, devices: Sequence[str]) -> list[str]:
-    """Put host ops on the job that has the TPU, and drop the checks that a TPU cannot run; returns a line for each kind of them.
-
-    Raises:
-        RunError: the graph is for more cores than there are.
-    """
+    """Put host ops on the job that has the TPU, and drop the checks that a TPU cannot run; returns a line for each kind of them."""
     cores = [name for name in devices if "/device:TPU:" in name]
     wanted = num_replicas(graph)
     if wanted > len(cores):

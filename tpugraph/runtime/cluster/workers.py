@@ -61,11 +61,7 @@ class WorkerJob:
         return [task for task, answer in enumerate(asked) if not answer.result()]
 
     def wait(self, seconds: float) -> None:
-        """Wait until all workers answer.
-
-        Raises:
-            RunError: they do not within this time; they are named.
-        """
+        """Wait until all workers answer."""
         until = time.monotonic() + seconds
         while silent := self.silent(min(max(until - time.monotonic(), PROBE_SECONDS), ANSWER_SECONDS)):
             if time.monotonic() >= until:
@@ -95,11 +91,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 def cluster_of(value: Any) -> WorkerJob | None:
-    """The workers of a ``tf.train.ClusterSpec``, a dict of jobs, or a list of addresses; None of None.
-
-    Raises:
-        UsageError: it has no workers, or none of this form.
-    """
+    """The workers of a ``tf.train.ClusterSpec``, a dict of jobs, or a list of addresses; None of None."""
     if value is None or isinstance(value, WorkerJob):
         return value
     if isinstance(value, (list, tuple)):
@@ -203,11 +195,7 @@ _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalE
 class WatchedSession:
     """A ``tf.compat.v1.Session`` on a cluster, none of whose runs waits for a worker that is gone.
 
-    Args:
-        cluster: the workers; the first one alone where only the master is known.
-        graph: the ``tf.Graph``.
-        config: a ``tf.compat.v1.ConfigProto``; its operation_timeout_in_ms is the time that may pass without progress.
-        progress: name of a tensor that changes while a run gets on.
+    The ``operation_timeout_in_ms`` of ``config`` is the time that may pass without progress, which the tensor ``progress`` shows.
     """
 
     def __init__(self, cluster: WorkerJob, graph: Any, config: Any = None, *, progress: str | None = None) -> None:
@@ -220,11 +208,7 @@ class WatchedSession:
         self._session = tf1.Session(cluster.master, graph=graph, config=configured(config))
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, *, options: Any = None) -> Any:
-        """As ``tf.compat.v1.Session.run``.
-
-        Raises:
-            RunError: a worker is gone, or nothing went on for too long.
-        """
+        """As ``tf.compat.v1.Session.run``."""
         if self._lost:
             raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
         running = in_thread(lambda: self._session.run(fetches, feed_dict, options))

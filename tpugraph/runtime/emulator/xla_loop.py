@@ -159,11 +159,8 @@ def _shared_with_host(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str])
 
 
 def _fold(graph: Graph, count: int) -> tuple[dict[str, Tensor], bool]:
-    """Fold the cores onto one whose infeed and outfeed have a leading dimension of cores.
-
-    Returns:
-        What the cluster returns, by the name of the tensor in the TPU graph; and whether all cores send the same.
-    """
+    """Fold the cores onto one whose infeed and outfeed have a leading dimension of cores; returns what the cluster returns, by
+    the name of the tensor in the TPU graph, and whether all cores send the same."""
     copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     lower_sums(graph, copies, graph.of_type("CrossReplicaSum"))
     lower_boundary(graph, copies, graph.of_type("TPUReplicatedInput"), ())

@@ -126,11 +126,7 @@ class Devices:
 
     def run(self, count: int, seed: tuple[int, int], infeed: Placed, host: Mapping[str, Array] | None = None
             ) -> tuple[list[list[Array]], dict[str, Array]]:  # fmt: skip
-        """Run steps, and wait for what they send.
-
-        Returns:
-            Of every core what it sent, each [iterations, ...]; and what the cluster returned, the same on all cores.
-        """
+        """Run steps; returns what every core sent, each [iterations, ...], and what the cluster returned, the same on all cores."""
         staged = iter(infeed)
         arguments = []
         for value in self.module.arguments:
