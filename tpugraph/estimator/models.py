@@ -92,11 +92,7 @@ class PlainModel:
         self.host = self.session = tf1.Session(graph=traced.graph, config=guarded(config))
 
     def start(self, checkpoint: str | None) -> None:
-        """Initializes the input, and restores a checkpoint, or takes initial values where it is None.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged, or is that of another model.
-        """
+        """Initializes the input, and restores a checkpoint, or takes initial values where it is None."""
         self.turn += 1
         scaffold = self.traced.scaffold
         with self.traced.graph.as_default():

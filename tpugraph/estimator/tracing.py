@@ -179,35 +179,23 @@ def _called(value: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to trace.
-
-    Attributes:
-        plan: the batch sizes.
-        one_program: trace at the global batch, which the compiler splits over the cores.
-        input_mode: an InputPipelineConfig value.
-        batch_axis: the batch dimension of features and labels, or None.
-        fixed_batch_size: in evaluation and prediction on cores, put the batch size into the shapes.
-        plain: the functions get the user's params alone, as those of a plain Estimator do.
-        on_tpu: the estimator asks for cores in this mode: only then params have a context.
-        serves_on_tpu: export a graph for TPUs.
-        embeddings: tables kept apart on cores, or None.
-        measured: what the shapes of an estimator's inputs are fixed to on cores, with the function and the mode; appended to.
-    """
+    """What to trace."""
 
     model_fn: Callable[..., Any]
     input_fn: Callable[..., Any]
     mode: str
     params: Any
     config: RunConfig
-    plan: Batches
-    one_program: bool = False
-    input_mode: int = InputPipelineConfig.PER_HOST_V1
-    batch_axis: Any = None
-    fixed_batch_size: bool = False
-    plain: bool = False
-    on_tpu: bool = False
-    serves_on_tpu: bool = False
-    embeddings: EmbeddingConfigSpec | None = None
+    plan: Batches  # the batch sizes
+    one_program: bool = False  # trace at the global batch, which the compiler splits over the cores
+    input_mode: int = InputPipelineConfig.PER_HOST_V1  # an InputPipelineConfig value
+    batch_axis: Any = None  # the batch dimension of features and labels, or None
+    fixed_batch_size: bool = False  # in evaluation and prediction on cores, put the batch size into the shapes
+    plain: bool = False  # the functions get the user's params alone, as those of a plain Estimator do
+    on_tpu: bool = False  # the estimator asks for cores in this mode: only then params have a context
+    serves_on_tpu: bool = False  # export a graph for TPUs
+    embeddings: EmbeddingConfigSpec | None = None  # tables kept apart on cores, or None
+    # what the shapes of an estimator's inputs are fixed to on cores, with the function and the mode; appended to
     measured: list[tuple[Any, str, FixedShapes]] = field(default_factory=list)
 
     @property
@@ -229,37 +217,24 @@ class Request:
 
 @dataclass
 class Traced:
-    """A plain graph with the spec of its model.
+    """A plain graph with the spec of its model."""
 
-    Attributes:
-        graph: the ``tf.Graph``; Python functions that it calls live as long as it does.
-        plan: the batch sizes.
-        reads: elements of the input that a step reads.
-        source: origin in error messages.
-        metrics: of an evaluation: the op that updates them, and their values by name.
-        reads_batch_size: whether the model function may have read ``params['batch_size']``.
-        host_call: of training and evaluation on cores, ``(function, tensors)``.
-        every_step: names of the summaries that export these tensors in training.
-        collected: tags and names of the tensors that export them in an evaluation.
-        has_tables: whether the model has an EmbeddingConfigSpec in use.
-        feeds: the placeholders of the input by name, each with what a hook fed it, or None.
-        parts: see :class:`TracedInput`.
-    """
-
-    graph: Any
+    graph: Any  # the tf.Graph; Python functions that it calls live as long as it does
     spec: EstimatorSpec
     scaffold: Any
-    plan: Batches
-    reads: int
-    source: str
-    metrics: Any = None
-    reads_batch_size: bool = True
-    host_call: Any = None
-    every_step: tuple[str, ...] = ()
+    plan: Batches  # the batch sizes
+    reads: int  # elements of the input that a step reads
+    source: str  # origin in error messages
+    metrics: Any = None  # of an evaluation: the op that updates them, and their values by name
+    reads_batch_size: bool = True  # whether the model function may have read params['batch_size']
+    host_call: Any = None  # of training and evaluation on cores, (function, tensors)
+    every_step: tuple[str, ...] = ()  # names of the summaries that export these tensors in training
+    # tags and names of the tensors that export them in an evaluation
     collected: dict[str, str] = field(default_factory=dict)
-    has_tables: bool = False
+    has_tables: bool = False  # whether the model has an EmbeddingConfigSpec in use
+    # the placeholders of the input by name, each with what a hook fed it, or None
     feeds: dict[str, Any] = field(default_factory=dict)
-    parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
+    parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)  # see TracedInput
 
     @property
     def loss(self) -> str:
@@ -302,25 +277,17 @@ class Traced:
 
 @dataclass(frozen=True)
 class TracedInput:
-    """A graph with the input, before the model is traced.
-
-    Attributes:
-        at_global: whether features and labels are the global batch, whatever was asked for.
-        fingerprint: see :func:`fingerprint`.
-        is_dataset: whether the input function returned a Dataset, or tensors that became one.
-        ops: names of the ops of the input.
-        placeholders: names of those that a hook has to feed.
-        parts: of ``input_partition_dims``, by the shape of an example, the parts of each dimension of a batch.
-    """
+    """A graph with the input, before the model is traced."""
 
     graph: Any
     features: Any
     labels: Any
-    at_global: bool
-    fingerprint: bytes
-    is_dataset: bool = False
-    ops: frozenset[str] = frozenset()
-    placeholders: tuple[str, ...] = ()
+    at_global: bool  # whether features and labels are the global batch, whatever was asked for
+    fingerprint: bytes  # see fingerprint()
+    is_dataset: bool = False  # whether the input function returned a Dataset, or tensors that became one
+    ops: frozenset[str] = frozenset()  # names of the ops of the input
+    placeholders: tuple[str, ...] = ()  # names of those that a hook has to feed
+    # of input_partition_dims, by the shape of an example, the parts of each dimension of a batch
     parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
 
 
