@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.progress import Progress
 
 

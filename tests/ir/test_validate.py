@@ -14,7 +14,7 @@ from models import corpus, tf1
 from tpugraph import testing
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import LoadError
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 
 Edit = Callable[[Any], None]
 NODES = """

@@ -6,14 +6,13 @@ import json
 import math
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import in_thread, without_garbage_collection
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
 T = TypeVar("T")
@@ -78,16 +77,7 @@ def load_tensorflow() -> None:
 
 def interruptible(work: Callable[[], T]) -> T:
     """Do long work of C++ code, which Ctrl-C would wait for, in a thread that an interrupted process leaves behind."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:  # raised again where the outcome is waited for
-            outcome.set_exception(error)
-
-    thread = threading.Thread(target=run, name="tpugraph-compile", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)  # not for good: a signal that another thread is given wakes up nobody
+    outcome = in_thread(work, "tpugraph-compile")
+    while not wait([outcome], 0.1).done:  # not for good: a signal that another thread is given wakes up nobody
+        pass
     return outcome.result()

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from tpugraph.runtime.session import SummaryCallback, TPUSession
 from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
+from tpugraph.support.process import in_thread
 from tpugraph.support.progress import Progress
 from tpugraph.support.wording import counted
 
@@ -112,30 +114,24 @@ class Training:
     def run(self) -> int:
         """Train to the end, the end of the data or a signal; returns the exit code."""
         started = time.monotonic()
-        failure: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                on_summary: SummaryCallback | None = None if self.curves is None else self.curves.summary
-                if not self.session.writes_files:  # what the first process reads, all gather
-                    on_summary = _leave
-                self.session.train(self.steps, on_loop=self._after_loop, on_summary=on_summary)
-            except BaseException as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=work, name="tpugraph-train", daemon=True)
+        on_summary: SummaryCallback | None = None if self.curves is None else self.curves.summary
+        if not self.session.writes_files:  # what the first process reads, all gather
+            on_summary = _leave
         with _SignalsTo(self._on_signal):
-            thread.start()
+            running = in_thread(
+                lambda: self.session.train(self.steps, on_loop=self._after_loop, on_summary=on_summary),
+                "tpugraph-train",
+            )
             first_signal = 0.0
-            while thread.is_alive():
-                thread.join(0.1)
+            while not wait([running], 0.1).done:
                 first_signal = first_signal or (time.monotonic() if self._signals else 0.0)
                 if len(self._signals) > 1 or (first_signal and time.monotonic() - first_signal > _PATIENCE):
-                    return self._abandon(thread)
+                    return self._abandon(running)
             self.seconds = time.monotonic() - started
             self._progress.close()
-            if failure and not isinstance(failure[0], _Stopped):
-                raise failure[0]
+            failure = running.exception()
+            if failure is not None and not isinstance(failure, _Stopped):
+                raise failure
             if self._unsaved():
                 self._save()
             self._wait_for_save()
@@ -235,14 +231,12 @@ class Training:
         if len(self._signals) == 1:
             self._progress.message("stopping at the end of this loop; once more to stop at once")
 
-    def _abandon(self, thread: threading.Thread) -> int:
+    def _abandon(self, running: Future[Any]) -> int:
         """Give up the loop at work; the last checkpoint stays as it is."""
         self.abandoned = True
         self._progress.close()
-        closing = threading.Thread(target=self.session.close, name="tpugraph-close", daemon=True)
-        closing.start()
-        closing.join(_LAST_SECONDS)
-        thread.join(_LAST_SECONDS)
+        wait([in_thread(self.session.close, "tpugraph-close")], _LAST_SECONDS)
+        wait([running], _LAST_SECONDS)
         kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "no checkpoint was written"
         self.console.say(f"stopped in the middle of a loop after {counted(self.done, 'step')}; {kept}")
         return 128 + self._signals[0]

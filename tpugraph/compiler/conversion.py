@@ -29,7 +29,7 @@ from tpugraph.roles import evaluation_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.spmd.explain import Explanation
 from tpugraph.support.errors import ConversionError, TpuGraphError, UsageError
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.tpu.program import Program

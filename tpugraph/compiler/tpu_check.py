@@ -23,7 +23,7 @@ from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
 from tpugraph.ir.attrs import DType, Func
 from tpugraph.ir.side_effects import local_files
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.views.history import History
 from tpugraph.xla import stablehlo

@@ -28,7 +28,7 @@ from tpugraph.runtime import batch_search
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, UsageError
 from tpugraph.support.files import write_together
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.testing.cut_graph import Bypasses, Subject, Unit, is_handle
 from tpugraph.testing.tensor_comparison import compare

@@ -17,7 +17,7 @@ from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
 from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.side_effects import side_effects
 from tpugraph.support.errors import ConversionError
-from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.process import without_garbage_collection
 from tpugraph.xla import cut_cluster
 from tpugraph.xla.bridge import DataSized, Refused, export
 from tpugraph.xla.legalize import REDUCED, make_dense, make_quick, reduce_over_all

@@ -15,11 +15,12 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, num_replicas
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured, in_thread
+from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured
 from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.engine import ThreeParts
 from tpugraph.runtime.timeline import Timeline
 from tpugraph.support.errors import RunError
+from tpugraph.support.process import in_thread
 
 T = TypeVar("T")
 REACH_SECONDS = 15.0  # how long a server and its workers are waited for
@@ -96,7 +97,7 @@ def _wait_for(address: str, until: float, seconds: float) -> None:
 
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:
     """What work returns, done in a thread that is left behind where it takes too long."""
-    found, until = in_thread(work), time.monotonic() + seconds
+    found, until = in_thread(work, "tpugraph-cluster"), time.monotonic() + seconds
     while not found.done() and time.monotonic() < until:
         time.sleep(0.05)
     if not found.done():

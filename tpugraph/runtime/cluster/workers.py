@@ -9,22 +9,23 @@ from __future__ import annotations
 import errno
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import RunError, UsageError
+from tpugraph.support.process import in_thread
 
 tf1 = tf.compat.v1
-T = TypeVar("T")
+_THREAD = "tpugraph-cluster"
 CLUSTER = "cluster"  # the stage of an error whose cause is a worker
 PROBE_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
@@ -52,7 +53,7 @@ class WorkerJob:
     def silent(self, seconds: float | None = None) -> list[int]:
         """The workers that do not answer within this time; all are asked at once."""
         limit = ANSWER_SECONDS if seconds is None else seconds
-        asked = [in_thread(lambda address=address: answers(address, limit)) for address in self.addresses]  # type: ignore[misc]
+        asked = [in_thread(partial(answers, address, limit), _THREAD) for address in self.addresses]
         for answer in asked:
             while not wait_for(
                 [answer], 0.1
@@ -74,20 +75,6 @@ class WorkerJob:
 
     def listed(self, tasks: Sequence[int]) -> str:
         return ", ".join(map(self.name, tasks[:4])) + (", ..." if len(tasks) > 4 else "")
-
-
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Begin work in a thread of its own, which does not keep the process from ending."""
-    found: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(work())
-        except BaseException as error:  # raised again where the result is asked for
-            found.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="tpugraph-cluster").start()
-    return found
 
 
 def cluster_of(value: Any) -> WorkerJob | None:
@@ -211,7 +198,7 @@ class WatchedSession:
         """As ``tf.compat.v1.Session.run``."""
         if self._lost:
             raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
-        running = in_thread(lambda: self._session.run(fetches, feed_dict, options))
+        running = in_thread(lambda: self._session.run(fetches, feed_dict, options), _THREAD)
         self._watch(running)
         try:
             return running.result()
@@ -229,7 +216,7 @@ class WatchedSession:
             with suppress(tf.errors.OpError):  # the worker that held it may be another by now
                 self._session.close()
 
-        wait_for([in_thread(release)], 0.0 if self._lost else ANSWER_SECONDS)
+        wait_for([in_thread(release, _THREAD)], 0.0 if self._lost else ANSWER_SECONDS)
 
     def _watch(self, running: Future[Any]) -> None:
         silent: set[int] = set()
