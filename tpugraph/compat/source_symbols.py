@@ -6,6 +6,7 @@ import ast
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -39,44 +40,33 @@ def uses_in(path: Path) -> list[Use]:
 
 def program_files(path: Path) -> list[Path]:
     """The files of a program: what its own imports reach from a file that lies beside it, or in the packages around it."""
-    top = path.resolve().parent
+    whole = path.resolve()
+    top = whole.parent
     while (top / "__init__.py").exists():
         top = top.parent
-    found, left = {path.resolve(): path}, [path]
-    while left:
-        file = left.pop()
-        for where in _imported(file, [path.resolve().parent, top]):
-            if where.resolve() not in found:
-                found[where.resolve()] = where
-                left.append(where)
-    return list(found.values())
-
-
-def _imported(file: Path, roots: list[Path]) -> Iterator[Path]:
-    """The files that the import statements of a file name, of those below the roots."""
-    for node in ast.walk(_parsed(file)):
-        if isinstance(node, ast.Import):
-            wanted = [(roots, alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module.split(".") if node.module else []
-            inside = roots if not node.level else [file.resolve().parents[node.level - 1]]
-            wanted = [(inside, base), *((inside, [*base, alias.name]) for alias in node.names)]
-        else:
-            continue
-        for inside, parts in wanted:
-            for count in range(1, len(parts) + 1):  # a package runs its __init__ first
-                names = [root.joinpath(*parts[:count]) for root in inside]
-                tries = [way for name in names for way in (name.with_suffix(".py"), name / "__init__.py")]
-                yield from [way for way in tries if way.is_file()][:1]
+    finder = ModuleFinder([str(whole.parent), str(top)])  # and nowhere else: libraries are left out
+    try:
+        if top == whole.parent:
+            finder.run_script(str(path))
+        else:  # as a module of its package, which it imports relative to itself
+            finder.import_hook(".".join(whole.relative_to(top).with_suffix("").parts))
+    except (SyntaxError, ValueError) as error:
+        raise _not_python_3(str(getattr(error, "filename", None) or path), error) from None
+    files = [Path(module.__file__) for module in finder.modules.values() if module.__file__]  # type: ignore[attr-defined]
+    return list({file.resolve(): file for file in (*files, path)}.values())
 
 
 def _parsed(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise LoadError(f"'{path}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{path}{line}",
-                        fix="translate a Python 2 program first, for instance with 2to3 -w or futurize") from None  # fmt: skip
+        raise _not_python_3(str(path), error) from None
+
+
+def _not_python_3(file: str, error: Exception) -> LoadError:
+    line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+    return LoadError(f"'{file}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{file}{line}",
+                     fix="translate a Python 2 program first, for instance with 2to3 -w or futurize")  # fmt: skip
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
