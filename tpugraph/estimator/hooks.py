@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.training import monitored_session
 
 from tpugraph import ops
 from tpugraph.estimator.reporting import say
@@ -217,18 +218,8 @@ class HookedRuns(LoopHooks):
     """Session.run with session hooks around it, which may feed it."""
 
     def run(self, fetches: Any) -> Any:
-        session, asked = self._model.host, []
-        feed: dict[Any, Any] = {}
-        original = tf1.train.SessionRunArgs(fetches)
         with self._traced.graph.as_default():
-            for hook in self._hooks:
-                context = tf1.train.SessionRunContext(original, session)
-                wanted = hook.before_run(context)
-                feed.update((wanted and wanted.feed_dict) or {})
-                asked.append((hook, context, () if wanted is None or wanted.fetches is None else wanted.fetches))
-            results = session.run([fetches, *(fetch for _, _, fetch in asked)], feed_dict=feed)
-            for (hook, context, fetch), found in zip(asked, results[1:], strict=True):
-                values = None if isinstance(fetch, tuple) and not fetch else found
-                hook.after_run(context, tf1.train.SessionRunValues(values, None, None))
-                self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
-        return results[0]
+            session = monitored_session._HookedSession(self._model.host, self._hooks)
+            found = session.run(fetches)
+        self.stop_requested |= session.should_stop() or self._coordinator.should_stop()
+        return found
