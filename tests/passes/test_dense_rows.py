@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_same_on_cores, batches, check, finish, tf1, trace, trains_on_cores, variable
+from models import assert_same_on_cores, batches, check, finish, tf1, trace, variable
 from tpugraph.compiler import convert
 from tpugraph.passes.dense_rows import DenseRows
 from tpugraph.tpu.program import Program
@@ -55,16 +55,6 @@ def test_dense_updates_train_as_the_rows_do(optimizer: Any, resource: bool) -> N
     assert program.report["collectives"]["bytes"] == 4 * WORDS * WIDTH
 
 
-@trains_on_cores()
-def test_a_gradient_that_is_clipped_first(rows: int) -> None:
-    _, found, targets = looked_up(rows)
-    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(found, [rows, -1]), 1) - targets))
-    gradients, variables = zip(*ADAM.compute_gradients(loss), strict=True)
-    clipped = [tf.clip_by_norm(gradients[0], 0.3)]
-    step = tf1.train.get_or_create_global_step()
-    ADAM.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
-
-
 def test_rows_that_are_fewer_bytes_than_the_table_are_gathered() -> None:
     big = 2 * ROWS * (WIDTH + 1) // WIDTH + 1  # one number a row beside the row
     program = converted(lambda: model(ROWS, SGD, words=big))
@@ -110,15 +100,3 @@ BY_HAND = {
 def test_a_row_that_is_not_looked_up_keeps_its_value(change: Any, dense: bool) -> None:
     assert_same_on_cores(lambda rows: by_hand(rows, change), resource=True)
     assert gathers(converted(lambda: by_hand(ROWS, change))) is not dense
-
-
-def test_rows_that_are_the_same_on_every_core_stay_rows() -> None:
-    def build() -> None:
-        table, found, targets = looked_up(ROWS)
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(found, [ROWS, -1]), 1) - targets))
-        rows = tf.IndexedSlices(tf.ones([40, WIDTH]), tf.range(40) % WORDS, [WORDS, WIDTH])
-        with tf.control_dependencies([tf1.scatter_sub(table, rows.indices, rows.values)]):
-            finish(loss, SGD, variables=[table])
-
-    program = converted(build)
-    assert [node.op for node in program.graph_def.node].count("ResourceScatterSub") == 1

@@ -4,7 +4,6 @@ from typing import Any
 
 import evaluating
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from models import by_hand, check, corpus, finish, linear, squared_error, tf1, trace
@@ -15,16 +14,12 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.entry_points import NAME, EntryPoints
 from tpugraph.roles.findings import Finding, Variable
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import InvariantError
 from tpugraph.tpu.invariants import ENTRY_POINTS, ENTRY_POINTS_OF
 
 
-def test_golden_step() -> None:
+def test_golden() -> None:
     graph = check(EntryPoints(), "step", num_replicas=2, iterations_per_loop=3)
     assert all(name in graph for name in ENTRY_POINTS)
-
-
-def test_golden_evaluation() -> None:
     graph = evaluating.check(EntryPoints(), "evaluation", num_replicas=2, iterations_per_loop=3)
     assert all(name in graph for name in ENTRY_POINTS_OF["eval"])
 
@@ -64,11 +59,6 @@ def test_a_graph_without_saver_saves_every_variable() -> None:
         graph.remove_all(graph.descendants([node]))
     found = testing.run_on_cores(graphdef.from_graph_def(graphdef.to_graph_def(graph)), steps=2, num_replicas=2)
     assert set(found.variables) == {"w", "w/Momentum", "global_step"}
-
-
-def test_the_cluster_comes_first() -> None:
-    testing.assert_raises_block(testing.run_pass, EntryPoints(), testing.parse("x = Test()"), max_length=200, kind=InvariantError,
-                                words=["TPUReplicateMetadata", "replicate"])  # fmt: skip
 
 
 STEP = """
@@ -127,17 +117,6 @@ def test_what_runs_for_its_effect_alone_runs_with_the_losses() -> None:
     assert controls(graph, "tpugraph/dequeue") == ["tpugraph/last_loss/Keep", "look", "reader", "count"]
 
 
-@pytest.mark.parametrize(
-    ("count", "source", "merges"), [(0, None, 0), (1, "summary_0", 0), (3, "tpugraph/summaries/merge", 1)]
-)
-def test_summaries_are_one(count: int, source: str | None, merges: int) -> None:
-    text = "\n".join(f"summary_{i} = Test(loss) : string[]" for i in range(count))
-    graph = entered(text, summaries=[Finding(f"summary_{i}", "") for i in range(count)])
-    assert len(graph.of_type("MergeSummary")) == merges
-    node = graph.get("tpugraph/summaries")
-    assert (None if node is None else node.inputs[0].node.name) == source
-
-
 def test_summaries_of_variables_alone_are_read_apart() -> None:
     """Cut out of what merges them with others; what merges nothing then goes."""
     text = """
@@ -155,31 +134,6 @@ def test_summaries_of_variables_alone_are_read_apart() -> None:
     assert graph["outer"].attr("N") == 1
     assert [t.node.name for t in graph["tpugraph/state_summaries"].inputs] == ["of_w"]
     assert "inner" not in graph
-
-
-def test_the_step_counter_is_read_where_there_is_one() -> None:
-    assert entered()["tpugraph/global_step"].attr("value") == -1
-    text = 'step = VarHandleOp() {dtype: int64, shape: [], container: "", shared_name: "step"} : resource[]'
-    graph = entered(text, step=Finding("step", ""))
-    assert graph["tpugraph/global_step"].inputs[0].node is graph["step"]
-    assert graph["tpugraph/global_step"].out().dtype.name == "int64"
-
-
-def test_init_gives_everything_its_first_value_and_its_parts_what_no_checkpoint_holds() -> None:
-    text = """
-    slot = VarHandleOp() {dtype: float32, shape: [3], container: "", shared_name: "slot"} : resource[]
-    slot/Assign = AssignVariableOp(slot, w/init) {dtype: float32}
-    """
-    variables = {
-        "w": Variable("w", initializer="w/Assign", key="w"),
-        "slot": Variable("slot", initializer="slot/Assign"),
-    }
-    graph = entered(text, variables=variables)
-    own = ["tpugraph/last_loss/Assign", "limit/Assign"]
-    assert controls(graph, "tpugraph/init") == ["w/Assign", "slot/Assign", "make", *own]
-    assert controls(graph, "tpugraph/init_input") == ["make"]
-    assert controls(graph, "tpugraph/init_local") == [*own, "slot/Assign"]
-    assert graph["tpugraph/save/keys"].attr("value").tolist() == [b"w"]
 
 
 EVALUATION = """
@@ -200,15 +154,3 @@ def test_metrics_and_predictions_have_names_that_tensorflow_takes() -> None:
     }
     assert graph["tpugraph/predictions/class_id"].attr(NAME) == "class id"
     assert graph["tpugraph/predictions/class_id"].inputs[0].node.name == "rows"
-
-
-@pytest.mark.parametrize(("mode", "part"), [("eval", "tpugraph/evaluate"), ("predict", "tpugraph/predict")])
-def test_without_training_no_loss_is_kept_and_the_input_starts_anew(mode: str, part: str) -> None:
-    graph = entered(mode=mode)
-    assert graph[part].inputs[0].node.name == "loss"
-    assert "tpugraph/train" not in graph
-    assert "tpugraph/last_loss" not in graph
-    assert graph["tpugraph/dequeue"].inputs[0].node.name == "counts"
-    assert graph["tpugraph/losses"].inputs[0].node.name == "losses"
-    assert controls(graph, "tpugraph/restart_input") == ["make"]
-    assert controls(graph, "tpugraph/enqueue") == ["fed"]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from models import assert_same_on_cores, batches, check, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import testing
-from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
+from tpugraph.analysis.step import Cut, Enqueues
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.infeed import Infeed
@@ -21,19 +21,6 @@ SGD = tf1.train.GradientDescentOptimizer
 def test_golden(case: str, cores: int) -> None:
     graph = check(Infeed(num_replicas=cores), case, num_replicas=cores)
     assert graph.result(Enqueues).nodes == tuple(f"tpugraph/infeed/enqueue/{core}" for core in range(cores))
-
-
-def test_cores_take_batches_in_their_order() -> None:
-    """Only the right order gives the plain losses."""
-    numbers = np.arange(1, 97, dtype=np.float32)
-
-    def build(rows: int) -> None:
-        value = batches((numbers,), rows)[0]
-        loss = tf.reduce_mean(value * variable("w", ()))
-        finish(loss, SGD(1e-4))
-
-    # Resource variables: with a ref variable the plain graph may read it after the update, as no gradient needs this loss.
-    assert_same_on_cores(build, relative=1e-6, absolute=1e-7, cores=3, rows=2, steps=8, resource=True)
 
 
 def test_open_rows_are_padded_and_come_back_with_their_number() -> None:
@@ -100,16 +87,6 @@ def reads(graph: Graph, name: str) -> list[str]:
     return [str(tensor) for tensor in graph[name].inputs]
 
 
-def test_what_several_nodes_of_the_device_read_is_sent_once() -> None:
-    graph, edits = infeed(STEP, cores=1)
-    assert edits == "+2 -0 ~3"  # three operands
-    sent = reads(graph, "tpugraph/infeed/enqueue/0")
-    assert sorted(sent) == ["table", "x"]
-    arrived = {name: str(graph["tpugraph/infeed/dequeue"].out(port)) for port, name in enumerate(sent)}
-    assert reads(graph, "y") == [arrived["x"], arrived["table"]]
-    assert reads(graph, "z") == ["y", arrived["x"]]
-
-
 def test_a_core_takes_its_batch_behind_the_one_before() -> None:
     graph, edits = infeed(STEP, cores=3)
     assert edits == "+8 -0 ~5"  # new: what the device takes, three tuples, and two copies of batch and x
@@ -132,30 +109,3 @@ def test_random_numbers_beside_the_batch_are_drawn_for_each_core_and_stateless_o
     assert len(graph.of_type("RandomUniform")) == 2
     assert len(graph.of_type("StatelessRandomUniform")) == 1
     assert "noise/core_1" in reads(graph, "tpugraph/infeed/enqueue/1")
-
-
-def test_a_tuple_waits_for_what_looks_at_its_own_batch() -> None:
-    graph, _ = infeed(
-        f"{STEP}look = Test(x)\nonce = Test(table)", cores=2, results=[Cut(waits=("look", "once", "gone"))]
-    )
-    assert {node.name for node in graph["tpugraph/infeed/enqueue/0"].controls} == {"look", "once"}
-    assert {node.name for node in graph["tpugraph/infeed/enqueue/1"].controls} == {"look/core_1", "once"}
-
-
-def test_what_goes_beside_the_device_is_put_into_its_queue() -> None:
-    text = f"{STEP}queue = FIFOQueueV2() {{component_types: (float32)}} : resource[]"
-    graph, _ = infeed(text, cores=1, results=[DeviceEnds((), ("batch",)), Queues(("queue",))])
-    assert reads(graph, "tpugraph/beside/enqueue") == ["queue", "batch"]
-    assert graph.result(Enqueues).nodes == ("tpugraph/infeed/enqueue/0", "tpugraph/beside/enqueue")
-
-
-def test_padding_that_nothing_reads_any_more_is_not_sent() -> None:
-    graph = testing.parse(STEP)
-    for name, operand in (("padded", "batch"), ("count", "padded"), ("more", "padded")):
-        node = graph.add("Neg", name, [graph[operand].out()], attrs={"T": graph[operand].out().dtype},
-                         outputs=[(graph[operand].out().dtype, (2, 3))])  # fmt: skip
-        node.made_by = "pad-batches"
-    graph.keep(Cut())
-    graph.keep(PaddedBatches(2, 2, "count", False, (), (), (), {}, endless=False))
-    testing.run_pass(Infeed(num_replicas=1), graph)
-    assert ("count" in graph, "padded" in graph, "more" in graph) == (True, True, False)

@@ -1,4 +1,3 @@
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -6,14 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import as_test, assert_same_on_cores, batches, by_hand, check, finish, rows_of, tf1, trace, variable
+from models import as_test, by_hand, check, tf1, trace
 from tpugraph import ops, testing
 from tpugraph.analysis import loop_shapes, shapes
-from tpugraph.compiler import convert
 from tpugraph.ir import Graph, function_library
 from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.roles.findings import Roles
-from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError
 
 # --------------------------------------------------------------------------- golden text
@@ -91,38 +88,6 @@ def test_a_graph_without_calls_stays_as_it_is() -> None:
     testing.check_pass(InlineFunctions(), source, source, edits="+0 -0 ~0", roles=by_hand)
 
 
-def test_names_tell_which_call_a_node_comes_from() -> None:
-    source = """
-        x = Const() {dtype: float32, value: float32[]1.0}
-        loss = PartitionedCall(x) {Tin: (float32), Tout: (float32), f: &one}
-        other = PartitionedCall(x) {Tin: (float32), Tout: (float32), f: &one}
-        train = NoOp() ^loss ^other
-    """
-    graph = testing.parse(source)
-    testing.run_pass(InlineFunctions(), graph, roles=with_functions)
-    assert graph["loss"].op == "Identity"
-    assert graph["loss/result"].origin == "loss"
-    assert graph["loss/result"].made_by == "inline-functions"
-    assert "other" not in graph
-
-
-def test_a_train_op_that_is_a_call_without_results_keeps_its_name() -> None:
-    before = """
-        w = VarHandleOp() {dtype: float32, shape: []}
-        loss = Const() {dtype: float32, value: float32[]1.0}
-        train = StatefulPartitionedCall(w) ^loss {Tin: (resource), Tout: (), f: &only}
-    """
-    after = """
-        w = VarHandleOp() {dtype: float32, shape: []}
-        loss = Const() {dtype: float32, value: float32[]1.0}
-        train = NoOp() ^train/count
-        train/in0 = Identity(w) ^loss {T: resource}
-        train/one = Const() ^loss {dtype: float32, value: float32[]1.0}
-        train/count = AssignAddVariableOp(train/in0, train/one) {dtype: float32}
-    """
-    testing.check_pass(InlineFunctions(), before, after, roles=with_functions)
-
-
 def test_a_function_whose_name_is_an_op_type() -> None:
     """The function's own name as an op type is the older form of a call; SymbolicGradient is no call."""
     before = """
@@ -146,28 +111,18 @@ def test_a_function_whose_name_is_an_op_type() -> None:
 # --------------------------------------------------------------------------- what cannot be inlined
 
 
-def test_functions_that_call_each_other_in_a_circle_are_refused() -> None:
-    source = """
-        x = Const() {dtype: float32, value: float32[]1.0}
-        loss = PartitionedCall(x) {Tin: (float32), Tout: (float32), f: &round}
+@pytest.mark.parametrize(("function", "words"), [
+    ("round", ["inline-functions", "the function 'round' calls itself: round -> endless -> round", "tf.while_loop"]),
+    ("gone", ["the function 'gone' is not in the graph's library", "loss (PartitionedCall)", "write the graph again"]),
+])  # fmt: skip
+def test_functions_that_cannot_be_inlined(function: str, words: list[str]) -> None:
+    source = f"""
+        x = Const() {{dtype: float32, value: float32[]1.0}}
+        loss = PartitionedCall(x) {{Tin: (float32), Tout: (float32), f: &{function}}}
         train = NoOp() ^loss
     """
-    testing.assert_raises_block(
-        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions, kind=ConversionError,
-        words=["inline-functions", "the function 'round' calls itself: round -> endless -> round", "tf.while_loop"],
-    )  # fmt: skip
-
-
-def test_a_function_that_is_not_there_is_named() -> None:
-    source = """
-        x = Const() {dtype: float32, value: float32[]1.0}
-        loss = PartitionedCall(x) {Tin: (float32), Tout: (float32), f: &gone}
-        train = NoOp() ^loss
-    """
-    testing.assert_raises_block(
-        testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions, kind=ConversionError,
-        words=["the function 'gone' is not in the graph's library", "loss (PartitionedCall)", "write the graph again"],
-    )  # fmt: skip
+    testing.assert_raises_block(testing.run_pass, InlineFunctions(), testing.parse(source), roles=with_functions,
+                                kind=ConversionError, words=words)  # fmt: skip
 
 
 # --------------------------------------------------------------------------- the same numbers, run by TensorFlow
@@ -259,11 +214,15 @@ def test_a_conditional_and_its_gradient(*, outcome: bool) -> Any:
 
 
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 3])
-@as_test(assert_inlined_is_the_same)
-def test_a_case_with_every_index(index: int) -> Any:
-    x = tf.constant(X)
-    y = tf.switch_case(tf.constant(index), [lambda: x * 2.0, lambda: tf.exp(x), lambda: tf.zeros_like(x)])
-    return y, *tf.gradients(tf.reduce_sum(y * y), [x])
+def test_a_case_with_every_index(index: int) -> None:
+    """What the branches keep for their gradients is no optional."""
+
+    def build() -> Any:
+        x = tf.constant(X)
+        y = tf.switch_case(tf.constant(index), [lambda: x * 2.0, lambda: tf.exp(x), lambda: tf.zeros_like(x)])
+        return y, *tf.gradients(tf.reduce_sum(y * y), [x])
+
+    assert not assert_inlined_is_the_same(build).of_type("OptionalNone", "OptionalFromValue", "OptionalGetValue")
 
 
 def test_loops_and_conditionals_in_each_other() -> None:
@@ -345,17 +304,6 @@ def test_functions_of_datasets_stay() -> None:
     assert len(graph.of_type("OneShotIterator")) == 1
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_what_branches_keep_for_their_gradients_is_no_optional(index: int) -> None:
-    def build() -> Any:
-        x, w = tf.constant(X), tf.constant(W)
-        branches = [lambda: tf.tanh(x @ w), lambda: tf.sin(tf.exp(x) * w[:2]), lambda: x]
-        y = tf.switch_case(tf.constant(index), branches)
-        return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
-
-    assert not assert_inlined_is_the_same(build).of_type("OptionalNone", "OptionalFromValue", "OptionalGetValue")
-
-
 # --------------------------------------------------------------------------- shapes
 
 
@@ -379,82 +327,5 @@ def test_shapes_in_loops_are_known() -> None:
 # --------------------------------------------------------------------------- training
 
 
-def model(name: str, rows: int) -> None:
-    """A model with loops, conditionals or calls of TensorFlow 2, of which the gradient is taken."""
-    features, targets = batches(rows_of(96, 3), rows)
-    w, v = variable("w", (3, 3)), variable("v", (3, 1))
-    hidden = MODELS[name](features, w)
-    finish(tf.reduce_mean(tf.square(tf.squeeze(hidden @ v, 1) - targets)), tf1.train.GradientDescentOptimizer(0.1))
-
-
 def looped(x: Any, w: Any) -> Any:
     return power(x, w, 3)
-
-
-def chosen(x: Any, w: Any) -> Any:
-    step = tf1.train.get_or_create_global_step()
-    return tf.cond(tf.cast(step % 2, tf.bool), lambda: tf.tanh(x @ w), lambda: tf.sin(x) @ w)
-
-
-def cases(x: Any, w: Any) -> Any:
-    step = tf.cast(tf1.train.get_or_create_global_step() % 3, tf.int32)
-    return tf.switch_case(step, [lambda: x @ w, lambda: tf.tanh(x @ w), lambda: tf.sin(x)])
-
-
-def called(x: Any, w: Any) -> Any:
-    @tf.function
-    def layer(y: Any) -> Any:
-        return tf.nn.dropout(tf.tanh(y @ w), rate=0.0)
-
-    return layer(layer(x))
-
-
-def chosen_loop(x: Any, w: Any) -> Any:
-    step = tf1.train.get_or_create_global_step()
-    return tf.cond(step > 1, lambda: looped(x, w), lambda: x @ w)
-
-
-def lstm(x: Any, w: Any) -> Any:
-    """As keras has it: the steps are read from a TensorArray, and each step's output is written to another one."""
-    steps = tf.stack([x, 0.5 * x, tf.sin(x), -x])
-    given = tf.TensorArray(tf.float32, 4, element_shape=x.shape).unstack(steps)
-    taken = tf.TensorArray(tf.float32, 4, element_shape=x.shape)
-
-    def body(t: Any, outputs: Any, state: Any, memory: Any) -> Any:
-        gates = given.read(t) @ w + 0.5 * state
-        memory = tf.sigmoid(gates) * memory + tf.sigmoid(-gates) * tf.tanh(gates)
-        state = tf.sigmoid(gates + 1.0) * tf.tanh(memory)
-        return t + 1, outputs.write(t, state), state, memory
-
-    start = (0, taken, tf.zeros_like(x), tf.zeros_like(x))
-    end = tf.while_loop(lambda t, *_: t < 4, body, start, maximum_iterations=4)
-    return tf.reduce_mean(end[1].stack(), 0) + end[2]
-
-
-MODELS = {f.__name__: f for f in (looped, chosen, cases, called, chosen_loop, lstm)}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_cores_train_as_the_plain_graph_on_the_whole_batch(name: str) -> None:
-    assert_same_on_cores(lambda rows: model(name, rows), relative=2e-5, absolute=1e-6, resource=True, functional=True)
-
-
-ENGINES: list[tuple[str, int, dict[str, Any]]] = [
-    *((name, 1, {}) for name in MODELS),
-    *((name, 4, {"queues": True}) for name in MODELS),
-    *(
-        (name, 4, {"engine": "pjrt"}) for name in MODELS if name != "lstm"
-    ),  # XLA wants sizes that its gradient keeps on a list
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "cores", "options"), ENGINES, ids=str)
-def test_every_engine_trains_as_the_plain_graph(name: str, cores: int, options: dict[str, Any]) -> None:
-    made = functools.partial(trace, functools.partial(model, name, 4 * cores), resource=True, functional=True)
-    expected = testing.run_plain(made(), steps=6)
-    with TPUSession(convert(made(), num_replicas=cores, iterations_per_loop=3), **options) as session:
-        session.initialize()
-        np.testing.assert_allclose(session.train(6), expected.losses, rtol=2e-5)
-        for key, value in session.values().items():
-            np.testing.assert_allclose(value, expected.variables[key], rtol=2e-5, atol=1e-6)

@@ -39,88 +39,48 @@ def test_golden_step() -> None:
     assert graph.result(Outfed).tensors == {"loss/share": "the loss of the global batch"}
 
 
-def test_a_loop_of_the_host_has_the_rows_of_all_cores() -> None:
-    """Its TensorArray says 16 rows; a mask that meets its result has 4 on each core until they leave the device."""
+def test_summaries_and_metrics_see_the_batch_of_all_cores() -> None:
+    """A TensorArray of the host says 16 rows; a mask that meets its result has 4 on each core until they leave the device."""
 
-    def build() -> None:
-        features, targets = batches((FEATURES, TARGETS), ROWS)
-        weights = variable("w", (3, 1))
-        running = tf.scan(tf.add, tf.transpose(features * tf.transpose(weights)))
-        tf1.summary.scalar("masked", tf.reduce_sum(running[-1] * tf.cast(targets > 0, tf.float32)))
-        finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.1))
-        tf1.summary.merge_all()
-
-    weights = 0.5 * np.cos(1.7 * np.arange(1, 4) + 1)
-    expected = ((FEATURES[:ROWS] @ weights) * (TARGETS[:ROWS] > 0)).sum()
-    np.testing.assert_allclose(summaries(build)["masked"], expected, rtol=1e-5)
-
-
-def test_summaries_see_what_the_plain_graph_would_see() -> None:
     def build() -> None:
         features, targets = batches((FEATURES, TARGETS), ROWS)
         weights = variable("w", (3, 1))
         error = squared_error(features, targets, weights)
+        running = tf.scan(tf.add, tf.transpose(features * tf.transpose(weights)))
+        tf1.summary.scalar("masked", tf.reduce_sum(running[-1] * tf.cast(targets > 0, tf.float32)))
         tf1.summary.histogram("errors", error)
-        tf1.summary.scalar("first_weight", weights[0, 0])
         tf1.summary.scalar("mean_target", tf.reduce_mean(targets))
-        finish(tf.reduce_mean(error), SGD(0.1))
-        tf1.summary.merge_all()
-
-    seen = summaries(build)
-    weights = 0.5 * np.cos(1.7 * np.arange(1, 4) + 1)
-    errors = (FEATURES[:ROWS] @ weights - TARGETS[:ROWS]) ** 2
-    np.testing.assert_allclose(seen["loss"], errors.mean(), rtol=1e-5)
-    np.testing.assert_allclose(seen["mean_target"], TARGETS[:ROWS].mean(), rtol=1e-5)
-    assert seen["errors"].num == ROWS
-    assert_close(seen["errors"].sum, errors.sum(), 1e-5)
-    assert np.isfinite(seen["first_weight"])
-
-
-def test_a_summary_of_a_sum_over_the_batch_is_its_sum() -> None:
-    def build() -> None:
-        features, targets = batches((FEATURES, TARGETS), ROWS)
-        weights = variable("w", (3, 1))
         tf1.summary.scalar("summed", tf.reduce_sum(targets) + 2.0 * weights[0, 0])
-        finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.0))
+        tf1.summary.scalar("average", tf1.metrics.mean(error, name="metric_a")[1])
+        tf1.summary.scalar(
+            "share", tf1.metrics.accuracy(targets > 0, tf.reduce_sum(features, 1) > 0, name="metric_b")[1]
+        )
+        finish(tf.reduce_mean(error), SGD(0.0))
         tf1.summary.merge_all()
 
-    expected = TARGETS[:ROWS].sum() + np.cos(1.7 + 1)
-    assert_close(summaries(build)["summed"], expected, 1e-5)
+    seen, x, y = summaries(build), FEATURES[:ROWS], TARGETS[:ROWS]
+    weights = 0.5 * np.cos(1.7 * np.arange(1, 4) + 1)
+    errors = (x @ weights - y) ** 2
+    histogram = seen.pop("errors")
+    assert histogram.num == ROWS
+    assert_close(histogram.sum, errors.sum(), 1e-5)
+    expected = {"loss": errors.mean(), "average": errors.mean(), "masked": ((x @ weights) * (y > 0)).sum(), "mean_target": y.mean(),
+                "summed": y.sum() + 2 * weights[0], "share": ((y > 0) == (x.sum(1) > 0)).mean()}  # fmt: skip
+    assert seen == {tag: pytest.approx(value, rel=1e-5) for tag, value in expected.items()}
 
 
-def test_metrics_count_every_core() -> None:
-    def build() -> None:
-        features, targets = batches((FEATURES, TARGETS), ROWS)
-        error = squared_error(features, targets, variable("w", (3, 1)))
-        _, update = tf1.metrics.mean(error, name="metric_a")
-        _, share = tf1.metrics.accuracy(targets > 0, tf.reduce_sum(features, 1) > 0, name="metric_b")
-        tf1.summary.scalar("average", update)
-        tf1.summary.scalar("share", share)
-        finish(tf.reduce_mean(error), SGD(0.1))
-        tf1.summary.merge_all()
-
-    seen = summaries(build)
-    np.testing.assert_allclose(seen["average"], seen["loss"], rtol=1e-5)
-    expected = ((TARGETS[:ROWS] > 0) == (FEATURES[:ROWS].sum(1) > 0)).mean()
-    assert_close(seen["share"], expected, 1e-6)
-
-
-def test_the_loss_of_each_step_is_that_of_the_global_batch() -> None:
-    def build() -> None:
-        features, targets = batches((FEATURES, TARGETS), ROWS)
-        finish(tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1)))), SGD(0.1))
-
-    plain = testing.run_plain(trace(build), steps=5)
-    found = testing.run_on_cores(trace(build), steps=5, num_replicas=CORES, iterations_per_loop=2)
-    np.testing.assert_allclose(found.losses, plain.losses, rtol=1e-5)
-
-
-def test_updates_must_be_uniform_first() -> None:
+def test_what_cannot_leave_the_device() -> None:
     graph = testing.parse("x = Test()")
     testing.assert_raises_block(testing.run_pass, Outfeed(), graph, words=["no node is placed"], max_length=200)
+    testing.assert_raises_block(
+        outfeed, f"value = Test() {{{DEVICE} : float32[?,2]\nread = Test(value)", kind=ShapeError, max_length=400,
+        words=["'value', which 'read' reads on the host, leaves the device with an open shape", "drop what reads it"],
+    )  # fmt: skip
+    testing.assert_raises_block(
+        outfeed, "late = NoOp() ^loss", kind=ConversionError, max_length=400,
+        words=["what runs on the host waits for 'loss', which is on the device", "let it wait for nothing of the step"],
+    )  # fmt: skip
 
-
-# --------------------------------------------------------------------------- graphs by hand
 
 DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
 STEP = f"""
@@ -181,20 +141,14 @@ def test_flags_are_joined_as_any_or_all(reduce_op: str, expected: list[bool]) ->
     assert found.tolist() == expected
 
 
-def test_numbers_that_differ_from_core_to_core_are_those_of_the_first() -> None:
+def test_numbers_losses_and_what_one_core_has() -> None:
     graph = outfeed(f"n = Test() {{{DEVICE} : int32[]\nread = Test(n)", leaving={"n": PerCore("a flag")})
     assert graph.result(Outfed).tensors == {"n": "core 0's"}
     found = value_of(graph["read"].inputs[0], [[np.zeros(1)] * 2, [np.int32([5]), np.int32([6])]])
     assert found.tolist() == 5
-
-
-def test_who_reads_the_loss_reads_that_of_all_cores() -> None:
     graph = outfeed("read = Test(loss)")
     shares = [np.float32([0.25]), np.float32([0.5])]
     assert value_of(graph["read"].inputs[0], [shares, shares]).item() == 0.75
-
-
-def test_one_core_hands_on_what_it_has() -> None:
     graph = outfeed(f"v = Test() {{{DEVICE} : float32[2]\nread = Test(v)", cores=1, leaving={"v": Shard(0)})
     assert str(graph["read"].inputs[0]) == "tpugraph/outfeed/dequeue/0:1"
 
@@ -222,17 +176,3 @@ def test_a_constant_that_counts_the_rows_of_a_replica_counts_those_of_all(option
     added = known_value(graph["add"].inputs[1])
     assert added is not None
     assert added.item() == 4 * cores
-
-
-def test_what_leaves_the_device_has_a_fixed_shape() -> None:
-    testing.assert_raises_block(
-        outfeed, f"value = Test() {{{DEVICE} : float32[?,2]\nread = Test(value)", kind=ShapeError, max_length=400,
-        words=["'value', which 'read' reads on the host, leaves the device with an open shape", "drop what reads it"],
-    )  # fmt: skip
-
-
-def test_nothing_on_the_host_waits_for_the_step_alone() -> None:
-    testing.assert_raises_block(
-        outfeed, "late = NoOp() ^loss", kind=ConversionError, max_length=400,
-        words=["what runs on the host waits for 'loss', which is on the device", "let it wait for nothing of the step"],
-    )  # fmt: skip

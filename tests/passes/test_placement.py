@@ -57,9 +57,6 @@ def test_an_image_crosses_as_bytes_and_a_class_as_a_number() -> None:
     assert sorted(cut.tensors.values()) == [4 * 4, 4 * 6]
     assert cut.bytes() == 40
     assert cut.naive_bytes == 40
-
-
-def test_bytes_and_one_hot_numbers() -> None:
     assert_same_on_cores(images, relative=1e-5, absolute=1e-6)
 
 
@@ -73,7 +70,7 @@ def test_a_wide_feature_that_is_summed_first_crosses_as_its_sum() -> None:
     assert (cut.bytes(), cut.naive_bytes) == (16, 1600)
 
 
-def test_strings_have_no_naive_cut() -> None:
+def test_strings_and_doubles_stay_on_the_host() -> None:
     def build() -> None:
         text, label = batches((np.asarray(["1.5", "2.5"] * 48), rows_of(96, 1)[1]), 4)
         number = tf.strings.to_number(text)
@@ -82,8 +79,6 @@ def test_strings_have_no_naive_cut() -> None:
     cut = place(build).result(Cut)
     assert (cut.bytes(), cut.naive_bytes) == (32, None)
 
-
-def test_float64_input_is_cast_on_the_host() -> None:
     def build() -> None:
         data, _ = batches((np.ones((8, 3)), np.ones(8)), 4)
         finish(tf.reduce_mean(tf.square(tf.cast(data, tf.float32) @ variable("w", (3, 1)) - 1.0)), SGD(0.1))
@@ -197,9 +192,3 @@ def test_what_gives_first_values_does_not_wait_for_the_loop() -> None:
     assert in_cluster(graph["shared"])
     assert graph["again/Assign"].inputs[1].node.origin == "shared"
     assert_same_on_cores(_sharing, relative=1e-5, absolute=1e-6)
-
-
-def test_shapes_must_be_known() -> None:
-    graph = testing.parse("x = Test()")
-    testing.assert_raises_block(testing.run_pass, Placement(), graph, max_length=200,
-                                words=["shapes_known", "x (Test)"])  # fmt: skip

@@ -15,11 +15,8 @@ from tpugraph.ir import graphdef
 from tpugraph.passes.separate_rows import SeparateRows
 
 
-def test_golden_step() -> None:
+def test_golden() -> None:
     check(SeparateRows(), "step", num_replicas=2)  # the number of elements follows from the number of rows
-
-
-def test_golden_predict() -> None:
     graph = check(SeparateRows(), "predict", mode="predict", num_replicas=2)
     assert graph.roles.predictions == {"score": "tpugraph/prediction/score"}
 

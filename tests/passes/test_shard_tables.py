@@ -82,12 +82,6 @@ def test_golden_step() -> None:
     assert (table.rows, table.rows_per_core, table.bytes_per_core, table.bytes) == (5, 3, 4 * 2 * 4, 5 * 2 * 4)
 
 
-def test_inspect_tells_where_a_table_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(trace(lambda: model(ROWS), resource=True), tmp_path)
-    assert main(["inspect", str(path), "--why=table", f"--shard_tables={LEAST}"]) == 0
-    assert "\n  lives     sharded: each of 8 cores holds 13 rows\n" in capsys.readouterr().out
-
-
 # ------------------------------------------------------------------ numbers
 
 
@@ -128,10 +122,12 @@ def test_devices_hold_the_shards(eight: Program, trained: tuple[str, testing.Tra
             assert_close(tf.train.load_checkpoint(again).get_tensor(name), value, 1e-5)
 
 
-def test_one_core_has_the_whole_table() -> None:
+def test_small_tables_and_one_core_have_no_shards() -> None:
     program = converted(1)
     assert not program.report["tables"]["sharded"]
     assert not [node for node in program.graph_def.node if "shard" in node.name]
+    program = converted(2, shard_tables=LEAST + 1)
+    assert program.report["tables"] == {"least_bytes": LEAST + 1, "sharded": {}, "whole": {}}
 
 
 # ------------------------------------------------------------------ checkpoints
@@ -190,7 +186,7 @@ def test_a_run_goes_on_with_other_cores(tmp_path: Path, capsys: pytest.CaptureFi
 # ------------------------------------------------------------------ what is said, what is left alone
 
 
-def test_the_report_says_what_a_core_holds(eight: Program) -> None:
+def test_what_is_reported_and_inspected(eight: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = eight.report["tables"]["sharded"]["table"]
     assert found["variables"] == ["table", "table/Adagrad"]
     assert found["bytes_per_core"] == 2 * 14 * WIDTH * 4  # thirteen rows, and one for those of other cores
@@ -201,6 +197,9 @@ def test_the_report_says_what_a_core_holds(eight: Program) -> None:
         "sharded     table and 1 variable of the optimizer: 103 rows, 13 on each of 8 cores, 336 bytes of 2,472; lookups take "
         "2 sums, 768 bytes per step"
     ) in eight.summary()
+    path = saved(trace(lambda: model(ROWS), resource=True), tmp_path)
+    assert main(["inspect", str(path), "--why=table", f"--shard_tables={LEAST}"]) == 0
+    assert "\n  lives     sharded: each of 8 cores holds 13 rows\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -287,10 +286,18 @@ def test_sizes_that_only_the_data_know_are_called_unknown() -> None:
     assert program.report["tables"]["sharded"]["table"]["sum_unbounded"] == 1
 
 
-def test_workers_share_no_tables(eight: Program) -> None:
+def test_workers_processes_and_bundles_share_no_tables(eight: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = Hosts(("/job:worker/task:0", "/job:worker/task:1"), 8)
     with pytest.raises(RunError, match="the cores share the rows of 'table', and workers share none"):
         lower(graphdef.from_graph_def(eight.graph_def), hosts=hosts)
+    module = stablehlo.lower(graphdef.from_graph_def(eight.graph_def))
+    monkeypatch.setattr(Devices, "processes", 2)
+    with pytest.raises(RunError, match="the cores share the rows of 'table', and no process has all of them"):
+        Devices(module)
+    with pytest.raises(
+        RunError, match="the cores share the rows of the table 'table', and a bundle has every variable whole"
+    ):
+        bundling.make(eight)
 
 
 @pytest.mark.parametrize("mode", ["eval", "predict"])
@@ -314,25 +321,6 @@ def test_shards_are_evaluated_and_predict(mode: str) -> None:
                 list(session.evaluate().values()) if mode == "eval" else [row["score"] for row in session.predict()]
             )
     assert_close(*(np.concatenate([np.ravel(part) for part in parts]) for parts in found), 1e-6)
-
-
-def test_processes_share_no_tables(eight: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = stablehlo.lower(graphdef.from_graph_def(eight.graph_def))
-    monkeypatch.setattr(Devices, "processes", 2)
-    with pytest.raises(RunError, match="the cores share the rows of 'table', and no process has all of them"):
-        Devices(module)
-
-
-def test_a_bundle_has_no_shards(eight: Program) -> None:
-    with pytest.raises(
-        RunError, match="the cores share the rows of the table 'table', and a bundle has every variable whole"
-    ):
-        bundling.make(eight)
-
-
-def test_smaller_tables_are_left_alone() -> None:
-    program = converted(2, shard_tables=LEAST + 1)
-    assert program.report["tables"] == {"least_bytes": LEAST + 1, "sharded": {}, "whole": {}}
 
 
 def test_the_tensors_of_a_step_with_shards_are_those_of_the_plain_graph() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import batches, check, finish, rows_of, squared_error, tf1, trace, trains_on_cores, variable
+from models import batches, check, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis.step import ClosedShapes
 from tpugraph.compiler import convert
@@ -12,13 +12,10 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import GraphError, ShapeError
 
 
-def test_golden_drop_remainder() -> None:
+def test_golden() -> None:
     graph = check(StaticShapes(), "drop_remainder", after=False, find=None)
     assert graph["batch"].output(0)[1] == (4, 2)
     assert graph.result(ClosedShapes).batches == ("batched: 4 rows, the last partial batch is dropped",)
-
-
-def test_golden_open_shape_stays_and_branch_constants_wait() -> None:
     check(StaticShapes(), "open_and_inside", after=False, find=None)  # a Switch itself runs on both of its sides
 
 
@@ -78,28 +75,6 @@ def test_batches_without_drop_remainder_train_like_batches_with_it() -> None:
     found = testing.run_on_cores(trace(lambda: build(20, drop=False)), steps=4, num_replicas=4)
     testing.assert_same_training(found, whole, relative=1e-5, absolute=1e-6)
     assert np.isfinite(found.losses).all()
-
-
-@trains_on_cores(relative=2e-5, absolute=1e-6)
-def test_shapes_of_open_inner_values_follow_the_batch(rows: int) -> None:
-    features, targets = batches(rows_of(96, 3), rows)
-    hidden = tf.reshape(features, [-1, tf.shape(features)[1]]) @ variable("w", (3, 1))
-    error = tf.square(tf.squeeze(hidden, 1) - targets)
-    finish(tf.reduce_sum(error) / tf.cast(tf.size(error), tf.float32), tf1.train.AdamOptimizer(0.1))
-
-
-@trains_on_cores(relative=1e-5, absolute=1e-6)
-def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch(rows: int) -> None:
-    """Both sides of the conditional ask a Switch for its shape at once; only one may answer."""
-    features, targets = batches(rows_of(96, 3), rows)
-    step = tf1.train.get_or_create_global_step()
-    size = tf1.cond(
-        tf.equal(step % 2, 0),
-        lambda: tf.raw_ops.Size(input=features, out_type=tf.int32) * 0 + 2,
-        lambda: tf.raw_ops.Size(input=targets, out_type=tf.int32) * 0 + 3,
-    )
-    loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
-    finish(loss * tf.cast(size, tf.float32), tf1.train.GradientDescentOptimizer(0.02))
 
 
 @pytest.mark.parametrize(
@@ -203,8 +178,3 @@ def test_a_batch_of_which_nothing_says_the_rows_stays_open(old: str, new: str) -
     assert graph["batch"].out().shape == (None, 2)
     assert "asked" in graph
     assert graph.result(ClosedShapes).batches == ()
-
-
-def test_a_second_time_nothing_changes() -> None:
-    graph = closed("asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}")
-    assert str(testing.run_pass(StaticShapes(), graph)) == "+0 -0 ~0"

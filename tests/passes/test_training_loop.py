@@ -1,11 +1,9 @@
 import evaluating
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from models import (
     assert_same_on_cores,
-    batches,
     check,
     corpus,
     finish,
@@ -14,14 +12,12 @@ from models import (
     squared_error,
     tf1,
     trace,
-    trains_on_cores,
 )
 from models import variable as fixed
 from tpugraph import analysis, testing
 from tpugraph.compiler import convert
 from tpugraph.passes.training_loop import TrainingLoop
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import InvariantError
 
 
 def test_golden_step() -> None:
@@ -55,34 +51,6 @@ def test_the_last_loop_is_shorter() -> None:
     assert lengths == [4, 4, 2]
 
 
-@trains_on_cores(relative=2e-5, absolute=1e-6)
-def test_a_loop_and_a_cond_inside_the_step(rows: int) -> None:
-    features, targets, weights = linear(rows)
-    step = tf1.train.get_or_create_global_step()
-    turns = tf.cast(step % 3, tf.int32)
-    _, grown = tf1.while_loop(lambda i, v: i < turns, lambda i, v: (i + 1, v * 0.9), [0, weights])
-    rate = tf1.cond(step > 2, lambda: tf.constant(0.05), lambda: tf.constant(0.1))
-    finish(tf.reduce_mean(squared_error(features, targets, grown)), tf1.train.GradientDescentOptimizer(rate))
-
-
-def test_a_loop_whose_length_depends_on_the_batch() -> None:
-    """Every core turns as often as the longest row of the batch asks."""
-    lengths = np.random.default_rng(2).integers(1, 6, 96).astype(np.int32)
-
-    def build(rows: int) -> None:
-        features, targets, length = batches((*rows_of(96, 3), lengths), rows)
-        weights = fixed("w", (3, 1))
-
-        def body(i, total):
-            alive = tf.cast(i < length, tf.float32)
-            return i + 1, total + alive * tf.squeeze(features @ weights, 1) / 5.0
-
-        _, total = tf1.while_loop(lambda i, t: i < tf.reduce_max(length), body, [0, tf.zeros([rows])])
-        finish(tf.reduce_mean(tf.square(total - targets)), tf1.train.GradientDescentOptimizer(0.1))
-
-    assert_same_on_cores(build, relative=2e-5, absolute=1e-6)
-
-
 @pytest.mark.parametrize("cores", [1, 4])
 def test_the_end_of_the_data_ends_training_after_the_last_whole_step(cores: int) -> None:
     def build() -> None:
@@ -94,9 +62,3 @@ def test_the_end_of_the_data_ends_training_after_the_last_whole_step(cores: int)
     found = testing.run_on_cores(trace(build), steps=50, num_replicas=cores, iterations_per_loop=3)
     assert len(found.losses) == 4  # 96 rows are 4 steps of 20
     assert found.variables["global_step"] == 4
-
-
-def test_infeed_and_outfeed_come_first() -> None:
-    graph = testing.parse('x = Test() {_tpu_replicate: "c"}\ny = Test(x)')
-    testing.assert_raises_block(testing.run_pass, TrainingLoop(), graph, kind=InvariantError,
-                                words=["before training-loop", "on the device", "outfeed"])  # fmt: skip
