@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tpugraph import testing
 from tpugraph.analysis import conditional, frames
 from tpugraph.analysis.min_cut import minimum_cut
-from tpugraph.analysis.varying_values import replica_varying, varying_from
+from tpugraph.analysis.varying_values import varying_from
 from tpugraph.ir import Graph, Node
 
 LOOPS = """
@@ -48,34 +48,9 @@ def test_frames_of_nested_loops() -> None:
     assert found["oe"] == "outer"  # an Exit counts to the frame that it leaves
 
 
-def test_conditional_ends_at_the_merge() -> None:
-    graph = testing.parse(
-        """
-        p = Test()
-        x = Test()
-        s = Switch(x, p) {T: int32}
-        a = Test(s)
-        b = Test(s:1) ^a
-        w = NoOp() ^b
-        m = Merge(a, b) {N: 2, T: int32}
-        y = Test(m)
-        """
-    )
-    assert names(conditional(graph)) == {"a", "b", "w"}
-
-
 def varying(text: str, *sources: str) -> set[str]:
     graph = testing.parse(text)
     return names(varying_from(graph, [graph[name] for name in sources]))
-
-
-def test_variation_follows_data_and_not_control() -> None:
-    assert varying("s = Test()\nx = Test(s)\ny = Test() ^x\nz = Test(y, x)", "s") == {"s", "x", "z"}
-
-
-def test_a_sum_over_the_cores_is_replicated() -> None:
-    text = "s = Test()\ng = Const()\nr = CrossReplicaSum(s, g) {T: float32}\ny = Test(r)\nz = Test(r, s)"
-    assert varying(text, "s") == {"s", "z"}
 
 
 @pytest.mark.parametrize("op", ["Shape", "Size", "Rank", "ZerosLike", "OnesLike"])
@@ -83,98 +58,6 @@ def test_the_shape_of_what_varies_is_replicated_where_it_is_static(op: str) -> N
     assert varying(f"s = Test() : float32[2,3]\ny = {op}(s)", "s") == {"s"}
     assert varying(f"s = Test() : float32[?,3]\ny = {op}(s)", "s") == {"s", "y"}
     assert varying(f"s = Test()\ny = {op}(s)", "s") == {"s", "y"}
-
-
-def test_a_varying_predicate_makes_both_sides_vary() -> None:
-    text = """
-        s = Test()
-        x = Test()
-        side = Switch(x, s) {T: int32}
-        a = Const() ^side
-        b = Test(side:1)
-        m = Merge(a, b) {N: 2, T: int32}
-        y = Test(m)
-        z = Test(x)
-        """
-    assert varying(text, "s") == {"s", "side", "a", "b", "m", "y"}
-
-
-def test_a_varying_trip_count_makes_the_whole_loop_vary() -> None:
-    graph = testing.parse(
-        LOOPS.replace("ic = LoopCond(im)", "ic = LoopCond(less)")
-        + """
-        limit = Test()
-        entered = Enter(limit) {frame_name: "inner", T: int32, is_constant: true, parallel_iterations: 1}
-        less = Test(im, entered)
-        """
-    )
-    found = names(varying_from(graph, [graph["limit"]]))
-    assert {"inner", "im", "is", "ib", "pinned", "in", "ie", "between"} <= found
-    assert "om" in found  # what leaves the loop varies, and so does the loop around that counts with it
-    assert not found & {"x"}
-
-
-def test_what_is_put_into_a_container_makes_it_vary() -> None:
-    text = """
-        s = Test()
-        size = Const()
-        stack = StackV2(size) {elem_type: float32, stack_name: ""}
-        handle = Enter(stack) {T: resource, frame_name: "f", is_constant: true, parallel_iterations: 1}
-        push = StackPushV2(handle, s) {T: float32, swap_memory: false}
-        pop = StackPopV2(stack) {elem_type: float32}
-        y = Test(pop)
-        other = StackV2(size) {elem_type: float32, stack_name: ""}
-        """
-    assert varying(text, "s") == {"s", "push", "stack", "handle", "pop", "y"}
-
-
-def test_within_limits_the_walk() -> None:
-    graph = testing.parse("s = Test()\nx = Test(s)\ny = Test(x)")
-    within = {graph[name]: None for name in ("s", "x")}
-    assert names(varying_from(graph, [graph["s"]], within=within)) == {"s", "x"}
-
-
-CLUSTER = ', _tpu_replicate: "cluster"'
-
-
-def test_a_random_op_that_feeds_uniform_state_only_is_replicated() -> None:
-    text = f"""
-        feed = Test()
-        shape = Const() {{x: 1{CLUSTER}}}
-        x = Test(feed) {{x: 1{CLUSTER}}}
-        drop = RandomUniform(shape) {{T: int32, dtype: float32{CLUSTER}}}
-        dropped = Test(x, drop) {{x: 1{CLUSTER}}}
-        noise = RandomUniform(shape) {{T: int32, dtype: float32{CLUSTER}}}
-        sum = CrossReplicaSum(dropped, shape) {{T: float32{CLUSTER}}}
-        update = Test(sum, noise) {{x: 1{CLUSTER}}}
-        """
-    assert names(replica_varying(testing.parse(text))) == {"x", "drop", "dropped"}
-
-
-def test_the_cheapest_vertices_are_cut() -> None:
-    edges = [("s", "a"), ("s", "b"), ("a", "c"), ("b", "c"), ("c", "d"), ("d", "t")]
-    assert minimum_cut(edges, {"a": 3, "b": 3, "c": 5, "d": 9}, ["s"], ["t"]) == (5, ["c"])
-    assert minimum_cut(edges, {"a": 2, "b": 2, "c": 5, "d": 9}, ["s"], ["t"]) == (4, ["a", "b"])
-
-
-def test_of_equal_cuts_the_one_at_the_source() -> None:
-    edges = list(itertools.pairwise("sabct"))
-    assert minimum_cut(edges, dict.fromkeys("abc", 7), ["s"], ["t"]) == (7, ["a"])
-
-
-def test_no_cut() -> None:
-    assert minimum_cut([("s", "a"), ("a", "t")], {}, ["s"], ["t"]) is None
-    assert minimum_cut([("s", "t")], {"a": 1}, ["s"], ["t"]) is None
-
-
-def test_nothing_to_cut() -> None:
-    assert minimum_cut([("a", "b")], {"a": 1}, [], ["b"]) == (0, [])
-    assert minimum_cut([("s", "a"), ("b", "t")], {"a": 1, "b": 1}, ["s"], ["t"]) == (0, [])
-
-
-def test_a_source_that_can_be_cut_itself() -> None:
-    assert minimum_cut([("s", "t")], {"s": 4}, ["s"], ["t"]) == (4, ["s"])
-    assert minimum_cut([], {"x": 2}, ["x"], ["x"]) == (2, ["x"])
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -98,14 +98,6 @@ def test_a_refusal_names_the_tensor_to_tell_the_shape_of(tmp_path: Path) -> None
     assert_close(*(_losses(tmp_path / "m.meta", cores, set_shape=set_shape, **options) for cores in (4, 1)), 1e-6)
 
 
-def test_one_shot_iterators_train_as_others(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "other").mkdir()
-    one_shot = _save(tmp_path / "one", one_shot=True)
-    other = _save(tmp_path / "other", one_shot=False)
-    assert_close(_losses(one_shot, 4), _losses(other, 4, set_shape=("IteratorGetNext:16,2",)), 1e-6)
-
-
 def test_the_open_batch_of_a_one_shot_iterator_is_closed(tmp_path: Path) -> None:
     """Estimator saves the iterator, too, by its handle as a text."""
     with tf.Graph().as_default():

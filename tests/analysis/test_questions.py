@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tpugraph import testing
-from tpugraph.analysis import dataflow, values
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.trip_counts import largest, smallest
 from tpugraph.analysis.values import known_value
@@ -58,30 +57,3 @@ def test_a_quotient_of_whole_numbers_is_known_where_its_dtype_is(outputs: str, h
     """)
     assert known_value(graph["sum"].out()) == 9
     assert known_value(graph["half"].out()) == half
-
-
-def test_a_question_that_comes_back_to_itself_has_no_answer_there() -> None:
-    graph = testing.parse("a = Test(b)\nb = Test(a)\nc = Test()")
-
-    def depth(tensor: Tensor) -> dataflow.Answer:
-        found = 0
-        for operand in tensor.node.inputs:
-            found = 1 + ((yield depth, operand) or 0)
-        return found
-
-    assert dataflow.ask(depth, graph["c"].out()) == 0
-    assert dataflow.ask(depth, graph["a"].out()) == 2
-
-
-def test_a_size_that_a_shape_does_not_tell_leaves_the_others_known() -> None:
-    graph = testing.parse("""
-    x = Placeholder() {dtype: float32, shape: [2, 3]} : float32[2, 3]
-    y = Placeholder() {dtype: int32, shape: []} : int32[]
-    shape = Shape(x) {T: float32, out_type: int32} : int32[2]
-    count = Prod(shape, axes) {T: int32, Tidx: int32, keep_dims: false} : int32[]
-    axes = Const() {dtype: int32, value: [0]} : int32[1]
-    both = Pack(count, y) {N: 2, T: int32, axis: 0} : int32[2]
-    """)
-    assert values.known_vector(graph["both"].out()) == [6, None]
-    assert values.known_vector(graph["x"].out()) is None
-    assert values.known_scalar(graph["count"].out()) == 6

@@ -91,9 +91,6 @@ def test_without_a_choice_reads_come_first_and_the_report_says_so() -> None:
     }
     words = "reads 'global_step' before or after 'add_one' writes it: reads come first (--step_order=writes_first takes the other"
     assert words in program.summary()
-
-
-def test_a_step_in_order_has_no_races_whatever_is_asked_for() -> None:
     program = convert(trace(lambda: by_hand(smooth, "reads_first")), num_replicas=2,
                       step_order="writes_first")  # fmt: skip
     assert program.report["step_order"] == {"order": "writes_first", "races": [], "said": []}

@@ -36,22 +36,16 @@ def edited(old: str, new: str) -> str:
     return PLAIN.replace(old, new)
 
 
-def test_a_graph_does_not_differ_from_itself_in_another_order() -> None:
+def test_graphs_that_are_the_same_but_for_names_and_order() -> None:
     lines = PLAIN.strip().splitlines()
     random.Random(3).shuffle(lines)
     graph = corpus("iris_dnn").graph()
     assert between(PLAIN, PLAIN) == []
     assert not difference(graph, corpus("iris_dnn").graph())
-
-
-def test_a_renamed_scope_is_told_by_what_stands_around_it() -> None:
     renamed = PLAIN.replace("layer/", "dense/")
     assert sorted(between(PLAIN, renamed)) == ["layer/out -> dense/out", "layer/product -> dense/product"]
     found = difference(testing.parse(PLAIN), testing.parse(renamed))
     assert found.scopes_renamed() == {("layer", "dense"): 2}
-
-
-def test_a_graph_whose_every_node_was_renamed_is_the_same_graph() -> None:
     graph_def = graphdef.sniff(IRIS).graph_def
     for node in graph_def.node:
         node.name = f"tower/{node.name}"
@@ -71,7 +65,7 @@ def test_a_changed_attribute_of_a_renamed_node() -> None:
     ]
 
 
-def test_inputs_control_inputs_devices_and_op_types() -> None:
+def test_changes_of_inputs_devices_and_op_types() -> None:
     assert between(PLAIN, edited("Relu(layer/product)", "Relu(x)")) == ["layer/out: input 0: layer/product -> x"]
     assert between(PLAIN, edited("Relu(layer/product)", "Relu(layer/product) ^w")) == ["layer/out: waits for w"]
     assert between(edited("Relu(layer/product)", "Relu(layer/product) ^w"), PLAIN) == [
@@ -81,9 +75,6 @@ def test_inputs_control_inputs_devices_and_op_types() -> None:
         PLAIN, edited("loss = Neg(layer/out) {T: float32}", "loss = Neg(layer/out) {T: float32} @/device:CPU:0")
     ) == ["loss: device: none -> /device:CPU:0"]
     assert between(PLAIN, edited("= Relu(", "= Elu(")) == ["layer/out: Relu -> Elu"]
-
-
-def test_a_node_put_in_between_is_added_and_the_edge_changed() -> None:
     after = edited("loss = Neg(layer/out)", "id = Identity(layer/out) {T: float32}\nloss = Neg(id)")
     assert between(PLAIN, after) == ["+ id", "loss: input 0: layer/out -> id"]
     assert between(after, PLAIN) == ["- id", "loss: input 0: id -> layer/out"]
@@ -114,7 +105,7 @@ def test_functions_are_compared_by_name() -> None:
     assert found.functions == {"f": "removed", "h": "changed", "i": "added"}
 
 
-def test_the_command_says_what_a_conversion_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     converted = tmp_path / "iris_tpu.pb"
     program = convert(IRIS)
     program.save(converted)
@@ -130,35 +121,23 @@ def test_the_command_says_what_a_conversion_did(tmp_path: Path, capsys: pytest.C
     assert "more that were changed; --all lists all" in printed.err
     assert cli.main(["diff", str(IRIS), str(converted), "--all"]) == 1
     assert "more that were" not in capsys.readouterr().out
-
-
-def test_the_same_graph_has_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", str(IRIS), str(IRIS)]) == 0
     assert capsys.readouterr().out.endswith("\nthe same graph\n")
-
-
-def test_one_model_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", str(IRIS)]) == 2
     assert "'tpugraph diff' needs a second model, OTHER" in capsys.readouterr().err
+    assert cli.main(["convert", str(IRIS), "--dry_run", "--dump_changed", "--json"]) == 0
+    printed = capsys.readouterr()
+    json.loads(printed.out)
+    assert "\n16 entry-points\n" in printed.err
 
 
-def test_lines_of_what_changed() -> None:
+def test_what_each_pass_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert changed_lines({"a": "a = A()", "b": "b = B()"}, {"b": "b = B2()", "c": "c = C()"}) == [
         "- a = A()", "- b = B()", "+ b = B2()", "+ c = C()",
     ]  # fmt: skip
-
-
-def test_a_dump_of_what_each_pass_changed(capsys: pytest.CaptureFixture[str]) -> None:
     convert(IRIS, ConvertOptions(dump_changed=True, dump_after=("pad-lookups", "partition")))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "05 pad-lookups: nothing changed"
     assert lines[1] == "10 partition"
     assert all(line.startswith(("- ", "+ ")) for line in lines[2:])
     assert any(line.startswith("+ CrossReplicaSum = CrossReplicaSum(") for line in lines)
-
-
-def test_the_flag_prints_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["convert", str(IRIS), "--dry_run", "--dump_changed", "--json"]) == 0
-    printed = capsys.readouterr()
-    json.loads(printed.out)
-    assert "\n16 entry-points\n" in printed.err

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from tpugraph import testing
-from tpugraph.ir import Edits, Graph, Tensor, Use, attrs
+from tpugraph.ir import Edits, Graph, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import GraphError
 from tpugraph.tpu.invariants import INVARIANTS
 
@@ -45,75 +47,40 @@ def uses_agree(graph: Graph) -> None:
 # ------------------------------------------------------------------ reading
 
 
-def test_uses_are_snapshots(graph: Graph) -> None:
-    for use in graph["a"].uses():
-        graph.set_input(use.node, use.index, graph["d"].out()) if use.node.name == "x" else None
-    for node in graph:
-        graph.add("Test", f"{node.name}/copy")
-    assert len(graph) == 8
-    assert graph["a"].uses(1) == [Use(graph["b"], 1)]
-    assert graph["a"].used_ports() == [0, 1]
-    assert graph["b"].consumers() == [graph["c"], graph["d"]]
-    assert graph["b"].producers() == [graph["a"]]
-
-
-def test_membership_is_identity() -> None:
+def test_names_and_membership(graph: Graph) -> None:
     graph, other = testing.parse(CHAIN), testing.parse(CHAIN)
     assert "a" in graph
     assert graph["a"] in graph
     assert other["a"] not in graph
     assert 3 not in graph
     assert graph.get("nothing") is None
-
-
-def test_tensor_names(graph: Graph) -> None:
     assert graph.tensor("a:1") == Tensor(graph["a"], 1)
     assert [str(t) for t in graph["b"].inputs] == ["a", "a:1"]
     assert repr(graph["a"]) == "<a (Test)>"
-
-
-def test_fresh_names_count_up() -> None:
     graph = testing.parse("x = Test()\nx_1 = Test()")
     assert graph.fresh_name("y") == "y"
     assert [graph.add("Test", "x").name for _ in range(3)] == ["x_2", "x_3", "x_4"]
 
 
-def test_topological_order_takes_loops_as_they_are() -> None:
+def test_topological_order() -> None:
     graph = testing.parse(LOOP)
     names = [n.name for n in graph.topological_order()]
     assert sorted(names) == sorted(n.name for n in graph)
     assert names.index("merge") < names.index("switch") < names.index("next")
     assert names[-1] == "after"
-
-
-def test_topological_order_of_some_nodes_and_last_ones() -> None:
     graph = testing.parse("a = Test()\nw = Test(a)\nx = Test(a)\ny = Test(x)\nz = Test(w)")
     assert [n.name for n in graph.topological_order([graph["z"], graph["w"]])] == ["w", "z"]
     assert [n.name for n in graph.topological_order(last=[graph["w"]])] == ["a", "x", "y", "w", "z"]
+    graph = testing.parse("n0 = Test()\n" + "\n".join(f"n{i} = Test(n{i - 1})" for i in range(1, 10_000)))
+    assert len(graph.topological_order()) == len(graph.ancestors([graph["n9999"]])) == 10_000
 
 
 def test_a_cycle_that_is_no_loop_names_its_nodes() -> None:
     graph = testing.parse("a = Test(c)\nb = Test(a)\nc = Test() ^b")
     testing.assert_raises_block(graph.topological_order, kind=GraphError,
                                 words=["cycle that is no loop", "a", "b", "c", " <- "])  # fmt: skip
-
-
-def test_a_long_cycle_is_shortened() -> None:
     lines = ["n0 = Test(n199)", *(f"n{i} = Test(n{i - 1})" for i in range(1, 200))]
     testing.assert_raises_block(testing.parse("\n".join(lines)).topological_order, words=["<- ..."])
-
-
-def test_a_cycle_of_ten_thousand_nodes_does_not_recurse() -> None:
-    graph = testing.parse("n0 = Test()\n" + "\n".join(f"n{i} = Test(n{i - 1})" for i in range(1, 10_000)))
-    assert len(graph.topological_order()) == len(graph.ancestors([graph["n9999"]])) == 10_000
-
-
-def test_cones(graph: Graph) -> None:
-    assert {n.name for n in graph.ancestors([graph["c"]])} == {"a", "b", "c"}
-    assert {n.name for n in graph.descendants([graph["c"]])} == {"c", "d"}
-    graph = testing.parse("a = Test()\nb = Test() ^a")
-    assert [n.name for n in graph.ancestors([graph["b"]], data_only=True)] == ["b"]
-    assert [n.name for n in graph.descendants([graph["a"]], data_only=True)] == ["a"]
 
 
 # ------------------------------------------------------------------ editing
@@ -187,13 +154,10 @@ def test_a_refused_edit_leaves_the_graph_as_it_was(name: str) -> None:
     uses_agree(graph)
 
 
-def test_attribute_of_the_wrong_kind(graph: Graph) -> None:
+def test_attributes_and_provenance(graph: Graph) -> None:
     with pytest.raises(TypeError, match="no attribute holds a object"):
         graph.set_attr(graph["a"], "x", object())
     assert not graph["a"].has_attr("x")
-
-
-def test_provenance(graph: Graph) -> None:
     graph.stage = "first"
     node = graph.add("Test", "e", source=graph["b"])
     graph.stage = "second"
@@ -218,10 +182,17 @@ def test_clone_follows_replacements(graph: Graph) -> None:
     uses_agree(graph)
 
 
-def test_retype_keeps_marks_and_drops_the_rest() -> None:
+def test_retype() -> None:
     graph = testing.parse('x = Old() {T: int32, _mark: "m", _output_shapes: ([2])}')
     graph.retype(graph["x"], "NoOp", attrs={"U": 1})
     assert testing.graph_text(graph) == 'x = NoOp() {U: 1, _mark: "m"}\n'
+    graph = testing.parse("a = NoOp()\nx = Neg(a) {T: float32}\ny = Neg(a) {T: float32}")
+    with pytest.raises(GraphError, match="'x' cannot become AddV2: it has 1 inputs, and AddV2 takes 2"):
+        graph.retype(graph["x"], "AddV2")
+    assert graph["x"].op == "Neg"
+    graph.retype(graph["x"], "AddN", attrs={"N": 1, "T": attrs.dtype("float32")})
+    with pytest.raises(GraphError, match="it has 1 inputs, and AddN takes 3"):
+        graph.retype(graph["y"], "AddN", attrs={"N": 3, "T": attrs.dtype("float32")})
 
 
 def test_touched_nodes_are_told_once(graph: Graph) -> None:
@@ -260,11 +231,23 @@ def test_a_node_is_changed_through_its_graph_alone(field: str, value: object, fi
     assert testing.graph_text(graph) == "x = Test()\n"
 
 
-def test_retype_refuses_another_number_of_inputs() -> None:
-    graph = testing.parse("a = NoOp()\nx = Neg(a) {T: float32}\ny = Neg(a) {T: float32}")
-    with pytest.raises(GraphError, match="'x' cannot become AddV2: it has 1 inputs, and AddV2 takes 2"):
-        graph.retype(graph["x"], "AddV2")
-    assert graph["x"].op == "Neg"
-    graph.retype(graph["x"], "AddN", attrs={"N": 1, "T": attrs.dtype("float32")})
-    with pytest.raises(GraphError, match="it has 1 inputs, and AddN takes 3"):
-        graph.retype(graph["y"], "AddN", attrs={"N": 3, "T": attrs.dtype("float32")})
+def test_a_builder_refuses_what_cannot_be_known() -> None:
+    make = Builder(Graph())
+    with pytest.raises(GraphError, match="TensorFlow has no op 'NoSuchOp'"):
+        make.node("NoSuchOp")
+    with pytest.raises(GraphError, match=r"a new ReadVariableOp lacks the attribute .dtype."):
+        make.node("ReadVariableOp", [make.variable(attrs.dtype("int32"), (), name="v").out()])
+
+
+def test_the_source_of_a_tensor_is_behind_identities() -> None:
+    graph = testing.parse("""
+    x = Test()
+    one = Identity(x:1) {T: float32}
+    two = StopGradient(one) ^x {T: float32}
+    pair = IdentityN(x, two) {T: (float32; float32)}
+    """)
+    assert source_of(graph["pair"].out(1)) == graph.tensor("x:1")
+    assert source_of(graph["pair"].out(0)) == graph["x"].out()
+    assert source_of(graph["two"].out(), where=lambda node: not node.controls) == graph["two"].out()
+    graph.set_input(graph["one"], 0, graph["two"].out())
+    assert source_of(graph["two"].out()).node.name in ("one", "two"), "a circle has an end"

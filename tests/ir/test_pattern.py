@@ -25,26 +25,17 @@ def graph() -> Graph:
     return testing.parse(GRAPH)
 
 
-def test_names_bind_tensors(graph: Graph) -> None:
+def test_what_a_pattern_binds(graph: Graph) -> None:
     found = match(op("AddV2", anything("value"), number(1, "by"), name="sum"), graph["sum"].out())
     assert found
     assert (found["value"], found["by"], found["sum"]) == tuple(graph[n].out() for n in ("same", "one", "sum"))
     assert found.why == ""
-
-
-def test_operands_may_stand_in_any_order(graph: Graph) -> None:
     sum_ = graph["sum"].out()
     assert not match(op("AddV2", number(1), anything()), sum_)
     assert match(op("AddV2", number(1), anything("value"), swaps=True), sum_)["value"] == graph["same"].out()
-
-
-def test_a_name_that_stands_twice_is_one_tensor(graph: Graph) -> None:
     square = op("Mul", anything("x"), anything("x"))
     assert match(square, graph["twice"].out())["x"] == graph["sum"].out()
     assert match(square, graph["other"].out()).why == "'x' (Test) is no 'sum', which stands there too"
-
-
-def test_what_hands_a_value_on_is_looked_behind(graph: Graph) -> None:
     assert match(handed_on(anything("x")), graph["same"].out())["x"] == graph["x"].out()
     assert match(behind({"Cast", "Identity"}, op("Test", name="x")), graph["cast"].out())["x"] == graph["x"].out()
 
@@ -78,7 +69,7 @@ def test_of_several_ways_the_one_that_went_furthest_is_told(graph: Graph) -> Non
 PLUS_ONE = op("AddV2", anything("x"), number(1), swaps=True)
 
 
-def test_the_first_rule_that_matches_rewrites_a_node_and_the_others_say_why(graph: Graph) -> None:
+def test_which_nodes_rules_rewrite(graph: Graph) -> None:
     square = Rule(op("Mul", anything("x"), anything("x")), _square)
     found = apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: found["x"]), square])
     assert {node.name: why for node, why in found.items()} == {
@@ -87,16 +78,13 @@ def test_the_first_rule_that_matches_rewrites_a_node_and_the_others_say_why(grap
     assert graph["twice"].op == "Square"
     assert graph["twice"].inputs == (graph["same"].out(),), "the sum was rewritten before what reads it"
     assert graph["other"].inputs[0] == graph["same"].out()
+    again = Rule(anything("x"), lambda graph, node, found: graph.remove_all([graph["twice"], graph["other"]]) and None)
+    assert list(apply(graph, [again], [graph["x"], graph["twice"]])) == [graph["x"]]
+    assert apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: None)], [graph["x"], graph["few"]]) == {}
 
 
 def _square(graph: Graph, node: Node, found: Match) -> None:
     graph.retype(node, "Square", inputs=[found["x"]], attrs={"T": node.attr("T")})
-
-
-def test_rules_are_tried_at_the_nodes_given_and_not_at_removed_ones(graph: Graph) -> None:
-    again = Rule(anything("x"), lambda graph, node, found: graph.remove_all([graph["twice"], graph["other"]]) and None)
-    assert list(apply(graph, [again], [graph["x"], graph["twice"]])) == [graph["x"]]
-    assert apply(graph, [Rule(PLUS_ONE, lambda graph, node, found: None)], [graph["x"], graph["few"]]) == {}
 
 
 def test_a_pattern_with_a_condition_says_what_it_expected(graph: Graph) -> None:

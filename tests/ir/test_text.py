@@ -4,7 +4,6 @@ import pytest
 
 from models import CORPUS, corpus, family
 from tpugraph import testing
-from tpugraph.ir import graphdef
 from tpugraph.ir.text import format_node
 from tpugraph.support.errors import LoadError
 
@@ -42,19 +41,11 @@ def test_a_real_graph_prints_and_parses_back(name: str) -> None:
     assert len(closed) > len(graph) / 4
 
 
-def test_functional_graphs_print() -> None:
+def test_what_prints_and_parses() -> None:
     assert "= While(" in testing.graph_text(family("dynamic_while_v2").graph())
-
-
-def test_comments_blank_lines_and_indentation_are_skipped() -> None:
     assert testing.graph_text(testing.parse("\n  # a comment\n\n   x = Test()\n")) == "x = Test()\n"
-
-
-def test_forward_references_are_fine() -> None:
     assert testing.parse("y = Test(x)\nx = Test()")["y"].inputs[0].node.name == "x"
-
-
-def test_a_big_constant_shows_its_digest_and_does_not_parse() -> None:
+    assert str(testing.parse("x = Test()").edits) == "+0 -0 ~0"
     graph = testing.parse("x = Const() {dtype: int32, value: int32[65]" + str(list(range(65))) + "}")
     text = testing.graph_text(graph)
     assert "int32[65]#" in text
@@ -65,14 +56,3 @@ def test_a_big_constant_shows_its_digest_and_does_not_parse() -> None:
 def test_a_line_that_is_no_node(line: str) -> None:
     testing.assert_raises_block(testing.parse, f"a = Test()\n{line}", max_length=200, kind=LoadError,
                                 words=["line 2 is not a node", line[:8]])  # fmt: skip
-
-
-def test_a_parsed_graph_counts_no_edits() -> None:
-    assert str(testing.parse("x = Test()").edits) == "+0 -0 ~0"
-
-
-def test_a_converted_graph_prints(tmp_path) -> None:
-    from tpugraph.compiler import convert
-
-    program = convert(corpus("iris_dnn").folder / "model.pb", num_replicas=2)
-    assert testing.graph_text(graphdef.from_graph_def(program.graph_def)).count("\n") == len(program.graph_def.node)

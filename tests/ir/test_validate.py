@@ -59,10 +59,6 @@ def refuse(edit: Edit, *words: str) -> LoadError:
     )
 
 
-def test_the_sound_graph_passes() -> None:
-    assert len(graphdef.from_graph_def(sound())) == len(sound().node)
-
-
 ATTRIBUTES: dict[str, tuple[Edit, str]] = {
     "missing": (lambda g: node(g, "neg").attr.pop("T"), "the attribute 'T' of Neg is missing ... neg (Neg)"),
     "unknown": (lambda g: setattr(node(g, "neg").attr["speed"], "i", 3), "Neg has no attribute 'speed'"),
@@ -207,23 +203,20 @@ def test_loops(name: str) -> None:
 # --------------------------------------------------------------------------- what holds for every file
 
 
-def test_a_damaged_collection_is_named(tmp_path: Any) -> None:
+def test_damaged_files(tmp_path: Any) -> None:
     meta = tf1.MetaGraphDef.FromString((corpus("iris_dnn").folder / "model.ckpt-0.meta").read_bytes())
     meta.collection_def["trainable_variables"].bytes_list.value[0] = b"\xff\xff"
     place = tmp_path / "model.meta"
     place.write_bytes(meta.SerializeToString())
     testing.assert_raises_block(lambda: graphdef.load(place), kind=LoadError,
                                 words=["the collection 'trainable_variables' is damaged"])  # fmt: skip
-
-
-def test_text_that_nests_without_an_end_is_no_graph(tmp_path: Any) -> None:
     place = tmp_path / "model.pbtxt"
     place.write_text('node { attr { key: "f" value { ' + "func { attr { value { " * 5000, encoding="utf-8")
     testing.assert_raises_block(lambda: graphdef.load(place), max_length=400, kind=LoadError,
                                 words=["text, but not a graph"])  # fmt: skip
 
 
-def test_a_claim_of_a_thousand_million_is_refused_at_once() -> None:
+def test_large_claims_are_refused_at_once() -> None:
     graph = sound()
     for name in ("N", "num_split"):
         holder = "pack" if name == "N" else "split"
@@ -232,9 +225,6 @@ def test_a_claim_of_a_thousand_million_is_refused_at_once() -> None:
         with pytest.raises(LoadError):
             graphdef.from_graph_def(graph)
         assert time.perf_counter() - started < 1
-
-
-def test_many_small_claims_add_up() -> None:
     graph = graph_pb2.GraphDef()
     graph.node.add().CopyFrom(node(sound(), "x"))
     for index in range(40):
@@ -245,25 +235,19 @@ def test_many_small_claims_add_up() -> None:
         graphdef.from_graph_def(graph)
 
 
-def test_a_large_constant_of_one_value_takes_no_memory() -> None:
+def test_constants_that_hold_fewer_values_than_elements() -> None:
     graph = sound()
     _shape(graph, 10**6, 10**4)
     value = graphdef.from_graph_def(graph)["x"].attr("value")
     assert value.shape == (10**6, 10**4)
     assert value.strides == (0, 0)
     assert np.float32(1) == value[7, 7]
-
-
-def test_strings_that_are_not_there_are_empty() -> None:
     graph = sound()
     held = node(graph, "x").attr
     held["dtype"].type = held["value"].tensor.dtype = types_pb2.DT_STRING
     held["value"].tensor.ClearField("float_val")
     del graph.node[2:]
     assert graphdef.from_graph_def(graph)["x"].attr("value").tolist() == [b"", b""]
-
-
-def test_a_constant_of_two_values_is_no_million_of_them() -> None:
     graph = sound()
     node(graph, "x").attr["value"].tensor.float_val.append(2)
     _shape(graph, 1000, 1000)

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import assert_same_on_cores, batches, rows_of, tf1, trace, variable
-from tpugraph import testing
+from models import assert_same_on_cores, batches, rows_of, tf1, variable
 
 SGD = tf1.train.GradientDescentOptimizer
 Losses = list[Any]
@@ -67,61 +65,3 @@ PROCESSING: dict[str, tuple[Processing, int, int]] = {
 def test_it_sees_the_gradient_of_the_whole_batch(name: str) -> None:
     process, width, reduced = PROCESSING[name]
     assert_same_on_cores(lambda rows: build(rows, process, width=width), resource=True, combined=reduced)
-
-
-@pytest.mark.parametrize("process", [lambda g, losses: g[0] * losses[0], lambda g, losses: g[0] / (1.0 + losses[0])])
-def test_a_gradient_that_the_loss_scales(process: Processing) -> None:
-    assert_same_on_cores(lambda rows: build(rows, process))
-
-
-def test_what_the_batch_decides_may_scale_rows() -> None:
-    """A number of the batch in backpropagation itself is no processing."""
-
-    def of(rows: int) -> None:
-        features, targets = batches((*rows_of(96, 3),), rows)
-        weights = variable("w", (3, 1))
-        counted = tf.cast(targets > 0, tf.float32)
-        error = tf.square(tf.squeeze(features @ weights, 1) - targets)
-        loss = tf.reduce_sum(error * counted) / tf.maximum(tf.reduce_sum(counted), 1.0)
-        tf1.summary.scalar("loss", loss)
-        SGD(0.1).minimize(loss, global_step=tf1.train.get_or_create_global_step(), name="train")
-
-    assert_same_on_cores(of)
-    assert np.isfinite(testing.run_on_cores(trace(lambda: of(4)), steps=2, num_replicas=2).losses).all()
-
-
-@pytest.mark.parametrize("resource", [False, True])
-def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
-    """One core's overflow keeps all from the update and halves the scale; three good steps double it."""
-
-    def scaled(rows: int) -> None:
-        features, targets = rows_of(96, 3)
-        features[40] = 1e19  # its gradient is beyond float32 once it is scaled; its loss is not
-        features, targets = batches((features, targets), rows)
-        weights = variable("w", (3, 1))
-        scale, good = (tf1.get_variable(n, initializer=v, trainable=False) for n, v in (("scale", 1024.0), ("good", 0)))
-        loss = tf.reduce_mean(tf.square(tf.squeeze(features @ weights, 1) - targets))
-        tf1.summary.scalar("loss", loss)
-        gradient = tf.gradients(loss * scale, [weights])[0] / scale
-        finite = tf.reduce_all(tf.math.is_finite(gradient))
-
-        def update() -> Any:
-            step = tf1.train.get_or_create_global_step()
-            return tf.group(tf1.train.AdamOptimizer(0.1).apply_gradients([(gradient, weights)], global_step=step))
-
-        def scaled_to(value: Any) -> Any:
-            with tf.control_dependencies([tf1.assign(scale, value)]):
-                return tf.identity(tf1.assign(good, 0))
-
-        def count() -> Any:
-            return tf1.cond(good + 1 >= 3, lambda: scaled_to(scale * 2), lambda: tf.identity(tf1.assign_add(good, 1)))
-
-        tf1.train.get_or_create_global_step()
-        moved = tf1.cond(finite, count, lambda: scaled_to(tf.maximum(1.0, scale / 2)))
-        tf.group(tf1.cond(finite, update, tf.no_op), moved, name="train")
-
-    assert_same_on_cores(scaled, steps=6, resource=resource)
-    found = testing.run_on_cores(trace(lambda: scaled(16), resource=resource), steps=6, num_replicas=4)
-    # halved by the third step, doubled by the sixth
-    assert (found.variables["scale"], found.variables["good"]) == (1024, 0)
-    assert found.variables["global_step"] == 5
