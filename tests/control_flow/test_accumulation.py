@@ -66,24 +66,6 @@ def test_the_gathered_gradient_is_read_by_its_variable(rows: int, resource: bool
         tf1.assign_add(step, 1, name="train")
 
 
-def test_under_a_sum() -> None:
-    assert_same_on_cores(lambda rows: build(rows, 2, tf.reduce_sum), resource=True)
-
-
-@pytest.mark.parametrize(("by_gradient", "resource"), [(True, True), (False, False)])
-@trains_on_cores(relative=1e-5, absolute=1e-6)
-def test_a_condition_on_the_batch_is_the_same_everywhere(rows: int, by_gradient: bool, resource: bool) -> None:
-    loss, weights = shown(rows)
-    gradient = tf.gradients(loss, [weights])[0]
-    optimizer = tf1.train.GradientDescentOptimizer(0.1)
-    small = tf.norm(gradient) < 1.0 if by_gradient else loss < 1.0
-    done = tf.cond(small, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
-    with tf.control_dependencies([done]):
-        tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
-        if by_gradient:
-            tf1.assign_sub(weights, 0.01 * gradient)
-
-
 FUNCTIONAL = {"resource": True, "functional": True}
 
 

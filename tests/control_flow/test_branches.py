@@ -12,7 +12,7 @@ from sampling import runs
 from models import by_hand
 from programs import PROGRAMS
 from programs.harness import Traced, Training, compare, converted, run_converted, run_plain, trace
-from programs.parts import after, batch, column, dense, floats, minimise, regression, sgd, state, tf1, variable
+from programs.parts import after, batch, column, floats, minimise, regression, sgd, state, tf1, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
@@ -69,13 +69,6 @@ def behind(rows: int, write: Callable[[Any], Any], read: Callable[[Any], Any]) -
         return loss, tf1.assign_add(state("total"), read(seen)).op
 
 
-def write_on_both_sides(rows: int) -> Any:
-    def write(seen: Any) -> Any:
-        return tf1.cond(even(), lambda: tf1.assign_add(seen, 1.0), lambda: tf1.assign_sub(seen, 3.0))
-
-    return behind(rows, write, lambda seen: seen)
-
-
 def read_after_loop(rows: int) -> Any:
     def write(seen: Any) -> Any:
         def body(k: Any, _: Any) -> Any:
@@ -101,13 +94,6 @@ def read_in_loop_after_branch(rows: int) -> Any:
 # ------------------------------------------------------------------ branches by the input
 
 
-def factor_by_input(rows: int) -> Any:
-    """Only the branch that is taken gives its constant."""
-    p, y, h = regression(rows)
-    factor = tf1.cond(tf.reduce_any(y > 1.2), lambda: tf.constant(0.5), lambda: tf.constant(2.0))
-    return minimise(factor * mean(tf.square(p - y)) + 0.1 * mean(tf.square(h)))
-
-
 def update_by_input(rows: int) -> Any:
     """The step is taken only where the batch has small targets."""
     x, y = batch(rows, floats(4), floats(seed=1))
@@ -123,11 +109,6 @@ def update_by_input(rows: int) -> Any:
 # ------------------------------------------------------------------ what watches in branches
 
 
-def half_behind(loss: Any, *watchers: Any) -> Any:
-    with tf.control_dependencies(watchers):
-        return 0.5 * loss
-
-
 def summary_in_branch(rows: int) -> Any:
     loss = error(rows)
 
@@ -138,34 +119,16 @@ def summary_in_branch(rows: int) -> Any:
     return minimise(tf1.cond(even(), seen, lambda: 2.0 * loss))
 
 
-def print_in_branch(rows: int) -> Any:
-    loss = error(rows)
-    return minimise(tf1.cond(even(), lambda: tf1.Print(0.5 * loss, [loss], "half"), lambda: 2.0 * loss))
-
-
-def print_op_in_branch(rows: int) -> Any:
-    loss = error(rows)
-    return minimise(tf1.cond(even(), lambda: half_behind(loss, tf.print("half", loss)), lambda: 2.0 * loss))
-
-
-def watched_by_input(rows: int, watch: Callable[[Any], Any], factor: float) -> Any:
+def assert_in_branch(rows: int) -> Any:
     """A branch that the targets decide looks at them."""
     p, y, h = regression(rows)
 
     def watched() -> Any:
-        watcher = watch(y)
-        return half_behind(mean(tf.square(p - y)), watcher)
+        watcher = tf1.Assert(tf.reduce_max(y) < 100.0, ["large", y])
+        with tf.control_dependencies([watcher]):
+            return 0.5 * mean(tf.square(p - y))
 
-    loss = tf1.cond(mean(y) > 0.0, watched, lambda: factor * mean(tf.square(p - y)))
-    return minimise(loss + 0.1 * mean(tf.square(h)))
-
-
-def print_input_in_branch(rows: int) -> Any:
-    return watched_by_input(rows, lambda y: tf.print("targets", tf.reduce_sum(y)), 2.0)
-
-
-def assert_in_branch(rows: int) -> Any:
-    return watched_by_input(rows, lambda y: tf1.Assert(tf.reduce_max(y) < 100.0, ["large", y]), 1.0)
+    return minimise(tf1.cond(mean(y) > 0.0, watched, lambda: mean(tf.square(p - y))) + 0.1 * mean(tf.square(h)))
 
 
 # ------------------------------------------------------------------ sums over the cores in branches and loops
@@ -182,13 +145,6 @@ def gradients_in_branch(rows: int) -> Any:
 
     with tf.control_dependencies([loss]):
         return loss, step_after(tf1.cond(even(), apply, tf.no_op))
-
-
-def normalise_in_branch(rows: int) -> Any:
-    """A branch divides by a root of a mean over the batch."""
-    p, y, h = regression(rows)
-    h = tf1.cond(even(), lambda: h * tf1.rsqrt(mean(tf.square(h)) + 0.1), lambda: h)
-    return minimise(mean(tf.square(p - y)) + mean(tf.square(column(h, 3, "other") - y)))
 
 
 def normalise_in_branch_of_loop(rows: int) -> Any:
@@ -229,18 +185,10 @@ def mean_kept_in_branch(rows: int) -> Any:
         return train[0], after(train[1], tf1.assign_add(state("total", 3), tf.identity(kept)))
 
 
-def two_networks_by_mean(rows: int) -> Any:
-    p, y, h = regression(rows)
-    other = dense(h, 3, 1, "other")[:, 0]
-    loss = tf1.cond(mean(p - y) > 0.0, lambda: mean(tf.square(p - y)), lambda: mean(tf.square(other - y)))
-    return minimise(loss)
-
-
 BUILDS: list[Build] = [
-    read_after_nested_branches, write_on_both_sides, read_after_loop, read_in_loop_after_branch, factor_by_input,
-    update_by_input, summary_in_branch, print_in_branch, print_op_in_branch, print_input_in_branch, assert_in_branch,
-    gradients_in_branch, normalise_in_branch, normalise_in_branch_of_loop, loop_in_branch, mean_kept_in_branch,
-    two_networks_by_mean,
+    read_after_nested_branches, read_after_loop, read_in_loop_after_branch,
+    update_by_input, summary_in_branch, assert_in_branch,
+    gradients_in_branch, normalise_in_branch_of_loop, loop_in_branch, mean_kept_in_branch,
     *(PROGRAMS[f"control/{name}_2"] for name in ("accumulate_in_cond_with_average", "branch_by_batch")),
 ]  # fmt: skip
 NAMED = {getattr(build, "name", None) or build.__name__: build for build in BUILDS}

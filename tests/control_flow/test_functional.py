@@ -71,8 +71,6 @@ def test_a_loop_becomes_a_while() -> None:
     graph = assert_raised_is_the_same(lambda: [loop(tf.constant(X), tf.constant(W), 4)], relative=1e-6)
     assert len(graph.of_type("StatelessWhile")) == 1
 
-
-def test_the_gradient_of_a_loop_gets_stacks_of_its_size() -> None:
     def build() -> list[Any]:
         x, w = tf.constant(X), tf.constant(W)
         return list(tf.gradients(tf.reduce_sum(loop(x, w, 5)), [x, w]))
@@ -141,17 +139,6 @@ def test_nested_conditionals_with_gradients(a: bool, b: bool) -> list[Any]:
     x, outer, inner = tf.constant(X), tf.constant(a), tf.constant(b)
     y = tf1.cond(outer, lambda: tf1.cond(inner, lambda: tf.sin(x) * 2.0, lambda: tf.exp(x)), lambda: x * x)
     return [y, tf.gradients(tf.reduce_sum(y * y), x)[0]]
-
-
-def test_one_predicate_in_a_row_of_conditionals() -> None:
-    def build() -> list[Any]:
-        x, p = tf.constant(X), tf.constant(True)
-        for factor in (2.0, 3.0):
-            x = tf1.cond(p, lambda x=x, factor=factor: x * factor, lambda x=x: x - 1.0) + 1.0
-        return [x]
-
-    graph = assert_raised_is_the_same(build, relative=1e-6)
-    assert len(graph.of_type("StatelessIf")) == 2
 
 
 @as_test(assert_raised_is_the_same, relative=1e-5)

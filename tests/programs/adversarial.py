@@ -73,26 +73,6 @@ def dcgan(real, noise, rows):
         return against, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
-@program(floats(4), floats(4, seed=1))
-def wasserstein(real, noise):
-    """A critic whose loss is linear in its last layer, and weights that are clipped after each step."""
-
-    def critic(x):
-        with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
-            return column(dense(x, 4, 5, "one", tf.tanh), 5)
-
-    loss = mean(critic(0.5 * noise + 1.0)) - mean(critic(real))
-    variables = tf1.trainable_variables()
-    slopes = tf.gradients(loss, variables)
-    tf1.summary.scalar("loss", loss)
-    with tf.control_dependencies([loss, *slopes]):
-        train = sgd().apply_gradients([(tf.identity(g), v) for g, v in zip(slopes, variables, strict=True)])
-    with tf.control_dependencies([train]):
-        clipped = [tf1.assign(v, tf.clip_by_value(v, -0.45, 0.45)) for v in variables]
-    with tf.control_dependencies(clipped):
-        return loss, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
-
-
 @program(floats(5), floats(seed=1), floats(seed=2))
 def multi_task(x, y, z):
     """Two heads, two losses, two optimizers; the trunk belongs to the first."""
@@ -107,19 +87,3 @@ def multi_task(x, y, z):
     tf1.summary.scalar("loss", one)
     with tf.control_dependencies(trains):
         return one + other, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
-
-
-@program(floats(5), whole(4, seed=1))
-def worst_step_in_a_box(x, y):
-    """Virtual adversarial training: the input moves along the gradient of a KL divergence, clipped to a box."""
-    w = variable("w", 5, 4)
-
-    def away(moved):
-        apart = tf.nn.log_softmax(tf.tanh(x) @ w) - tf.nn.log_softmax(tf.tanh(moved) @ w)
-        return tf.reduce_sum(tf.nn.softmax(tf.tanh(x) @ w) * apart)
-
-    step = tf.gradients(away(near := x + 0.01), near)[0]
-    moved = tf.stop_gradient(tf.clip_by_value(near + 0.5 * step, x - 0.2, x + 0.2))
-    logits = tf.tanh(x) @ w
-    fit = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
-    return minimise(fit + 0.1 * away(moved))

@@ -51,16 +51,3 @@ def clip_adaptive(rows):
         return 0.1 * tf.where(norm > most, g * (most / tf.maximum(norm, 1e-6)), g)
 
     return by_hand(loss_of(rows), update)
-
-
-@program(floats(5), floats(1, seed=1))
-def clip_each_row(x, y, rows):
-    """DP-SGD by hand: the gradient of each example is clipped, and their sum is divided by the rows."""
-    w = variable("w", 5, 1)
-    error = x @ w - y
-    gradients = error * x
-    gradients /= tf.maximum(1.0, tf.norm(gradients, axis=1, keepdims=True) / 0.5)
-    average = tf.reduce_sum(gradients, 0)[:, None] / rows
-    loss = tf.reduce_mean(tf.square(error))
-    with tf.control_dependencies([loss, average]):
-        return loss, sgd().apply_gradients([(average, w)], tf1.train.get_or_create_global_step())

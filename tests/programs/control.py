@@ -49,15 +49,6 @@ def accumulate_in_cond(x, y, average=False):
         return loss, tf1.train.ExponentialMovingAverage(0.9).apply([w])
 
 
-@program(floats(4), floats(seed=1))
-def unrolled_inner_step(x, y):
-    """The loss after a step of gradient descent on the same rows (MAML)."""
-    w = tf.convert_to_tensor(variable("w", 4, 1))
-    inner = mean(tf.square(tf.squeeze(tf.tanh(x @ w), 1) - y))
-    faster = w - 0.3 * tf.gradients(inner, w)[0]
-    return minimise(mean(tf.square(tf.squeeze(tf.tanh(x @ faster), 1) - y)))
-
-
 def step_of(rows) -> tuple[Any, Any, Any, Any]:
     p, y, _ = regression(rows)
     loss, train = minimise(mean(tf.square(p - y)))
@@ -70,14 +61,6 @@ def count_rows(rows):
     seen = state("seen", kind=tf.int32)
     loss, train, _, y = step_of(rows)
     return loss, after(train, tf1.assign_add(seen, tf.shape(y)[0]))
-
-
-@program()
-def extremes(rows):
-    high, low = state("high"), state("low")
-    loss, train, _, y = step_of(rows)
-    new = tf.maximum(high, tf.reduce_max(y)), tf.minimum(low, tf.reduce_min(y))
-    return loss, after(train, tf1.assign(high, new[0]), tf1.assign(low, new[1]))
 
 
 @program(floats(5), whole(3))
@@ -132,17 +115,6 @@ def metrics_of_the_best_in_step(rows, metric, labels):
     z = dense(x, 5, 4, "logits")
     loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c[:, 0], logits=z)))
     return loss, after(train, getattr(tf1.metrics, f"{metric}_at_k")(c, z, 2)[1])
-
-
-@program(floats(3), floats(seed=1), whole(6, seed=2))
-def seen_ids_counted_after_the_step(x, y, ids):
-    """A scatter_add behind a control dependency on the train op; TensorFlow drops control inputs that are data inputs too."""
-    seen = state("seen", 6)
-    often = tf.gather(tf.identity(seen), ids)
-    h = tf.gather(variable("table", 6), ids) + total(x * variable("w", 3), 1) / (1.0 + often)
-    loss, train = minimise(mean(tf.square(h - y)))
-    with tf.control_dependencies([train]):
-        return loss, tf1.scatter_add(seen, ids, tf.ones_like(y)).op
 
 
 @program(floats(4), floats(seed=1), floats(seed=2))

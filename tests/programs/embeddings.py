@@ -21,14 +21,6 @@ def partitioned_embedding(c, y, strategy="mod", clip=None):
     return minimise(mean(tf.square(column(tf.tanh(h), 3) - y)), clip=clip)
 
 
-@program(floats(4), floats(seed=1))
-def partitioned_layer(x, y):
-    """A kernel in two pieces that are put together, under a clipped norm."""
-    kernel = tf1.get_variable("kernel", (4, 3), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
-    h = tf.tanh(x @ tf.convert_to_tensor(kernel))
-    return minimise(mean(tf.square(column(h, 3) - y)), clip=global_norm)
-
-
 @program(cases={"": {}, "clipped": {"clip": global_norm}})
 def bag_of_words(rows, length=5, clip=None):
     c, y = batch(rows, whole(9, length), floats(seed=1))

@@ -55,34 +55,9 @@ def places_beside_rows(x, y, taken):
     return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
 
 
-def _layer(rows) -> tuple[Any, Any]:
-    x, y = batch(rows, floats(5), floats(seed=1))
-    return dense(x, 5, 4, "h", tf.tanh), y
-
-
-PICKS: dict[str, Callable[[Any, int], Any]] = {
-    "last": lambda h, rows: h[rows - 1],
-    "last_of_list": lambda h, rows: tf.gather(h, rows - 1),
-    "half_way": lambda h, rows: h[rows // 2],
-    "moved_by_half": lambda h, rows: tf.roll(h, rows // 2, 0),
-}
-"""Places among the rows that Python counts from the end, or from the middle."""
-
-
-@program(cases=each(of=PICKS))
-def beside_picked_row(rows, of):
-    h, y = _layer(rows)
-    return minimise(mean(tf.square(column(h - of(h, rows), 4) - y)))
-
-
 @program()
 def every_second_row(rows):
     return minimise(0.1 * total(squares(rows)[::2]))
-
-
-@program(floats(3), floats(3, seed=1))
-def sorted_columns(x, y):
-    return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
 
 
 def sequences(rows) -> tuple[Any, Any, Any]:
@@ -119,26 +94,6 @@ def visits_of_a_pointer(rows, flat=False):
     return minimise(mean(error), sgd(0.02))
 
 
-@program(floats(4), floats(seed=1))
-def own_rows_beside_sorted_rows(x, y):
-    """A TensorArray whose elements are ``range(rows)`` and an argsort of the targets."""
-    h = dense(x, 4, 3, "h")
-    array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
-    array = array.write(0, tf.range(tf.shape(x)[0])).write(1, tf.argsort(y))
-    pairs = tf.gather(h, array.read(0)) + 2.0 * tf.gather(h, array.read(1))
-    return minimise(mean(tf.square(column(pairs, 3) - y)), sgd(0.02))
-
-
-@program(floats(4), floats(seed=1), whole(2**20, seed=2))
-def rows_that_name_rows(x, y, c):
-    count = tf.shape(x)[0]
-    after = c % count
-    _, found = tf.while_loop(
-        lambda time, _: time < 3, lambda time, at: (time + 1, tf.gather(after, at)), [0, tf.range(count)]
-    )
-    return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), found), 3) - y)))
-
-
 @program(floats(5), floats(seed=1))
 def mark_of_the_largest_row(x, y, rows):
     return minimise(mean(tf.square(column(x, 5) - y) * (1.0 + tf.one_hot(tf.argmax(y), rows))))
@@ -148,14 +103,6 @@ def mark_of_the_largest_row(x, y, rows):
 def sorted_rows_put_back(x, y, rows):
     back = tf.math.unsorted_segment_sum(column(x, 5), tf.argsort(y), rows)
     return minimise(mean(tf.square(back - tf.sort(y))))
-
-
-@program(cases={"": {}, "repeated": {"repeat": True}})
-def segments_of_rows(rows, repeat=False):
-    """Segment reductions with a segment for each row, by ids that repeat ``range(rows)``."""
-    values, owners, y = flat(rows, repeat)
-    spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
-    return minimise(mean(tf.square(spread - y)))
 
 
 @program(floats(3), whole(1000, 3, seed=1), floats(seed=2))
@@ -201,22 +148,3 @@ def rows_split_by_load(x, y):
     """A mixture of experts whose loads are column sums over the whole batch."""
     gates = tf.nn.relu(x @ variable("gate", 5, 4) + 0.2)
     return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)))
-
-
-@program(floats(5), whole(3, seed=2))
-def distinct_values_of_rows(x, kinds):
-    """Each row has a number among the distinct values, and looks up what belongs to its own."""
-    values, numbers = tf.unique(kinds)
-    held = tf.gather(tf.gather(variable("t", 3, 2), values), numbers)
-    return minimise(mean(tf.square(held - x[:, :2])))
-
-
-@program(floats(4), whole(3, seed=1, kind=np.int64) * 2**33 + 5)
-def keys_of_64_bits(x, keys, rows):
-    """Keys that differ in their upper halves: pairs of one key, the largest, their median, their sum, a mean rounded down."""
-    h = column(x, 4)
-    pairs = tf.cast(tf.equal(keys[:, None], keys[None]), tf.float32) * tf.square(h[:, None] - h[None])
-    late = tf.cast(keys >= tf.sort(keys)[rows // 2], tf.float32)
-    share = tf.cast(tf.reduce_sum(keys) // tf.maximum(tf.reduce_max(keys), 1), tf.float32)
-    share += tf.cast(tf.reduce_mean(keys % 7), tf.float32)
-    return minimise(mean(pairs) + mean(late * tf.square(h)) + 0.01 * share * mean(tf.square(h)))

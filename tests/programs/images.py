@@ -42,13 +42,6 @@ def box_of_each_image(x, z, other, rows, numbers="shape"):
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
 
 
-@program(floats(5), floats(seed=1), cases={"": {}, "of_rows": {"flat": True}})
-def rounded_to_steps(x, y, flat=False):
-    """Fake quantization by the range of the whole batch, an op without a partition rule."""
-    h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
-    return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))
-
-
 @program()
 def convolution(rows, side=3, channels=2):
     x, c = batch(rows, floats(side, side, 1), whole(3))

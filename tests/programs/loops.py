@@ -67,13 +67,6 @@ def scan_back_over_batch(x, y, first=False):
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
-@program(cases={"": {}, "from_last": {"first": True}, "forward": {"right": False}})
-def fold_over_batch(rows, first=False, right=True):
-    p, y, _ = regression(rows)
-    fold, start = (tf1.foldr if right else tf1.foldl), None if first else tf.constant(0.1)
-    return minimise(tf.square(fold(lambda a, e: 0.8 * a + e, p - y, initializer=start)))
-
-
 @program(floats(4), floats(seed=1))
 def beams(x, y):
     """The best of each row's beams go on: in the gradient, a core's rows meet sums over the cores from round to round."""
@@ -103,21 +96,6 @@ def nested_loops(x, y):
 
     _, h = tf.while_loop(lambda k, v: k < 2, outer, [tf.constant(0), x])
     return minimise(mean(tf.square(column(h, 3) - y)))
-
-
-@program(floats(4), floats(seed=1))
-def rows_of_all_steps(x, y):
-    """A loop that concatenates the rows of each step to a loop variable of open shape."""
-    weights = variable("weights", 4, 4)
-
-    def body(step, h, seen):
-        return step + 1, tf.tanh(h @ weights), tf.concat([seen, h], 0)
-
-    shapes = (tf.TensorShape([]), x.shape, tf.TensorShape([None, 4]))
-    _, last, seen = tf1.while_loop(
-        lambda step, *_: step < 5, body, (tf.constant(0), x, x), shape_invariants=shapes, maximum_iterations=5
-    )
-    return minimise(mean(tf.square(seen)) + mean(tf.square(column(last, 4) - y)), sgd(0.02))
 
 
 @program(floats(4, 2))
@@ -152,13 +130,6 @@ def arrays_that_grow_in_one_list(x, y):
         lambda i, _: i < count, lambda i, t: (i + 1, t.write(i, tf.reverse(x[i], [0]))), (0, grown)
     )
     return minimise(mean(tf.square(tf.reshape(grown.concat(), [-1, 4, 3]) * variable("scale", 3) - y)))
-
-
-@program(floats(), floats(seed=1))
-def number_of_rows_in_an_array(x, y):
-    array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
-    numbers = tf.cast(array.stack(), tf.float32)
-    return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])
 
 
 LOOPED: dict[str, Callable[[Any], Any]] = {

@@ -114,14 +114,3 @@ def sharpness_aware(x, y):
     with tf.control_dependencies([loss, final]):
         train = sgd().apply_gradients([(tf.identity(final), w)], global_step=tf1.train.get_or_create_global_step())
     return loss, train
-
-
-@program(floats(4), floats(seed=1))
-def squared_gradients_per_row(x, y):
-    """A mean over rows of squared gradients, which are no square of the mean."""
-    w, fisher = variable("w", 4, 1), state("fisher", 4, 1)
-    error = tf.squeeze(x @ w, 1) - y
-    loss, train = minimise(mean(tf.square(error)))
-    each = 2.0 * error[:, None] * x
-    with tf.control_dependencies([loss, each]):
-        return loss, tf.group(train, tf1.assign_add(fisher, mean(tf.square(each), 0)[:, None]), name="both")

@@ -31,15 +31,6 @@ def triplets(x, c):
     return minimise(total(each * mask) / (total(mask) + 1e-6) + 0.1 * mean(tf.square(z)))
 
 
-@program(floats(5), whole(2))
-def hardest_triplets(x, c):
-    z = dense(x, 5, 3, "embed", tf.tanh)
-    apart = total(tf.square(z[:, None, :] - z[None, :, :]), 2)
-    same = tf.cast(tf.equal(c[:, None], c[None, :]), tf.float32)
-    near, far = tf.reduce_max(apart * same, 1), tf.reduce_min(apart + 9.0 * same, 1)
-    return minimise(mean(tf.nn.softplus(near - far)) + 0.1 * mean(tf.square(z)))
-
-
 @program(cases={"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded"}})
 def top_k_hard_examples(rows, kind):
     """Half of the batch as its shape says, two rows, and half of it as Python says."""
@@ -84,31 +75,6 @@ def two_views_split(a, b):
     return minimise(tf1.losses.softmax_cross_entropy(labels, tf.concat([between, within], 1)))
 
 
-SHARES = {
-    "quarter": lambda count: tf.cast(count * 0.25, tf.int32),
-    "rounded_up": lambda count: tf.cast(tf.math.ceil(count * 0.3), tf.int32),
-    "at_least_one": lambda count: tf.maximum(1, tf.cast(count * 0.3, tf.int32)),
-}
-
-
-@program(cases=each(share=SHARES))
-def hardest_share(rows, share):
-    """Online hard example mining: a share of the rows that floating numbers make."""
-    error = squares(rows)
-    count = share(tf.cast(tf.shape(error)[0], tf.float32))
-    return minimise(mean(tf.nn.top_k(error, k=count).values))
-
-
-@program(floats(4), floats(seed=2), whole(2, seed=3))
-def hardest_negatives(x, y, c):
-    """Three negatives for each positive, as many as the data say."""
-    error, positive = tf.square(column(dense(x, 4, 3, "h", tf.tanh), 3) - y), tf.cast(c, tf.float32)
-    count = total(positive)
-    most = tf.minimum(tf.cast(3 * count, tf.int32), tf.shape(error)[0] - tf.cast(count, tf.int32))
-    negatives = tf.nn.top_k(error * (1 - positive), k=most).values
-    return minimise((total(error * positive) + total(negatives)) / (count + 1.0))
-
-
 SCORES = {
     "logsumexp": lambda s: mean(tf.reduce_logsumexp(s, 1) - tf.linalg.diag_part(s)),
     "sum": lambda s: mean(tf.square(total(s, 1))),
@@ -128,12 +94,3 @@ EXTREMES = {
 @program(floats(5), floats(5, seed=1), cases=each(of=SCORES | EXTREMES))
 def scores_of_pairs(x, y, of):
     return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))
-
-
-@program(floats(5), floats(seed=1), cases={"two": {"step": 2}}, batches="2 2_open 8")
-def alternating_rows(x, y, step):
-    """Anchors, positives and negatives lie one behind the other in the batch; each first one is as well compared by itself."""
-    h = dense(x, 5, 3, "embed", tf.tanh)
-    anchors, *others = (h[k::step] for k in range(step))
-    apart = sum(mean(tf.square(anchors - (0.5 - k) * other)) for k, other in enumerate(others))
-    return minimise(apart + mean(tf.square(h[1::step])) + mean(tf.square(column(h, 3)[::step] - y[step - 1 :: step])))

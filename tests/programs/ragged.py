@@ -18,14 +18,6 @@ def penalty_of_distinct_rows(rows):
     return minimise(error + 0.05 * tf.nn.l2_loss(tf.gather(table, ids)))
 
 
-@program(whole(5, seed=1), floats(3))
-def entropy_of_ids(ids, x):
-    """How often each id occurs, over how many there are: of a static batch TensorFlow folds that to a constant."""
-    _, _, counts = tf.unique_with_counts(ids)
-    share = tf.cast(counts, tf.float32) / tf.cast(tf.size(ids), tf.float32)
-    return minimise(-total(share * tf.math.log(share)) * mean(tf.square(x * variable("w", 3))))
-
-
 @program(whole(9, 5, seed=1), whole(2, 5, seed=6), whole(9, 5, seed=3))
 def masked_tokens(words, mask, labels):
     """The head of a masked language model: only the places that are masked get a layer and a distribution."""
@@ -96,16 +88,8 @@ def places_of_steps(x, chosen, how):
 _Taken = Callable[[Any, Any, Any], Any]
 
 
-def real(number):
-    return tf.cast(number, tf.float32)
-
-
 def marked(values, marks):
     return tf.boolean_mask(values, marks > 0)
-
-
-def others(values, marks):
-    return tf.boolean_mask(values, marks < 1)
 
 
 _TAKEN: dict[str, _Taken] = {
@@ -137,17 +121,6 @@ def sequences_up_to_the_longest(x, lengths, y, layer):
     shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
     h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
-
-
-@program(whole(7, 5, seed=1), 1 + whole(5, seed=2))
-def words_up_to_the_longest(words, lengths):
-    """A language model of sequences that are cut where the longest ends: words are looked up, and each is told from the others."""
-    longest = tf.reduce_max(lengths)
-    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
-    found = tf.gather(variable("words", 7, 3), words[:, :longest])
-    logits = tf.tensordot(found, variable("w", 3, 7), 1)
-    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words[:, :longest], logits=logits)
-    return minimise(total(each * shown) / total(shown))
 
 
 @program(whole(7, 5, seed=1), 1 + whole(5, seed=2))
@@ -196,31 +169,6 @@ _SPARSE: dict[str, Callable[[Any, Any], Any]] = {
 def sums_of_sparse_rows(x, y, made):
     """The step makes a sparse tensor of its rows, and adds up its entries by row, by column, or all of them."""
     return minimise(mean(tf.square(made(x, variable("w", 5)) - y)), sgd(0.02))
-
-
-def _by_places(values, which):
-    return tf.gather(values, tf.where(which)[:, 0])
-
-
-def _both(values, marks, *, turned=False):
-    """The rows with a mark, and behind them those without one; or the other way round."""
-    parts = [_by_places(values, marks > 0), _by_places(values, marks < 1)]
-    return tf.concat(parts[::-1] if turned else parts, 0)
-
-
-BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "kinds": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m), 3),
-    "kinds_turned": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m, turned=True), 3),
-    "numbers": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m), tf.float32),
-    "numbers_turned": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m, turned=True), tf.float32),
-}
-"""Rows that are put together of two parts, beside other values of theirs, which come in the same order or in another one."""
-
-
-@program(floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4), cases=each(of=BESIDE))
-def parts_beside_parts(x, y, marks, kinds, of):
-    """Rows reordered by a mark with boolean_mask and concat, then compared by kind."""
-    return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))
 
 
 _Cut = Callable[[Any, Any, Any], Any]
@@ -276,13 +224,6 @@ def rows_and_picked_rows(x, y, of):
     return minimise(mean(tf.square(of(x * variable("w"), y))))
 
 
-@program(floats(), floats(seed=1))
-def masked_rows_padded_up_to_all(x, y):
-    x *= variable("w")
-    left = tf.boolean_mask(x, y > 0)
-    return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
-
-
 EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
     "one": lambda h, number: tf.gather(h, number, batch_dims=1),
     "two": lambda h, number: tf.gather(h, tf.stack([number, 3 - number], 1), batch_dims=1),
@@ -296,36 +237,6 @@ EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
 def picked_in_picked_rows(x, number, y, of):
     h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
     return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
-
-
-@program(floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8))
-def label_of_each_word(x, lengths, labels):
-    """gather with batch_dims=2 over [rows, longest, classes]."""
-    longest = tf.reduce_max(lengths)
-    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
-    logits = tf.nn.log_softmax(layer(x[:, :longest], 4, 4, "out"))
-    return minimise(-total(tf.gather(logits, labels[:, :longest], batch_dims=2) * shown) / total(shown))
-
-
-def _before(count):
-    """Row numbers (i, j) of all pairs with i < j."""
-    return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
-
-
-PAIRED: dict[str, Callable[[Any, Any], Any]] = {
-    "less": lambda h, pairs: tf.gather(h, pairs[:, 1]) * 0.5 - tf.gather(h, pairs[:, 0]),
-    "side_by_side": lambda h, pairs: dense(
-        tf.concat([tf.gather(h, pairs[:, 0]), tf.gather(h, pairs[:, 1])], 1), 8, 4, "both", tf.tanh
-    ),
-    "both_at_once": lambda h, pairs: tf.gather(h, pairs)[:, 0] - tf.gather(h, pairs)[:, 1],
-}
-
-
-@program(floats(3), cases=each(of=PAIRED))
-def pairs_listed_by_numbers(x, of):
-    """Index pairs i < j of the rows, whose number TensorFlow folds into static shapes."""
-    h = dense(x, 3, 4, "h", tf.tanh)
-    return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
 
 
 @program(floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
@@ -343,33 +254,7 @@ def messages_along_edges(nodes, adjacent, y):
     return minimise(mean(tf.square(column(tf.reduce_max(together, 1), 4) - y)))
 
 
-FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
-    "first_two": lambda places: places[:2],
-    "last": lambda places: places[-1],
-    "turned": lambda places: places[::-1],
-}
-
-
-@program(floats(4), floats(seed=1), cases=each(of=FOUND_PLACES))
-def some_of_the_places_found(x, y, of):
-    found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
-    weights = tf.cast(tf.range(tf.size(found)), tf.float32)
-    return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))
-
-
 @program(floats(4), floats(seed=1))
 def picked_rows_three_times(x, y):
     """A tile of masked rows, whose gradient reshapes to [multiples, ragged rows, ...]."""
     return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))
-
-
-@program(floats(6, 4, seed=1), floats(6, seed=2), floats(seed=3))
-def chosen_of_each_image(boxes, scores, y):
-    """A map_fn that picks and pads boxes of each image, then a reshape to [-1, 12]."""
-
-    def chosen(of):
-        found = tf.boolean_mask(of[0], of[1] > 0)[:3]
-        return tf.pad(found, [[0, 3 - tf.shape(found)[0]], [0, 0]])
-
-    flat = tf.reshape(tf.map_fn(chosen, (boxes, scores), fn_output_signature=tf.float32), [-1, 12])
-    return minimise(mean(tf.square(total(flat, 1) * variable("scale") - y)))

@@ -53,16 +53,6 @@ def dynamic_rnn(x, y, lengths, units=4):
     return minimise(mean(tf.square(column(h, units) + mean(outputs, [1, 2]) - y)))
 
 
-@program(floats(4), floats(seed=1))
-def partitioned_loop(x, y):
-    """A variable in two pieces that a loop reads."""
-    u = tf.convert_to_tensor(
-        tf1.get_variable("u", (4, 4), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
-    )
-    h = tf1.scan(lambda a, v: tf.tanh(v + a @ u), tf.stack([x, x * 0.5]), initializer=tf.zeros_like(x))[-1]
-    return minimise(mean(tf.square(column(h, 4) - y)))
-
-
 @program(floats(5, 3), whole(4, 3), cases={"sparse": {"dense": False}, "dense": {"dense": True}})
 def transcription(x, words, dense):
     """CTC of labels that a mask finds, as TensorFlow 1 takes them, or of labels with their lengths."""

@@ -70,63 +70,16 @@ def autoencoder(x, noise):
     )
 
 
-@program(
-    floats(5),
-    floats(seed=1),
-    cases={
-        "first": {"of": lambda n: [1, -1]},
-        "halves": {"of": lambda n: [n // 2, n - n // 2]},
-        "beside": {"of": lambda n: [n, 3], "beside": 3},
-        "two": {"of": lambda n: [2, n - 2]},
-    },
-)
-def parts_by_number(x, y, rows, of, beside=0):
-    """tf.split by a constant vector of sizes that Python computed from the rows."""
-    e = tf.concat([column(x, 5) - y, tf.fill([beside], 0.3)], 0)
-    one, other = tf.split(e, tf.constant(of(rows), name="parts"))
-    return minimise(tf.reduce_sum(tf.square(one)) / 50 + tf.reduce_sum(tf.square(other)) / 70)
-
-
 def views(rows, count):
     """So many views of each row, one behind the other in one list."""
     parts = batch(rows, *[floats(5, seed=seed) for seed in range(count)])
     return tf.concat(parts, 0) * variable("scale", 5)
 
 
-@program()
-def views_interleaved(rows):
-    """Rows of both views take turns for a layer, and are put back."""
-    turned = tf.transpose(tf.reshape(views(rows, 2), [-1, 2, 5]), [1, 0, 2])
-    h = dense(tf.reshape(turned, [-1, 5]), 5, 3, "h")
-    back = tf.reshape(tf.transpose(tf.reshape(h, [2, -1, 3]), [1, 0, 2]), [-1, 3])
-    return minimise(mean(tf.square(back)))
-
-
-@program(floats(5, 5), floats(3, 3, seed=3), floats(5, 5, seed=1))
-def filters_of_rows(x, k, y):
-    """Each row's image is filtered by what the row says: rows are the channels of one image."""
-    filters = tf.transpose(k * variable("kernel", 3, 3), [1, 2, 0])[..., None]
-    made = tf.nn.depthwise_conv2d(tf.transpose(x, [1, 2, 0])[None], filters, [1, 1, 1, 1], "SAME")
-    return minimise(mean(tf.square(tf.transpose(made[0], [2, 0, 1]) - y)))
-
-
-@program(floats(5))
-def signs_of_rows(x):
-    """Codes of zeros and ones: the gradient of a sign is zero."""
-    h = dense(x, 5, 4, "h")
-    return minimise(mean(tf.square(h - tf.sign(h))) + mean(tf.square(column(x, 5, "other"))))
-
-
 @program(floats(8), floats(seed=3))
 def cosines(x, y):
     """The cosine transform multiplies the rows by a complex constant."""
     return minimise(mean(tf.square(tf.signal.dct(x * variable("scale", 8)) - y[:, None])))
-
-
-@program(floats(32))
-def frames_behind_a_variable(x):
-    """tf.signal.frame of a trained signal: its gradient is an overlap-add."""
-    return minimise(mean(tf.square(tf.signal.frame(x * variable("scale", 32), 8, 4) * variable("window", 8) - 0.1)))
 
 
 @program(floats(6, 8), floats(seed=3))

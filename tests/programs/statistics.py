@@ -114,20 +114,6 @@ def centre_loss(x, y):
         return loss, tf1.scatter_sub(centres, c, 0.1 * tf.stop_gradient(apart)).op
 
 
-@program(
-    floats(3),
-    floats(seed=1),
-    cases={"": {}, "valid": {"padding": "VALID"}, "two_steps": {"stride": 2}, "largest": {"pool": tf.nn.max_pool2d}},
-)
-def batch_as_a_series(x, y, padding="SAME", stride=1, pool=None):
-    """The rows of a batch are the steps of one series: each window spans several of them."""
-    kernel = variable("c", 3, 3, 2)
-    h = tf.nn.conv1d(x[None], kernel, stride, padding)
-    if pool is not None:
-        h = tf.squeeze(pool(h[:, None], [1, 2], [1, 1], "VALID"), 1)
-    return minimise(mean(tf.square(h - 0.5)) + mean(tf.square(column(x, 3) - y)))
-
-
 @program(floats(5), floats(seed=3), resource=True)
 def singular_values(x, y):
     """The nuclear norm of a batch: it has as many singular values as rows or columns, whichever are fewer.
@@ -137,10 +123,3 @@ def singular_values(x, y):
     """
     values = tf.linalg.svd(dense(x, 5, 4, "h", lambda h: tf.sin(3.0 * h)), compute_uv=False)
     return minimise(mean(tf.square(y - column(x, 5))) - mean(values))
-
-
-@program(floats(4), floats(seed=3), batches="2 8")
-def orthonormal_columns(x, y):
-    """The gradient of a QR decomposition of the rows."""
-    columns, factors = tf.linalg.qr(dense(x, 4, 4, "h", tf.tanh))
-    return minimise(10 * mean(tf.square(columns[:, 0]) * y) + mean(tf.square(factors)))

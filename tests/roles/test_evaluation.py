@@ -1,18 +1,16 @@
 """Evaluation and prediction: every example once, results those of the plain graph on the global batch."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from evaluating import area, data, evaluation, plain_metrics, prediction, probabilities, run_plain, take
+from evaluating import area, data, evaluation, plain_metrics, prediction, probabilities, take
 
 from models import corpus, finish, tf1, trace, variable
 from tpugraph import TPUSession, convert, testing
 from tpugraph.ir import Graph
-from tpugraph.roles.evaluation_roles import find_prediction
 from tpugraph.support.errors import ConversionError, RolesError, RunError, ShapeError, UsageError
 
 
@@ -64,7 +62,8 @@ def test_1026_examples_on_8_cores_count_once_each() -> None:
 
 @pytest.mark.parametrize("queues", [False, True])
 @pytest.mark.parametrize(
-    ("cores", "rows", "count", "loop"), [(1, 8, 77, 3), (4, 8, 77, 2), (8, 8, 77, 100), (2, 8, 32, 1)]
+    ("cores", "rows", "count", "loop"),
+    [(1, 8, 77, 3), (4, 8, 77, 2), (2, 8, 32, 1), *((8, 8, count, 100) for count in (1, 7, 8, 9, 64, 65, 77))],
 )
 def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
     found = evaluates_as_plain(
@@ -72,11 +71,6 @@ def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: in
     )
     assert found.examples == count
     assert found.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65])
-def test_few_examples(count: int) -> None:
-    assert evaluates_as_plain(evaluation(64, count=count), num_replicas=8).examples == count
 
 
 @pytest.mark.parametrize("queues", [False, True])
@@ -210,14 +204,6 @@ def test_as_many_predictions_as_examples_in_order(count: int, queues: bool) -> N
     assert [row["guess"] for row in rows] == (chance > 0.5).tolist()
 
 
-def test_predictions_are_those_of_the_plain_graph() -> None:
-    graph = trace(prediction(200, 200))
-    (both,) = run_plain(graph, find_prediction(graph), ["both"])
-    rows = predict(trace(prediction(16, 200)), num_replicas=4, predictions={"p": "both"})
-    np.testing.assert_allclose([row["p"] for row in rows], both, atol=1e-6)
-    assert rows[0].keys() == {"p"}
-
-
 def test_what_a_function_returns_is_predicted_under_its_name() -> None:
     def build() -> None:
         features, _, _ = take(data(21), 4)
@@ -247,26 +233,6 @@ def test_parts_of_the_batch_are_predictions_too(queues: bool) -> None:
     rows = predict(trace(build), queues=queues, num_replicas=2, predictions=named)
     for key, expected in zip(named, data(21), strict=True):
         np.testing.assert_array_equal([row[key] for row in rows], expected)
-
-
-def test_a_generator_may_be_abandoned() -> None:
-    with TPUSession(
-        convert(trace(prediction(4, 65)), mode="predict", num_replicas=2, iterations_per_loop=1)
-    ) as session:
-        first = list(itertools.islice(session.predict(), 3))
-        again = list(session.predict())
-    assert len(again) == 65
-    np.testing.assert_array_equal([row["both"] for row in first], [row["both"] for row in again[:3]])
-
-
-def test_text_is_predicted_on_the_host() -> None:
-    def build() -> None:
-        features, _, _ = take(data(21), 4)
-        guess = tf.cast(probabilities(features) > 0.5, tf.int64)
-        tf.strings.join([tf.constant("class "), tf.strings.as_string(guess)], name="word")
-
-    rows = predict(trace(build), num_replicas=4)
-    assert [row["word"] for row in rows] == [b"class 1" if c > 0.5 else b"class 0" for c in chances(21)]
 
 
 # --------------------------------------------------------------------------- what is refused

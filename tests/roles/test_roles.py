@@ -22,7 +22,7 @@ from models import (
     variable,
 )
 from tpugraph import roles, testing
-from tpugraph.ir import Graph, graphdef
+from tpugraph.ir import graphdef
 from tpugraph.roles.findings import Finding
 from tpugraph.support.errors import RolesError
 
@@ -89,43 +89,16 @@ def test_every_finding_has_a_reason_and_exists(model: Model) -> None:
     assert all(v.key and v.initializer for v in found.variables.values() if v.trained)
 
 
-def test_the_input_kinds_say_what_they_are() -> None:
+def test_findings_say_why() -> None:
     reason = {name: roles.find(corpus(name).graph()).inputs[0].reason for name in ("iris_dnn", "queue_runner")}
     assert reason == {
         "iris_dnn": "takes the next batch from an iterator",
         "queue_runner": "takes the next batch from a queue",
     }
-
-
-def test_the_loss_and_the_step_counter_say_why() -> None:
     found = roles.find(corpus("iris_dnn").graph())
     assert "summarised under the tag 'loss'" in found.loss.reason
     assert found.step is not None
     assert re.fullmatch("a scalar int64 that '.*' increments by one", found.step.reason)
-
-
-def test_partitioned_variables_keep_their_slices() -> None:
-    variables = roles.find(family("partitioned").graph()).variables.values()
-    slices = {v.key: v.slice for v in variables if v.slice}
-    assert slices
-    assert all((" " in piece and ":" in piece) or "," in piece for piece in slices.values())
-
-
-def test_what_only_counts_is_a_metric_and_no_update() -> None:
-    def build() -> None:
-        loss = tf.reduce_mean(squared_error(*linear(4)))
-        tf1.metrics.mean(loss, name="average")
-        finish(loss, SGD(0.1))
-
-    found = roles.find(trace(build))
-    assert found.trained == ["w"]
-    assert any("average" in f.name for f in found.metrics)
-
-
-def test_updates_of_an_optimizer_made_of_plain_assignments() -> None:
-    found = roles.find(family("bert_small").graph())
-    assert len(found.trained) > 20
-    assert not any("adam_m" in name or "adam_v" in name for name in found.trained)
 
 
 # ------------------------------------------------------------------ names given by the user
@@ -168,10 +141,6 @@ def test_the_collection_tells_the_train_op_from_what_nothing_runs() -> None:
 
 
 # ------------------------------------------------------------------ what cannot be told
-
-
-def graph_of(build: Callable[[], object]) -> Graph:
-    return trace(build)
 
 
 def no_training() -> None:
@@ -237,13 +206,6 @@ def test_a_fault_is_one_clear_error(name: str) -> None:
     assert error.fix
 
 
-def test_batches_are_no_variables() -> None:
-    def build() -> None:
-        batches(rows_of(8, 2), 4)
-
-    testing.assert_raises_block(roles.find, graph_of(build), words=["no"], max_length=400, kind=RolesError)
-
-
 def test_a_gradient_that_nothing_reads_is_no_loss() -> None:
     """TensorFlow makes the gradients of the weights of a loss, too; without a summary it was taken for the loss."""
 
@@ -253,7 +215,7 @@ def test_a_gradient_that_nothing_reads_is_no_loss() -> None:
         logits = features @ weights @ tf.ones((1, 2))
         SGD(0.1).minimize(tf1.losses.softmax_cross_entropy(tf.one_hot(classes, 2), logits))
 
-    found = roles.find(graph_of(build))
+    found = roles.find(trace(build))
     assert found.loss.name == "softmax_cross_entropy_loss/value"
     assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]
 
@@ -266,7 +228,7 @@ def test_a_number_that_orders_what_an_array_is_asked_is_no_loss() -> None:
         errors = tf.map_fn(tf.square, (features @ weights - targets)[:, 0])
         SGD(0.1).minimize(tf.reduce_sum(tf.reshape(errors, [4]), name="errors"))
 
-    found = roles.find(graph_of(build))
+    found = roles.find(trace(build))
     assert found.loss.name == "errors"
     assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]
 

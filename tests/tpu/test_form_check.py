@@ -90,18 +90,12 @@ def test_what_a_damaged_tpu_graph_lacks_is_named(
     assert not (tmp_path / "o").exists()
 
 
-def test_a_sound_one_passes(converted: Any) -> None:
+def test_a_session_runs_sound_graphs_alone(converted: Any) -> None:
     check_form(graphdef.from_graph_def(converted))
-
-
-def test_a_session_looks_too(converted: Any) -> None:
     damaged = type(converted).FromString(converted.SerializeToString())
     with_limit(-1)(damaged)
     with pytest.raises(LoadError, match="no constant of at least 1"):
         TPUSession(damaged)
-
-
-def test_a_graph_that_would_end_the_process_is_not_run(converted: Any) -> None:
     damaged = type(converted).FromString(converted.SerializeToString())
     damaged.node.add(name="end", op="Abort")
     node(damaged, "tpugraph/train").input.append("^end")

@@ -68,27 +68,9 @@ Fails = made("Fails", fail)
 # ------------------------------------------------------------------ the default pipeline
 
 
-def test_the_default_order_is_proven() -> None:
+def test_the_default_order_is_proven_and_needed() -> None:
     Pipeline(build_passes(ConvertOptions()))
-
-
-def test_names_derive_from_classes_and_files() -> None:
-    names = [cls.name for cls in PASSES]
-    assert len(set(names)) == len(names)
-    for cls in PASSES:
-        assert cls.__module__ == f"tpugraph.passes.{cls.name.replace('-', '_')}"
-        assert cls.summary().endswith((".", "changes."))
-        assert "\n" not in cls.summary()
-
-
-def test_every_pass_has_a_golden_folder() -> None:
-    """Each is written by the test file of its pass: a pass without one has no folder."""
-    for cls in PASSES:
-        assert list((Path(__file__).parents[1] / "golden" / cls.name).glob("*.txt")), cls.name
-
-
-def test_no_two_neighbours_may_swap_where_one_needs_the_other() -> None:
-    """Each requirement of the default pipeline is needed: without the pass that ensures it the order is refused."""
+    # Each requirement of the default pipeline is needed: without the pass that ensures it the order is refused
     steps = build_passes(ConvertOptions())
     for step in steps:
         for name in step.requires:
@@ -101,6 +83,15 @@ def test_no_two_neighbours_may_swap_where_one_needs_the_other() -> None:
 
 
 def test_the_pipeline_as_data() -> None:
+    names = [cls.name for cls in PASSES]
+    assert len(set(names)) == len(names)
+    for cls in PASSES:
+        assert cls.__module__ == f"tpugraph.passes.{cls.name.replace('-', '_')}"
+        assert cls.summary().endswith((".", "changes."))
+        assert "\n" not in cls.summary()
+    # Each is written by the test file of its pass: a pass without one has no folder
+    for cls in PASSES:
+        assert list((Path(__file__).parents[1] / "golden" / cls.name).glob("*.txt")), cls.name
     listed = passes_of()
     assert [entry["name"] for entry in listed] == [cls.name for cls in PASSES]
     assert {name for entry in listed for name in (*entry["requires"], *entry["ensures"])} <= INVARIANTS.keys()
@@ -125,10 +116,6 @@ def test_the_pipeline_as_data() -> None:
 )  # fmt: skip
 def test_an_order_in_which_something_is_missing_is_refused(passes: list[Pass], words: list[str]) -> None:
     testing.assert_raises_block(Pipeline, passes, words=words, kind=PipelineError)
-
-
-def test_what_the_graph_has_already_is_given() -> None:
-    Pipeline([NeedsShapes()], given=["shapes_known"])
 
 
 # ------------------------------------------------------------------ running
@@ -160,16 +147,13 @@ def test_an_invariant_that_does_not_hold_names_the_pass_and_the_node(pipeline: P
     testing.assert_raises_block(pipeline.run, graph, words=words, max_length=250, kind=InvariantError)
 
 
-def test_a_failure_gets_the_stage_and_the_origin() -> None:
+def test_failures_get_their_stage_and_passes_their_progress() -> None:
     graph = testing.parse("x = Test()")
     graph.source = "model.pb"
     error = testing.assert_raises_block(Pipeline([Fails()]).run, graph, max_length=200,
                                         words=["error: fails: it cannot be", "node    x (Test)", "from    model.pb"])  # fmt: skip
     assert (error.stage, error.origin) == ("fails", "model.pb")
     assert graph.stage is None
-
-
-def test_progress_is_told_before_each_pass() -> None:
     seen: list[tuple[str, int, int]] = []
     Pipeline([GrowTwice(), GrowTwice()]).run(testing.parse("x = Test()"), progress=lambda *a: seen.append(a))
     assert seen == [("grow-twice", 1, 2), ("grow-twice", 2, 2)]
@@ -183,21 +167,19 @@ def test_dumps_are_numbered_and_parse_back(tmp_path: Path) -> None:
     files = sorted(p.name for p in (tmp_path / "dumps").iterdir())
     assert files == ["00_input.txt", "01_grow-twice.txt", "02_grow-twice.txt"]
     assert len(testing.parse((tmp_path / "dumps" / files[-1]).read_text())) == 5
-
-
-def test_dumps_of_a_real_conversion(tmp_path: Path) -> None:
-    convert(corpus("iris_dnn").folder / "model.pb", dump_dir=str(tmp_path), dump_after=("prune", "replicate"))
+    convert(corpus("iris_dnn").folder / "model.pb", dump_dir=str(tmp_path / "real"), dump_after=("prune", "replicate"))
     number = [cls.name for cls in PASSES].index("replicate") + 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["00_input.txt", "01_prune.txt", f"{number:02}_replicate.txt"]
+    assert sorted(p.name for p in (tmp_path / "real").iterdir()) == [
+        "00_input.txt",
+        "01_prune.txt",
+        f"{number:02}_replicate.txt",
+    ]
 
 
-def test_a_dump_after_no_pass(tmp_path: Path) -> None:
+def test_dumps_that_cannot_be_made(tmp_path: Path) -> None:
     testing.assert_raises_block(Pipeline([GrowTwice()]).run, testing.parse("x = Test()"), dump_dir=tmp_path, dump_after=["prune"],
                                 max_length=200, kind=UsageError, words=["--dump_after", "prune"])  # fmt: skip
     assert not list(tmp_path.iterdir())
-
-
-def test_a_dump_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     testing.assert_raises_block(Pipeline([GrowTwice()]).run, testing.parse("x = Test()"), dump_dir=tmp_path / "file",
                                 max_length=400, words=["the dump cannot be written", "--dump_dir"])  # fmt: skip
@@ -213,6 +195,10 @@ def test_passes_from_text() -> None:
     text = "needs-shapes, grow-twice{count=7, loud=true,word=abc}"
     assert parse_passes(text, KNOWN, {}) == [NeedsShapes(), GrowTwice(7, loud=True, word="abc")]
     assert parse_passes("grow-twice", KNOWN, {"count": 3, "other": 1}) == [GrowTwice(3)]
+    path = corpus("iris_dnn").folder / "model.pb"
+    names = ",".join(cls.name for cls in PASSES)
+    spelled = convert(path, num_replicas=4, iterations_per_loop=9, passes=names)
+    assert spelled.graph_def == convert(path, num_replicas=4, iterations_per_loop=9).graph_def
 
 
 @pytest.mark.parametrize(
@@ -228,13 +214,6 @@ def test_text_that_names_no_passes(text: str, words: list[str]) -> None:
     testing.assert_raises_block(parse_passes, text, KNOWN, {}, words=words, kind=UsageError)
 
 
-def test_a_pipeline_from_text_gives_the_default_result() -> None:
-    path = corpus("iris_dnn").folder / "model.pb"
-    names = ",".join(cls.name for cls in PASSES)
-    spelled = convert(path, num_replicas=4, iterations_per_loop=9, passes=names)
-    assert spelled.graph_def == convert(path, num_replicas=4, iterations_per_loop=9).graph_def
-
-
 def test_a_custom_pass_between_the_others() -> None:
     graph = corpus("iris_dnn").graph()
     graph.roles = roles.find(graph)
@@ -243,12 +222,6 @@ def test_a_custom_pass_between_the_others() -> None:
     pipeline = Pipeline([*steps[:behind], GrowTwice(), *steps[behind:]], given=("roles_known",))
     with pytest.raises(InvariantError, match="nothing is known of its outputs"):
         pipeline.run(graph)  # the new nodes have no shapes, which placement needs
-
-
-def test_a_library_pipeline_on_a_graph() -> None:
-    graph = testing.parse("x = Test()")
-    with pytest.raises(GraphError):
-        Pipeline([]).run(graph).remove(testing.parse("y = Test()")["y"])
 
 
 def test_a_pass_looks_up_what_it_names_alone() -> None:

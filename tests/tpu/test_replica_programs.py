@@ -208,14 +208,12 @@ def test_a_file_is_replicated_as_it_is(*, named: bool) -> None:
         assert_close(np.asarray(session.train(4)), np.asarray(by_hand(4)[0]), 1e-5)
 
 
-def test_a_file_says_how_many_replicas_there_are() -> None:
+def test_replica_programs_that_are_refused() -> None:
     graph, loss, train = replica_program()
     with pytest.raises(tpugraph.ConversionError, match="one of 4 replicas, not of 8") as error:
         tpugraph.convert(graph, num_replicas=8, loss=loss, train_op=train)
     assert error.value.fix == "--num_replicas=4"
 
-
-def test_rows_that_each_core_writes_for_itself_are_refused() -> None:
     def update(x: Any) -> Any:
         table = tf1.get_variable("table", [5], initializer=tf1.zeros_initializer(), trainable=False, use_resource=True)
         return table.scatter_add(tf.IndexedSlices(x[:, 0], tf.cast(tf.abs(x[:, 1]), tf.int32) % 5))

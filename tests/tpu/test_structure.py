@@ -67,45 +67,18 @@ def device_frame(graph: Graph) -> tuple[dict[Node, str], str]:
 # ------------------------------------------------------------------ the system
 
 
-def test_system_ops_on_the_system_device(name: str) -> None:
+def test_system_ops_entry_points_and_metadata(name: str) -> None:
     graph = converted(name)
     for op in ("ConfigureDistributedTPU", "ShutdownDistributedTPU"):
         assert one(graph, op).device.endswith("/device:TPU_SYSTEM:0")
         assert not one(graph, op).inputs
-
-
-def test_entry_points_have_their_names(name: str) -> None:
     assert [entry for entry in ENTRY_POINTS if entry not in converted(name)] == []
-
-
-def test_metadata_is_the_oracles(name: str) -> None:
     ours, theirs = one(converted(name), "TPUReplicateMetadata"), one(oracle(name), "TPUReplicateMetadata")
     for attr in theirs.raw_attrs:
         if attr not in (CLUSTER_ATTR, "_output_shapes"):
             assert ours.attr(attr) == theirs.attr(attr), attr
     assert [c.op for c in ours.controls] == [c.op for c in theirs.controls] == ["NoOp"]
     assert not in_cluster(ours.controls[0])
-
-
-def test_one_cluster(graph: Graph) -> None:
-    assert len({node.attr(CLUSTER_ATTR) for node in graph if in_cluster(node)}) == 1
-    status = one(graph, "TPUCompilationResult")
-    assert status.attr("_tpu_compilation_status") == one(graph, "TPUReplicateMetadata").attr(CLUSTER_ATTR)
-    assert one(graph, "TPUReplicateMetadata") in status.controls
-
-
-def test_every_node_of_the_device_frame_is_in_the_cluster(graph: Graph) -> None:
-    frames, frame = device_frame(graph)
-    assert [n.name for n in graph if frames[n] == frame and not in_cluster(n)] == []
-
-
-def test_the_cluster_reads_only_arguments(graph: Graph) -> None:
-    """What is outside and read inside is a variable's handle or a TPUReplicatedInput."""
-    outside = {t.node.op for n in graph if in_cluster(n) for t in n.inputs if not in_cluster(t.node)}
-    assert outside <= {"VarHandleOp", "TPUReplicatedInput"}
-
-
-def test_no_control_edge_crosses_the_cluster_but_from_its_pivot(name: str) -> None:
     graph = converted(name)
     for node in graph:
         if in_cluster(node) and node.op != "TPUReplicateMetadata":
@@ -114,7 +87,16 @@ def test_no_control_edge_crosses_the_cluster_but_from_its_pivot(name: str) -> No
             assert not any(in_cluster(c) for c in node.controls), node
 
 
-def test_outputs_leave_through_a_marked_identity(graph: Graph) -> None:
+def test_the_cluster(graph: Graph) -> None:
+    assert len({node.attr(CLUSTER_ATTR) for node in graph if in_cluster(node)}) == 1
+    status = one(graph, "TPUCompilationResult")
+    assert status.attr("_tpu_compilation_status") == one(graph, "TPUReplicateMetadata").attr(CLUSTER_ATTR)
+    assert one(graph, "TPUReplicateMetadata") in status.controls
+    frames, frame = device_frame(graph)
+    assert [n.name for n in graph if frames[n] == frame and not in_cluster(n)] == []
+    # What is outside and read inside is a variable's handle or a TPUReplicatedInput
+    outside = {t.node.op for n in graph if in_cluster(n) for t in n.inputs if not in_cluster(t.node)}
+    assert outside <= {"VarHandleOp", "TPUReplicatedInput"}
     outputs = graph.of_type("TPUReplicatedOutput")
     assert outputs
     for output in outputs:
@@ -133,7 +115,7 @@ def test_outputs_leave_through_a_marked_identity(graph: Graph) -> None:
 # ------------------------------------------------------------------ loops
 
 
-def test_the_device_loop_counts_to_a_variable(graph: Graph) -> None:
+def test_the_device_loop(graph: Graph) -> None:
     frames, frame = device_frame(graph)
     conditions = [n for n in graph.of_type("LoopCond") if frames[n] == frame]
     assert len(conditions) == 1
@@ -145,11 +127,7 @@ def test_the_device_loop_counts_to_a_variable(graph: Graph) -> None:
     assert str(limit.attr("dtype")) == "int32"
     assert limit.attr("shape") == ()
     assert limit.name.endswith("iterations_per_loop")
-
-
-def test_loop_frames_are_whole(graph: Graph) -> None:
-    """Each Merge closes over a NextIteration, each Exit leaves from a Switch, handles enter as loop constants."""
-    frames, frame = device_frame(graph)
+    # Each Merge closes over a NextIteration, each Exit leaves from a Switch, handles enter as loop constants
     merges = [n for n in graph.of_type("Merge") if frames[n] == frame and n.inputs[0].node.op == "Enter"]
     assert len(merges) == 2  # the counter and the loss
     for merge in merges:
@@ -217,9 +195,6 @@ def test_outfeed(graph: Graph) -> None:
         assert all(len(shape) >= 1 and None not in shape for shape in node.attr("shapes"))
     assert dtypes(enqueue)[0] == "float32"
     assert dequeues[0].attr("shapes")[0] == (1,)  # the loss, as a vector
-
-
-def test_outfeed_waits_for_every_update(graph: Graph) -> None:
     before = graph.ancestors([one(graph, "OutfeedEnqueueTuple")])
     for node in graph:
         if node.op in ops.WRITES and in_cluster(node):
@@ -248,39 +223,28 @@ def test_every_apply_reads_a_sum(graph: Graph) -> None:
         assert groups.attr("value").tolist() == [list(range(CORES))]
 
 
-def test_the_same_variables_are_updated_by_the_same_ops(name: str) -> None:
+def test_updates_sums_and_checkpoint_keys_are_the_oracles(name: str) -> None:
     ours = {variable: node.op for variable, node in updates(converted(name)).items()}
     theirs = {variable: node.op for variable, node in updates(oracle(name)).items()}
     assert ours == theirs
-
-
-def test_one_sum_for_each_gradient(name: str) -> None:
     ours = [n for n in converted(name).of_type("CrossReplicaSum") if analysis.frames(converted(name))[n]]
     theirs = oracle(name).of_type("CrossReplicaSum")
     assert len(ours) == len(theirs) == len(updates(oracle(name)))
 
-
-def test_no_ref_variable_is_left(graph: Graph) -> None:
-    assert graph.of_type(*ops.REF_VARIABLES) == []
-    assert not any(n.op in ("Assign", "AssignAdd") or n.op.startswith("Apply") for n in graph if in_cluster(n))
-
-
-def test_variables_are_read_inside_the_loop(graph: Graph) -> None:
-    frames, frame = device_frame(graph)
-    reads = [n for n in graph.of_type("ReadVariableOp") if in_cluster(n)]
-    assert reads
-    assert all(frames[n] == frame for n in reads)
-
-
-def test_checkpoint_keys_are_the_oracles(name: str) -> None:
     def keys(node: Node) -> set[str]:
         return {key.decode() for key in node.inputs[1].node.attr("value").tolist()}
 
     assert keys(converted(name)["tpugraph/save"]) == keys(oracle(name)["save/SaveV2"])
 
 
-def test_constants_wait_for_the_pivot(graph: Graph) -> None:
-    """A constant of the body without a control input would be outside the loop's frame."""
+def test_variables_and_constants_of_the_loop(graph: Graph) -> None:
+    assert graph.of_type(*ops.REF_VARIABLES) == []
+    assert not any(n.op in ("Assign", "AssignAdd") or n.op.startswith("Apply") for n in graph if in_cluster(n))
+    frames, frame = device_frame(graph)
+    reads = [n for n in graph.of_type("ReadVariableOp") if in_cluster(n)]
+    assert reads
+    assert all(frames[n] == frame for n in reads)
+    # A constant of the body without a control input would be outside the loop's frame
     frames, frame = device_frame(graph)
     for node in graph.of_type("Const"):
         if in_cluster(node) and any(frames.get(c) == frame and c.op != "Enter" for c in node.consumers()):

@@ -90,13 +90,6 @@ def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, r
     )
 
 
-@trains_on_cores()
-def test_rows_at_numbers_of_the_batch(rows: int) -> None:
-    features, targets = batches((FEATURES, TARGETS), rows)
-    counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
-    finish_behind(tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets)), features, targets)
-
-
 @pytest.mark.parametrize(
     ("scatter", "named"), [(tf1.scatter_nd_sub, 1), (tf1.scatter_nd_add, 2)], ids=["rows", "elements"]
 )
@@ -167,18 +160,6 @@ def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> No
 
     assert [f.name for f in roles.find(trace(lambda: normalised(16))).updates if "Descent" not in f.name] == []
     assert_same_on_cores(normalised)
-
-
-@trains_on_cores()
-def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(rows: int) -> None:
-    features, targets = batches((FEATURES, TARGETS), rows)
-    average = variable("average", (), trainable=False)
-    loss = tf1.losses.mean_squared_error(targets[:, None], features @ variable("w", (3, 1)))
-    with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
-        moved = tf1.assign_sub(average, 0.1 * (average - loss))
-    with tf.control_dependencies([moved]):
-        tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
-    tf1.summary.scalar("loss", loss)
 
 
 def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:

@@ -29,8 +29,6 @@ NOT_LOWERED = {
 }
 """Programs that today's compiler does not lower for one core, and why: they cannot be judged here."""
 
-FATAL = {"embeddings/sampled_softmax_2": "Check failed: ShapeUtil::IsScalarWithElementType"}
-"""Programs at which XLA's partitioner ends its process: nothing here runs them."""
 
 assert set(QUICK) <= set(JUDGED), "what is marked is judged"
 
