@@ -10,11 +10,6 @@ import tpugraph
 from tpugraph import InputPipelineConfig, RunConfig, TPUClusterResolver, TPUConfig
 
 
-def test_mode_keys_are_those_of_tensorflow() -> None:
-    keys = tpugraph.ModeKeys
-    assert (keys.TRAIN, keys.EVAL, keys.PREDICT) == ("train", "eval", "infer")
-
-
 def held(config: object, names: object) -> dict[str, object]:
     return {name: getattr(config, name) for name in names}
 
@@ -22,7 +17,7 @@ def held(config: object, names: object) -> dict[str, object]:
 # --------------------------------------------------------------------------- TPUConfig
 
 
-def test_tpu_config_defaults() -> None:
+def test_tpu_config_has_its_fields_and_defaults() -> None:
     expected = {"iterations_per_loop": 2, "num_shards": None, "num_cores_per_replica": None,
                 "per_host_input_for_training": InputPipelineConfig.PER_HOST_V1, "tpu_job_name": None,
                 "initial_infeed_sleep_secs": None, "input_partition_dims": None,
@@ -30,9 +25,6 @@ def test_tpu_config_defaults() -> None:
                 "experimental_host_call_every_n_steps": 1, "experimental_feed_hook": None,
                 "experimental_allow_per_host_v2_parallel_get_next": False}  # fmt: skip
     assert held(TPUConfig(), expected) == expected
-
-
-def test_tpu_config_takes_its_fields_by_position_and_replaces_them() -> None:
     config = TPUConfig(50, 8, 1, True, "job", 3)
     assert (config.iterations_per_loop, config.num_shards, config.tpu_job_name) == (50, 8, "job")
     assert config._replace(num_shards=4) == TPUConfig(50, 4, 1, True, "job", 3)
@@ -97,15 +89,26 @@ def test_run_config_defaults() -> None:
                 "master": "", "evaluation_master": "", "cluster": None, "cluster_spec": None, "is_chief": True,
                 "task_type": "worker", "task_id": 0, "num_worker_replicas": 1}  # fmt: skip
     assert held(RunConfig(), expected) == expected
+    keys = tpugraph.ModeKeys
+    assert (keys.TRAIN, keys.EVAL, keys.PREDICT) == ("train", "eval", "infer")
 
 
-def test_the_ways_to_save() -> None:
+def test_what_replace_changes_and_how_to_save() -> None:
     assert RunConfig(save_checkpoints_steps=5).save_checkpoints_secs is None
     assert RunConfig(save_checkpoints_secs=5).save_checkpoints_steps is None
     neither = RunConfig(save_checkpoints_secs=None)
     assert (neither.save_checkpoints_secs, neither.save_checkpoints_steps) == (None, None)
     with pytest.raises(ValueError, match=r"both save_checkpoints_steps \(2\) and save_checkpoints_secs \(1\)"):
         RunConfig(save_checkpoints_secs=1, save_checkpoints_steps=2)
+    config = RunConfig(model_dir="here", save_checkpoints_secs=60)
+    changed = config.replace(model_dir="there", tpu_config=TPUConfig(7), save_checkpoints_steps=3)
+    assert (changed.model_dir, changed.tpu_config.iterations_per_loop) == ("there", 7)
+    assert (changed.save_checkpoints_steps, changed.save_checkpoints_secs) == (3, None)
+    assert (config.model_dir, config.save_checkpoints_secs) == ("here", 60)
+    with pytest.raises(ValueError, match="no 'master' to replace"):
+        config.replace(master="x")
+    with pytest.raises(ValueError, match="keep_checkpoint_max"):
+        config.replace(keep_checkpoint_max=-1)
 
 
 @pytest.mark.parametrize(("name", "value"), [
@@ -121,24 +124,9 @@ def test_run_config_refuses(name: str, value: object) -> None:
         RunConfig(tpu_config=3)
 
 
-def test_replace_changes_what_may_change() -> None:
-    config = RunConfig(model_dir="here", save_checkpoints_secs=60)
-    changed = config.replace(model_dir="there", tpu_config=TPUConfig(7), save_checkpoints_steps=3)
-    assert (changed.model_dir, changed.tpu_config.iterations_per_loop) == ("there", 7)
-    assert (changed.save_checkpoints_steps, changed.save_checkpoints_secs) == (3, None)
-    assert (config.model_dir, config.save_checkpoints_secs) == ("here", 60)
-    with pytest.raises(ValueError, match="no 'master' to replace"):
-        config.replace(master="x")
-    with pytest.raises(ValueError, match="keep_checkpoint_max"):
-        config.replace(keep_checkpoint_max=-1)
-
-
-def test_masters() -> None:
+def test_masters_and_clusters() -> None:
     assert RunConfig(master="grpc://a:1").evaluation_master == "grpc://a:1"
     assert RunConfig(master="grpc://a:1", evaluation_master="grpc://b:1").evaluation_master == "grpc://b:1"
-
-
-def test_a_cluster_gives_the_master() -> None:
     config = RunConfig(cluster=TPUClusterResolver("grpc://a:1"))
     assert config.master == config.evaluation_master == "grpc://a:1"
     assert config.cluster_spec.as_dict() == {"worker": ["a:1"]}
@@ -222,10 +210,16 @@ def no_tpu_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_resolver_arguments() -> None:
+def test_a_server_address() -> None:
     expected = ["self", "tpu", "zone", "project", "job_name", "coordinator_name", "coordinator_address", "credentials",
                 "service", "discovery_url", "tpu_names"]  # fmt: skip
     assert list(inspect.signature(TPUClusterResolver.__init__).parameters) == expected
+    resolver = TPUClusterResolver("grpc://a:1", coordinator_name="me", coordinator_address="b:2", job_name="tpus")
+    assert resolver.master() == "grpc://a:1"
+    assert resolver.cluster_spec().as_dict() == {"tpus": ["a:1"], "me": ["b:2"]}
+    assert resolver.get_job_name() == "tpus"
+    assert resolver.environment == ""
+    assert TPUClusterResolver(tpu_names=["grpc://c:1"]).get_master() == "grpc://c:1"
 
 
 @pytest.mark.parametrize("name", ["", "local", [""], b"local"])
@@ -236,25 +230,13 @@ def test_local_cores(name: str) -> None:
     assert resolver.get_job_name() is None
 
 
-def test_a_server_address() -> None:
-    resolver = TPUClusterResolver("grpc://a:1", coordinator_name="me", coordinator_address="b:2", job_name="tpus")
-    assert resolver.master() == "grpc://a:1"
-    assert resolver.cluster_spec().as_dict() == {"tpus": ["a:1"], "me": ["b:2"]}
-    assert resolver.get_job_name() == "tpus"
-    assert resolver.environment == ""
-    assert TPUClusterResolver(tpu_names=["grpc://c:1"]).get_master() == "grpc://c:1"
-
-
-def test_the_environment_names_the_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_names_the_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="no TPU is named"):
         TPUClusterResolver()
     monkeypatch.setenv("TPU_NAME", "grpc://a:1")
     assert TPUClusterResolver().master() == "grpc://a:1"
     monkeypatch.setenv("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "grpc://b:1")
     assert TPUClusterResolver().master() == "grpc://b:1"
-
-
-def test_names_that_are_not_looked_up() -> None:
     with pytest.raises(ValueError, match="'my-tpu' is no address"):
         TPUClusterResolver("my-tpu")
     with pytest.raises(NotImplementedError, match="2 TPUs"):

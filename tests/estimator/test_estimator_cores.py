@@ -14,7 +14,7 @@ import tpugraph
 from classifier import FEATURES, LABELS, eval_fn, model_fn, train_fn
 from closeness import assert_close
 from estimators import checkpoint_of, scalars_in
-from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, TPUEstimatorSpec, compiler
+from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, compiler
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -143,21 +143,6 @@ def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any, sai
     assert found["mean"] == pytest.approx(scores()[:count].mean(), abs=1e-6)
     assert found["loss"] == pytest.approx(losses(scores()[:count]), rel=1e-6)
     assert_close(predicted, scores(), 1e-5)
-
-
-def test_batches_that_drop_the_remainder_leave_no_constants(tmp_path: Path, checkpoint: str, said: list[str]) -> None:
-    """The usual input of a TPU, with the losses of TensorFlow, which ask for shapes: it stays on the cores."""
-
-    def model(features: Any, labels: Any, mode: str) -> Any:
-        found = tf.squeeze(features["x"] @ tf1.get_variable("w", [3, 1]), 1)
-        return _spec(found, labels, mode)._replace(loss=tf1.losses.mean_squared_error(labels, found))
-
-    def whole_batches(params: Any) -> Any:
-        return read(params).unbatch().batch(params["batch_size"], drop_remainder=True)
-
-    found = on(tmp_path, model).evaluate(whole_batches, steps=4, checkpoint_path=checkpoint)
-    assert not [line for line in said if "without cores" in line]
-    assert found["loss"] == pytest.approx(np.square(scores() - Y)[:64].mean(), rel=1e-6)
 
 
 def of_batches(what: Callable[[Any], float]) -> Callable[[int, int], float]:
@@ -326,23 +311,6 @@ def test_so_many_steps_are_one_loop(tmp_path: Path, checkpoint: str, use_tpu: bo
     assert steps.calls.count("before") == len(expected)
 
 
-def test_the_functions_are_called_once(tmp_path: Path, checkpoint: str) -> None:
-    """Also where the model looks at its batch size, unless what it makes may hold the number."""
-    calls: list[Any] = []
-
-    def counted(params: Any) -> Any:
-        calls.append(("input", params["batch_size"]))
-        return read(params)
-
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        assert params["batch_size"] == 16 // 4, "what TPUEstimator gives each core"
-        calls.append((mode, params["batch_size"]))
-        return linear(features, labels, mode)
-
-    both(on(tmp_path, models), counted, checkpoint_path=checkpoint)
-    assert calls == [("input", 16), ("eval", 16), ("input", 16), ("infer", 16)]
-
-
 def tensors(params: Any) -> Any:
     return tf1.data.make_one_shot_iterator(read(params)).get_next()
 
@@ -379,21 +347,6 @@ def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, chec
 
     with pytest.raises(ValueError, match="the features of an input without an end must have static shape"):
         made.predict(one_width, checkpoint_path=checkpoint)
-
-
-def test_a_model_that_takes_only_the_number_of_rows(tmp_path: Path, said: list[str]) -> None:
-    def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        bias = tf1.get_variable("bias", [1], initializer=tf1.ones_initializer())
-        found = tf.tile(bias, [tf.shape(features["x"])[0]])
-        if mode == ModeKeys.PREDICT:
-            return TPUEstimatorSpec(mode, predictions={"y": found})
-        metrics = (lambda y: {"error": tf1.metrics.mean(y)}, [found - labels])
-        return TPUEstimatorSpec(mode, loss=tf.reduce_mean(tf.square(found - labels)), eval_metrics=metrics)
-
-    found, predicted = both(on(tmp_path, model_fn))
-    assert any(line.startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores") for line in said)
-    assert found["error"] == pytest.approx((1 - Y).mean(), abs=1e-6)
-    assert predicted == [1.0] * COUNT
 
 
 def test_a_metric_of_several_values(tmp_path: Path, checkpoint: str, use_tpu: bool) -> None:

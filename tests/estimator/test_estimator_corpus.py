@@ -19,13 +19,14 @@ tf1 = tf.compat.v1
 STEPS = 24
 
 
-def finish(mode: str, loss: Any, optimizer: Any, predicted: Any, labels: Any, *, grads: Any = None) -> EstimatorSpec:
+def finish(mode: str, loss: Any, optimizer: Any, predicted: Any, labels: Any) -> EstimatorSpec:
     """A plain spec, with a metric and a summary in the training graph as the corpus has them."""
     accuracy = tf1.metrics.accuracy(labels, predicted, name="acc_op")
     tf1.summary.scalar("accuracy", accuracy[1])
     step = tf1.train.get_global_step()
-    train = optimizer.minimize(loss, step) if grads is None else optimizer.apply_gradients(grads, step)
-    return EstimatorSpec(mode, loss=loss, train_op=train, eval_metric_ops={"accuracy": accuracy})
+    return EstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, step), eval_metric_ops={"accuracy": accuracy}
+    )
 
 
 def iris_dnn(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
@@ -36,42 +37,6 @@ def iris_dnn(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpe
     logits = layers.dense(net, 3, activation=None)
     loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
     return finish(mode, loss, tf1.train.AdagradOptimizer(learning_rate=0.1), tf.argmax(logits, 1), labels)
-
-
-def clip_adam(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    net = layers.dense(layers.flatten(features), 32, activation=tf.nn.elu)
-    logits = layers.dense(net, 10)
-    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
-    step = tf1.train.get_global_step()
-    graph = corpus("clip_adam").graph()
-    steps = int(graph["PolynomialDecay/Minimum/y"].attr("value"))
-    warm = int(graph["Less/y"].attr("value"))
-    rate = tf1.train.polynomial_decay(1e-3, step, steps, 1e-5)
-    rate = tf.cond(step < warm, lambda: rate * tf.cast(step, tf.float32) / float(warm), lambda: rate)
-    optimizer = tf1.train.AdamOptimizer(rate)
-    trained = tf1.trainable_variables()
-    clip = float(graph["clip_by_global_norm/mul/x"].attr("value"))
-    grads, norm = tf.clip_by_global_norm(tf.gradients(loss, trained), clip)
-    tf1.summary.scalar("norm", norm)
-    for variable in trained:
-        tf1.summary.histogram(variable.op.name, variable)
-    return finish(mode, loss, optimizer, tf.argmax(logits, 1), labels, grads=list(zip(grads, trained, strict=True)))
-
-
-def while_cond(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    net = layers.flatten(features)
-    weights = tf1.get_variable("w", [net.shape[-1]] * 2)
-    graph = corpus("while_cond").graph()
-    turns = int(graph["while/Less/y"].attr("value"))
-    every = int(graph["FloorMod/y"].attr("value"))
-    scale = float(graph["cond/mul/y"].attr("value"))
-    _, net = tf.while_loop(lambda i, _: i < turns, lambda i, h: (i + 1, tf.tanh(h @ weights)), [0, net])
-    width = net.shape[-1]
-    chosen = tf.equal(tf1.train.get_global_step() % every, int(graph["Equal/y"].attr("value")))
-    net = tf.cond(chosen, lambda: net * scale, lambda: layers.dense(net, width, name="branch"))
-    logits = layers.dense(tf.transpose(tf.transpose(net)), 10)
-    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
-    return finish(mode, loss, tf1.train.GradientDescentOptimizer(0.1), tf.argmax(logits, 1), labels)
 
 
 def ref_variables(features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -88,7 +53,7 @@ def ref_variables(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     return finish(mode, loss, tf1.train.AdamOptimizer(0.01), tf.argmax(logits, 1), labels)
 
 
-MODELS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (iris_dnn, clip_adam, while_cond, ref_variables)}
+MODELS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (iris_dnn, ref_variables)}
 
 
 def arrays_of(name: str) -> Any:

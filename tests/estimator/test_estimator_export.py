@@ -63,7 +63,7 @@ def on_emulated_core(folder: Path, row: np.ndarray) -> Any:
         return session.run(signature.outputs["y"].name, {signature.inputs["examples"].name: [example(x=row)]})
 
 
-def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) -> None:
+def test_graphs_for_tpus_and_for_hosts(tmp_path: Path, checkpoint: str) -> None:
     found = exported(tmp_path, checkpoint)
     assert set(found) == {("serve",), ("serve", "tpu")}
     assert not {"TPUPartitionedCall", "TPUReplicateMetadata"} & ops_of(found["serve",])
@@ -75,9 +75,6 @@ def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) 
     found_y = served(folder, examples=[example(x=FEATURES[0])])["y"]
     assert_close(found_y, FEATURES[:1] @ [1, -2, 3], 1e-5)
     assert_close(on_emulated_core(folder, FEATURES[0]), found_y, 1e-6)
-
-
-def test_one_graph_alone(tmp_path: Path, checkpoint: str) -> None:
     assert set(exported(tmp_path / "a", checkpoint, export_to_tpu=False)) == {("serve",)}
     assert set(exported(tmp_path / "b", checkpoint, export_to_cpu=False)) == {("serve", "tpu")}
 

@@ -66,15 +66,6 @@ def test_it_may_run_every_so_many_steps_of_a_loop(tmp_path: Path) -> None:
     assert reported(tmp_path / "events")["step"] == [step for step in ran if step % 3 == 0]
 
 
-def test_it_runs_with_each_batch_of_an_evaluation(tmp_path: Path, use_tpu: bool, said: list[str]) -> None:
-    estimator(tmp_path / "model", reporting(tmp_path / "events"), loop=5, use_tpu=use_tpu).evaluate(input_fn, steps=3)
-    assert any("on 4 cores" in line for line in said) == use_tpu
-    found, batches = reported(tmp_path / "events"), TARGETS.reshape(3, 32)
-    assert found["step"] == [0, 0, 0]
-    assert_close(np.asarray(found["loss"]), np.mean(batches**2, axis=1), 1e-5)
-    assert_close(np.asarray(found["label"]), np.mean(batches, axis=1), 1e-5)
-
-
 def test_an_evaluation_calls_it_with_the_true_rows_of_each_batch(tmp_path: Path) -> None:
     """77 rows in loops of two batches of 32; again from a checkpoint, whose step stays what it is; a scalar is one number."""
 

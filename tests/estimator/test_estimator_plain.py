@@ -140,10 +140,7 @@ def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
         export.TensorServingInputReceiver({"x": tf.constant(1)}, {"x": tf.constant(1)})
     with pytest.raises(TypeError, match="receiver_tensors_alternatives must be a dict"):
         export.ServingInputReceiver(*[{"x": tf.constant(1)}] * 2, [1])
-
-
-def test_features_that_are_one_tensor() -> None:
-    """They reach the model in a dict, unless the receiver is the one for tensors."""
+    # They reach the model in a dict, unless the receiver is the one for tensors
     with tf.Graph().as_default():
         fed = tf1.placeholder(tf.float32, [None, 3])
         assert export.ServingInputReceiver(fed, fed).features == {"feature": fed}

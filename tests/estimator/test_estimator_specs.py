@@ -27,6 +27,9 @@ def test_fields() -> None:
     assert TPUEstimatorSpec._fields == (
         "mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs", "scaffold_fn", "host_call",
         "training_hooks", "evaluation_hooks", "prediction_hooks")  # fmt: skip
+    assert issubclass(tpugraph.ArgumentError, (ValueError, tpugraph.UsageError))
+    assert issubclass(tpugraph.ArgumentTypeError, (TypeError, tpugraph.TpuGraphError))
+    assert issubclass(tpugraph.NanLossDuringTrainingError, RuntimeError)
 
 
 @BOTH
@@ -104,7 +107,7 @@ def test_as_estimator_spec_calls_the_functions() -> None:
         TPUEstimatorSpec(EVAL, loss=loss, scaffold_fn=lambda: None).as_estimator_spec()
 
 
-def test_the_wrapper_changes_no_gradient() -> None:
+def test_the_wrapper() -> None:
     weight = tf1.get_variable("w", initializer=3.0)
     wrapped = CrossShardOptimizer(tf1.train.MomentumOptimizer(0.5, 0.9))
     train = wrapped.minimize(weight * weight)
@@ -116,9 +119,6 @@ def test_the_wrapper_changes_no_gradient() -> None:
         session.run(tf1.global_variables_initializer())
         session.run(train)
         assert session.run(weight) == 0.0
-
-
-def test_the_wrapper_refuses() -> None:
     plain = tf1.train.GradientDescentOptimizer(0.1)
     with pytest.raises(ValueError, match="the reduction 'none'"):
         CrossShardOptimizer(plain, reduction=tf1.losses.Reduction.NONE)
@@ -128,9 +128,3 @@ def test_the_wrapper_refuses() -> None:
         with pytest.raises(ValueError, match="group"):
             CrossShardOptimizer(plain, group_assignment=groups)
     assert CrossShardOptimizer(plain, group_assignment=[[0, 1]])
-
-
-def test_errors_are_of_both_families() -> None:
-    assert issubclass(tpugraph.ArgumentError, (ValueError, tpugraph.UsageError))
-    assert issubclass(tpugraph.ArgumentTypeError, (TypeError, tpugraph.TpuGraphError))
-    assert issubclass(tpugraph.NanLossDuringTrainingError, RuntimeError)

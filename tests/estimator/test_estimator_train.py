@@ -12,7 +12,6 @@ from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import tpu_function
 
 import tpugraph
-from closeness import assert_close
 from estimators import (
     FEATURES,
     ROWS,
@@ -344,31 +343,9 @@ def test_the_same_input_is_not_traced_again(tmp_path: Path) -> None:
     assert calls["model"] == 3
 
 
-@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
-def test_words_and_sparse_features(tmp_path: Path) -> None:
-    """Strings and sparse tensors stay on the host, in a plain Estimator's model function."""
-    words = np.array([["red", "green", "blue"][i % 3] for i in range(96)])
-
-    def reads(params: dict[str, Any]) -> Any:
-        data = tf.data.Dataset.from_tensor_slices(({"word": words, "x": FEATURES}, TARGETS))
-        return data.repeat().batch(params["batch_size"], drop_remainder=True)
-
-    def models(features: Any, labels: Any, mode: str) -> Any:
-        tf1.summary.text("word", features["word"][0])
-        column = tf.feature_column.categorical_column_with_vocabulary_list("word", ["red", "green", "blue"])
-        shift = tf1.feature_column.linear_model(features, [column])
-        weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
-        loss = tf.reduce_mean(tf.square(features["x"] @ weights + shift - labels[:, None]))
-        step = tf1.train.get_global_step()
-        return tpugraph.EstimatorSpec(mode, loss=loss, train_op=tf1.train.FtrlOptimizer(0.1).minimize(loss, step))
-
-    cores, plain = (estimator(tmp_path / str(use), models, use_tpu=use).train(reads, max_steps=6)
-                    for use in (True, False))  # fmt: skip
-    for name in ("w", "linear_model/word/weights"):
-        assert np.allclose(cores.get_variable_value(name), plain.get_variable_value(name), rtol=1e-4, atol=1e-6)
-
-
-def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_tpu: bool, said: list[str]) -> None:
+def test_a_bar_on_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_tpu: bool, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stderr", stream)
@@ -377,32 +354,5 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us
     assert "\r[####################] step 12 of 12, " in shown
     assert "step 12 of 12" not in "\n".join(said)  # the log has its own lines
     assert shown.endswith("\n")
-
-
-def test_no_bar_where_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     estimator(tmp_path).train(input_fn, max_steps=4)
     assert "[#" not in capsys.readouterr().err
-
-
-def pairs_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    weights = tf1.get_variable("w", [3, 1], initializer=tf1.ones_initializer())
-    found = tf.squeeze(features["x"] @ weights, 1) - labels
-    loss = tf.reduce_mean(tf.square(found[:, None] * found[None, :]))
-    optimizer = tf1.train.GradientDescentOptimizer(1e-4)
-    if params["wrapped"]:
-        optimizer = tpugraph.CrossShardOptimizer(optimizer)
-    return tpugraph.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step()))
-
-
-@pytest.mark.parametrize(("wrapped", "parts"), [(False, 1), (True, 4)])
-def test_rows_in_pairs_meet_those_of_all_cores(wrapped: bool, parts: int, tmp_path: Path) -> None:
-    """Unless the program combines its replicas: then the rows of each meet."""
-    found = estimator(tmp_path, pairs_fn, params={"wrapped": wrapped}).train(input_fn, steps=4)
-    weights = np.ones(3)
-    for step in range(4):
-        take = np.arange(step * ROWS, (step + 1) * ROWS) % len(FEATURES)
-        x, y = (part[take].astype(float).reshape(ROWS, -1) for part in (FEATURES, TARGETS))
-        error = x @ weights - y[:, 0]
-        pairs = zip(np.split(error, parts), np.split(x, parts), strict=True)
-        weights = weights - 1e-4 * np.mean([4 * np.mean(e**2) * (e @ rows) / len(e) for e, rows in pairs], axis=0)
-    assert_close(found.get_variable_value("w")[:, 0], weights, 1e-5)

@@ -89,23 +89,6 @@ def test_the_cores_divide_the_batch_and_the_data_ends_training(tmp_path: Path, s
     assert any("the data ended after 3 steps" in line for line in said)
 
 
-def test_a_model_asks_whether_a_variable_has_an_average(tmp_path: Path) -> None:
-    """As getters of variables do, which are objects of TensorFlow 1 there."""
-    asked = []
-
-    def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        weight, other = (tf1.get_variable(name, initializer=1.0) for name in ("w", "v"))
-        average = tf1.train.ExponentialMovingAverage(0.5)
-        update = average.apply([weight])
-        asked.extend((average.average(v) or v).op.name for v in (weight, other))
-        loss = tf.reduce_mean(labels * weight) + tf.reduce_mean(features["x"]) * other
-        train_op = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_global_step())
-        return tpugraph.EstimatorSpec(mode, None, loss, tf.group(train_op, update))
-
-    tpugraph.Estimator(model_fn, tmp_path).train(read(), steps=1)
-    assert asked == ["w/ExponentialMovingAverage", "v"]
-
-
 def test_the_functions_get_the_params_alone(tmp_path: Path) -> None:
     seen = []
 
