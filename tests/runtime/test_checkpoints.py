@@ -152,13 +152,6 @@ def test_nothing_whole_is_no_fresh_start(made: Path, tmp_path: Path) -> None:
         found_in(tmp_path)
 
 
-def test_only_so_many_are_kept_and_tensorflow_reads_the_list(made: Path, tmp_path: Path) -> None:
-    save(made, tmp_path, *range(1, 6))
-    assert saved(tmp_path) == [3, 4, 5]
-    state = tf.train.get_checkpoint_state(str(tmp_path))
-    assert [Path(path).name for path in state.all_model_checkpoint_paths] == [f"model.ckpt-{n}" for n in (3, 4, 5)]
-
-
 def test_partitioned_variables_are_read_slice_by_slice(tmp_path: Path) -> None:
     """A slot of a partitioned variable may be one slice whose others are nowhere."""
     prefix = tmp_path / "model.ckpt-1"
@@ -197,7 +190,7 @@ def test_damaged_checkpoints_are_refused_in_a_block_or_read_with_their_values(fi
 # --------------------------------------------------------------------------- one writer
 
 
-def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
+def test_one_writer(tmp_path: Path) -> None:
     code = ("import sys, time; from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock\n"
             "with FolderLock(sys.argv[1]): print('mine', flush=True); time.sleep(60)")  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -212,9 +205,6 @@ def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
         FolderLock(tmp_path).__enter__()
     with FolderLock(tmp_path):
         assert (tmp_path / FILE).exists()
-
-
-def test_a_lock_leaves_no_folder_in_which_nothing_was_written(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "out"):
         assert (tmp_path / "out").is_dir()
     assert not (tmp_path / "out").exists()
@@ -362,7 +352,7 @@ def test_what_fails_beside_training_is_raised(tmp_path: Path) -> None:
             session.wait_for_save()
 
 
-def test_the_estimator_saves_beside_training(tmp_path: Path) -> None:
+def test_saves_beside_training(tmp_path: Path, command: Command) -> None:
     estimator(tmp_path / "whole").train(input_fn, max_steps=12)
     trained = estimator(tmp_path / "out", save_checkpoints_steps=4, async_save=True)
     trained.train(input_fn, max_steps=12)
@@ -370,6 +360,10 @@ def test_the_estimator_saves_beside_training(tmp_path: Path) -> None:
     for name in ("whole", "out"):
         verify(tmp_path / name / "model.ckpt-12")
     np.testing.assert_array_equal(tf.train.load_variable(str(tmp_path / "whole"), "w"), trained.get_variable_value("w"))
+    common = [f"--model_dir={tmp_path}", f"--checkpoint={IRIS}", "--save_steps=3", "--async_save"]
+    assert f"saved {tmp_path}/model.ckpt-12" in command(*RUN, "--steps=12", *common).out
+    assert saved(tmp_path) == [3, 6, 9, 12]
+    assert "--async_save needs a folder to save in" in command.refused(*RUN, "--steps=1", "--async_save")
 
 
 def test_one_checkpoint_every_so_many_hours_stays(tmp_path: Path, use_tpu: bool) -> None:
@@ -378,13 +372,6 @@ def test_one_checkpoint_every_so_many_hours_stays(tmp_path: Path, use_tpu: bool)
     assert saved(tmp_path) == [4, 8, 12]
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["model.ckpt-12"]
-
-
-def test_run_saves_beside_training(tmp_path: Path, command: Command) -> None:
-    common = [f"--model_dir={tmp_path}", f"--checkpoint={IRIS}", "--save_steps=3", "--async_save"]
-    assert f"saved {tmp_path}/model.ckpt-12" in command(*RUN, "--steps=12", *common).out
-    assert saved(tmp_path) == [3, 6, 9, 12]
-    assert "--async_save needs a folder to save in" in command.refused(*RUN, "--steps=1", "--async_save")
 
 
 def test_writers_that_are_killed_lose_nothing_that_they_told(new_process: Programs, tmp_path: Path) -> None:

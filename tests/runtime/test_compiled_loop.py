@@ -71,16 +71,13 @@ def step_ops(graph: Graph, cores: int) -> list[str]:
     return sorted(node.op for function in found for node in function.node_def if node.op != "Identity")
 
 
-def test_sums_over_computed_axes_are_of_all_cores_at_once() -> None:
-    assert step_ops(trace(averaged), 8) == step_ops(trace(averaged), 2)
-
-
 def test_a_step_does_as_much_for_eight_cores_as_for_two() -> None:
     """A gradient is one product over the rows of all cores."""
     found = step_ops(IRIS.graph(), 8)
     assert found == step_ops(IRIS.graph(), 2)
     assert not any(op.startswith("BatchMatMul") for op in found)
     assert found.count("MatMul") == 8
+    assert step_ops(trace(averaged), 8) == step_ops(trace(averaged), 2)
 
 
 def test_loops_of_any_length_agree_with_single_steps() -> None:
@@ -128,12 +125,9 @@ def test_summaries_are_those_of_the_last_step() -> None:
     assert seen == [(30, pytest.approx(losses[-1], rel=1e-6))]
 
 
-def test_a_literal_session_compiles_nothing() -> None:
+def test_short_loops_and_literal_sessions_are_not_compiled() -> None:
     with TPUSession(convert(IRIS.graph(), num_replicas=8, iterations_per_loop=LOOP), literal=True) as session:
         assert not is_compiled(session)
-
-
-def test_short_loops_are_not_compiled() -> None:
     assert not compiles(IRIS.graph(), loop=xla_loop.FEWEST_STEPS - 1)
 
 

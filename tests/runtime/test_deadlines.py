@@ -93,12 +93,9 @@ def test_processes_meet_whatever_comes_between(deaf: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["localhost", "localhost:x", "localhost:0", "localhost:70000", ":80"])
-def test_an_address_that_is_none(place: str) -> None:
+def test_addresses_that_cannot_be(place: str) -> None:
     with pytest.raises(UsageError, match=r"is no HOST:PORT with a port from 1 to 65535"):
         meet(place, 2, 0, 1.0)
-
-
-def test_process_0_listens_on_its_own_host() -> None:
     with pytest.raises(UsageError, match=r"process 0 cannot listen at the coordinator's address 192.0.2.1:8470"):
         meet("192.0.2.1:8470", 2, 0, 1.0)
 

@@ -23,9 +23,7 @@ from tpugraph.compiler import convert
 from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.cluster.masters import host_devices, reach
 from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, serve
-from tpugraph.runtime.emulator.emulation import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.timeline import Timeline
 from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
@@ -67,27 +65,6 @@ def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None
         assert session.notes == []
 
 
-def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
-    with TPUSession(program, cluster=two.addresses, timeline=Timeline()) as session:
-        session.train(6)
-        assert isinstance(session.engine, EmulatedLoop)
-        graph = session.engine.lowered.graph
-        mirrored = [n.name for n in graph.of_type("VarHandleOp") if n.name.endswith("/host_1")]
-        assert len(mirrored) >= len(session.variable_names())
-        for name in mirrored:
-            first = graph[name.removesuffix("/host_1")]
-            one, other = session._run([_read(session, first.name), _read(session, name)])
-            np.testing.assert_array_equal(one, other, err_msg=name)
-
-
-def _read(session: TPUSession, name: str) -> Any:
-    with session._host.graph.as_default():
-        handle = session._host.graph.get_operation_by_name(name)
-        with tf.device(handle.device):
-            kind = tf.as_dtype(handle.get_attr("dtype"))
-            return tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=kind)
-
-
 @pytest.mark.parametrize("form", ["cluster", "master"])
 def test_an_estimator_on_two_workers(form: str, two: Workers, tmp_path: Path, said: list[str]) -> None:
     where = {"cluster": resolver(two)} if form == "cluster" else {"master": f"grpc://{two.addresses[0]}"}
@@ -112,14 +89,6 @@ def test_each_worker_is_asked_for_its_own_input(two: Workers, tmp_path: Path) ->
     assert seen == [(32, 0, 2, 8), (32, 1, 2, 8)]
     losses = estimators.losses_in(tmp_path)
     np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
-
-
-def test_four_workers(program: Any) -> None:
-    with TPUSession(program) as session:
-        wanted = session.train(8)
-    with workers(4) as four, TPUSession(program, cluster=four.addresses) as session:
-        assert session.num_hosts == 4
-        np.testing.assert_allclose(session.train(8), wanted, rtol=1e-5)
 
 
 def test_the_commands(new_process: Programs, command: Command) -> None:
@@ -186,19 +155,16 @@ def test_a_worker_that_dies_while_the_session_begins_is_named(program: Any, monk
     assert time.monotonic() - began < 30
 
 
-def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:
+def test_clusters_that_cannot_run(program: Any, two: Workers) -> None:
     with pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127.0.0.1:9\) of 2 does not answer"):
         TPUSession(program, cluster=[two.addresses[0], "127.0.0.1:9"], reach_seconds=0.1)
     with pytest.raises(tpugraph.RunError, match=r"has 1 workers, but .* knows of 2"):
         TPUSession(program, cluster=two.addresses[:1])
-
-
-def test_cores_that_cannot_be_dealt_out(two: Workers) -> None:
     with pytest.raises(tpugraph.RunError, match="3 cores cannot be dealt out to 2 workers"):
         TPUSession(convert(IRIS.graph(), num_replicas=3, global_batch=33), cluster=two.addresses)
 
 
-def test_forms_of_a_cluster() -> None:
+def test_forms_of_a_cluster_and_its_hosts() -> None:
     wanted = WorkerJob("worker", ("a:1", "b:2"))
     assert cluster_of(["grpc://a:1", "b:2"]) == wanted
     assert cluster_of({"worker": ["a:1", "b:2"]}) == wanted
@@ -208,16 +174,10 @@ def test_forms_of_a_cluster() -> None:
     for bad in ({}, [], 3):
         with pytest.raises(tpugraph.UsageError):
             cluster_of(bad)
-
-
-def test_hosts_are_found_among_devices() -> None:
     tasks = [f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in (1, 0)]
     assert host_devices([*tasks, "/job:worker/replica:0/task:0/device:GPU:0"]) == tuple(reversed(tasks))
     assert host_devices(["/job:localhost/replica:0/task:0/device:CPU:0"]) == ()
     assert reach("", None).hosts == 1
-
-
-def test_nobody_answers() -> None:
     assert not answers("127.0.0.1:9", 0.2)
     assert not answers("no address", 0.2)
     with pytest.raises(tpugraph.UsageError, match="no worker 2 among 2"):

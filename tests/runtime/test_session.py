@@ -8,14 +8,11 @@ import pytest
 import tensorflow as tf
 from sampling import part
 
-from estimators import saved
 from models import CORPUS, DATA, batches, corpus, finish, rows_of, squared_error, tf1, trace, variable
-from tpugraph import ops, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.compiler.tpu_check import check
-from tpugraph.ir import Graph, attrs, graphdef
+from tpugraph.ir import graphdef
 from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.emulator.emulation import EmulatedLoop, Queues
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, RunError
 from tpugraph.testing import Training
@@ -57,14 +54,6 @@ def test_a_plain_saver_reads_our_checkpoint(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(plain.run(f"{name}:0"), value)
 
 
-def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
-    with IRIS.session(iris(iterations_per_loop=1)) as session:
-        for _ in range(7):
-            session.train(1)
-            session.save(tmp_path / "model.ckpt")
-    assert saved(tmp_path) == [3, 4, 5, 6, 7]
-
-
 @pytest.mark.parametrize("engine", ["emulator", pytest.param("pjrt", marks=pytest.mark.slow)])
 def test_the_data_ends_after_the_last_whole_step(engine: str) -> None:
     # 120 rows, 3 times, in batches of 32: 11 whole steps.
@@ -93,13 +82,6 @@ def test_an_infeed_that_ends_early_ends_the_other_parts() -> None:
             session.train(6)
 
 
-def test_queues_give_the_same_numbers() -> None:
-    program = iris(iterations_per_loop=5)
-    with IRIS.session(program) as direct, IRIS.session(program, queues=True) as queues:
-        assert [type(s.engine) for s in (direct, queues)] == [EmulatedLoop, Queues]
-        np.testing.assert_allclose(direct.train(12), queues.train(12), rtol=1e-6)
-
-
 def test_the_first_cause_of_three_parts_is_reported() -> None:
     program, fault = iris(repeat=3, iterations_per_loop=20), "the data ended in the middle of a loop"
     with IRIS.session(program, queues=True) as session, pytest.raises(RunError, match=fault) as caught:
@@ -108,20 +90,7 @@ def test_the_first_cause_of_three_parts_is_reported() -> None:
     assert "repeat the dataset" in str(caught.value)
 
 
-def test_summaries_see_the_global_batch() -> None:
-    seen: dict[int, dict[str, float]] = {}
-
-    def keep(step: int, data: bytes) -> None:
-        seen[step] = {value.tag: value.simple_value for value in tf1.Summary.FromString(data).value}
-
-    with IRIS.session(iris(iterations_per_loop=5)) as session:
-        losses = session.train(10, on_summary=keep)
-    assert list(seen) == [5, 10]
-    assert seen[10]["loss"] == pytest.approx(losses[-1], rel=1e-6)
-    assert (seen[5]["accuracy"] * 256) == pytest.approx(round(seen[5]["accuracy"] * 256), abs=1e-3)
-
-
-def test_a_checkpoint_of_another_model_is_refused() -> None:
+def test_checkpoints_that_cannot_be_restored(tmp_path: Path) -> None:
     with TPUSession(iris()) as session, pytest.raises(CheckpointError) as caught:
         session.restore(CORPUS / "clip_adam" / "model.ckpt-0")
     text = str(caught.value)
@@ -129,9 +98,6 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
     assert "missing: dense_2/bias (nearest: dense_1/bias)" in text
     assert "extra: beta1_power" in text
     assert len(text) < 1200
-
-
-def test_a_checkpoint_that_is_not_there_or_cut_off(tmp_path: Path) -> None:
     with TPUSession(iris()) as session:
         with pytest.raises(CheckpointError, match="there is no checkpoint"):
             session.restore(tmp_path / "model.ckpt-3")
@@ -192,49 +158,6 @@ def test_graphs_of_tpuestimator_train(name: str, in_corpus: Path) -> None:
         assert np.mean(losses[-3:]) < losses[0]
 
 
-def second_host(graph: Graph) -> Graph:
-    """Make of TPUEstimator's graph for 8 cores one for 16 on two hosts, as it writes it: a loop over the steps on each host."""
-    part = [n for n in graph if n.name.startswith("input_pipeline_task0/")] + graph.of_type("OutfeedDequeueTuple")
-    for node, copy in graph.clone_subgraph(part, lambda name: f"{name}/task1").items():
-        graph.set_device(copy, node.device.replace("task:0", "task:1"))
-        if node.op in ops.ENTER:
-            graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/task1")
-        for waiting in [] if node.op != "OutfeedDequeueTuple" else node.control_uses():
-            graph.add_control(waiting, copy)
-    numbers = np.arange(16, dtype=np.int32)
-    replicas = graph.add("Const", "replicas", attrs={"dtype": attrs.dtype("int32"), "value": numbers})
-    for fed in graph.of_type("TPUReplicatedInput"):
-        split = fed.inputs[0].node
-        graph.set_input(split, 1, replicas.out())
-        graph.set_attr(split, "num_split", 16)
-        graph.set_attr(fed, "N", 16)
-        graph.set_inputs(fed, [split.out(core) for core in range(16)])
-        graph.set_attr([split, fed], "_output_shapes", None)
-    for node in graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput"):
-        graph.set_attr(node, "num_replicas", 16)
-        graph.set_attr(node, "_output_shapes", None)
-    for group in {node.inputs[1].node: None for node in graph.of_type("CrossReplicaSum")}:
-        graph.set_attr(group, "value", numbers[None])
-        graph.set_attr(group, "_output_shapes", None)
-    graph.set_attr(graph["mul/y"], "value", np.float32(1 / 16))  # the share of a core in the loss
-    return graph
-
-
-@pytest.mark.parametrize("queues", [False, True])
-def test_a_graph_of_tpuestimator_for_two_hosts_trains(*, queues: bool) -> None:
-    """Both hosts read the same rows, so that 16 cores have the mean of 8."""
-    paths = ORACLE / "iris_tpu.pb", ORACLE / "iris_plain" / "model.ckpt-0"
-    graph = second_host(graphdef.load(paths[0]))
-    assert check(graphdef.copy(graph)).compiles
-    losses = []
-    for model in (paths[0], graphdef.to_graph_def(graph)):
-        with TPUSession(model, queues=queues) as session:
-            session.restore(paths[1])
-            losses.append(session.train(12))
-    assert session.num_replicas == 16
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-
-
 # --------------------------------------------------------------------------- a master with TPU devices
 
 DEVICES = ["/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:TPU_SYSTEM:0"] + [
@@ -258,13 +181,10 @@ def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
     assert graph["tpugraph/infeed/enqueue/0"].device == "/job:worker/task:0/device:CPU:0"
 
 
-def test_a_tpu_with_too_few_cores_is_refused() -> None:
+def test_graphs_and_masters_that_do_not_fit() -> None:
     with pytest.raises(RunError, match="for 8 cores and the master has 2") as caught:
         masters.place_on_master(graphdef.from_graph_def(iris().graph_def), DEVICES[:4])
     assert "--num_replicas=2" in str(caught.value)
-
-
-def test_a_plain_graph_does_not_run() -> None:
     with pytest.raises(RunError, match="plain graph, not a TPU graph"):
         TPUSession(IRIS.folder / "model.pb")
 

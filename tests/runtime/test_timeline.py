@@ -27,34 +27,22 @@ def timeline(*spans: tuple[str, float, float, int]) -> Timeline:
     return found
 
 
-def test_where_parts_overlap_the_device_counts_first() -> None:
+def test_what_bounds_a_run() -> None:
     found = timeline(("loop", 0.0, 10.0, 1), (INPUT, 0.0, 8.0, 1), (DEVICE, 6.0, 9.0, 1), (OUTFEED, 8.5, 9.7, 1))
     expected = {DEVICE: 0.3, SAVE: 0.0, OUTFEED: 0.07, INFEED: 0.0, INPUT: 0.6, "host": 0.03}
     assert found.shares() == pytest.approx(expected)
     assert found.bound() == "input 60 %, device 30 %, outfeed 7 %, host 3 %: bound by the input"
-
-
-def test_the_first_loop_and_what_measuring_takes_are_left_out() -> None:
     found = timeline(("loop", 0.0, 90.0, 1), (DEVICE, 0.0, 90.0, 1), ("loop", 90.0, 100.0, 2), (INPUT, 90.0, 92.0, 2),
                      (DEVICE, 92.0, 95.0, 2), (MEASURING, 95.0, 100.0, 2))  # fmt: skip
     assert found.bound() == "device 60 %, input 40 %: bound by the device"
-
-
-def test_saving_between_loops_counts_and_a_loop_that_was_not_measured_does_not() -> None:
     found = timeline(("loop", 0.0, 1.0, 1), (DEVICE, 0.0, 1.0, 1), ("loop", 2.0, 4.0, 2), (DEVICE, 2.0, 4.0, 2),
                      (SAVE, 4.0, 10.0, 2), ("loop", 10.0, 99.0, 3))  # fmt: skip
     assert found.bound() == "save 75 %, device 25 %: bound by saving"
-
-
-def test_nothing_measured_says_so_and_an_idle_timeline_notes_nothing() -> None:
     assert Timeline().bound() == "nothing was measured: no loop has ended"
     idle = Timeline(recording=False)
     with idle.loop(), idle.span(DEVICE):
         pass
     assert idle.spans == []
-
-
-def test_pieces_that_overlap_or_nearly_touch_are_one() -> None:
     assert union([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (3.5, 4.0)], gap=0.5) == [(0.0, 4.0), (5.0, 6.0)]
 
 
