@@ -51,6 +51,9 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "random": (lambda: np.random.default_rng(1).bytes(5000), "is not a graph"),
     "weights.h5": (lambda: b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file (Keras weights), not a graph"),
     "arrays.npz": (lambda: (IRIS / "final_plain.npz").read_bytes(), "a zip archive, not a graph"),
+    "gzip": (lambda: b"\x1f\x8b\x08" + bytes(100), "gunzip"),
+    "zeros": (lambda: bytes(1000), "is not a graph"),
+    "records": (lambda: (CORPUS / "mnist.tfrecords").read_bytes()[:3000], "is not a graph"),
     "golden.json": (lambda: (IRIS / "golden.json").read_bytes(), "text, but not a graph"),
     "index": (lambda: (IRIS / "model.ckpt-0.index").read_bytes(), "is not a graph"),
 }
@@ -223,11 +226,19 @@ def test_a_loss_that_is_none(name: str, words: str, block: Block) -> None:
 # --------------------------------------------------------------------------- running
 
 
-def test_a_missing_data_file_is_named_with_its_rebind(block: Block) -> None:
+def test_missing_data_files_are_named_with_their_rebind(block: Block) -> None:
     arguments = ("--steps=2", "--num_replicas=2", "--losses=l.jsonl", "--model_dir=out")
     error = block("run", CORPUS / "mnist_cnn" / "model.pb", *arguments)
     assert "the data file 'mnist.tfrecords' is not there" in error
     assert "--rebind=mnist.tfrecords=PATH" in error
+    error = missing_file_error("assertion failed: [No files matched pattern: /data/train-*]\n\t [[x]]", "model.pb")
+    assert error is not None
+    assert "no file matches the pattern '/data/train-*'" in error.block()
+    assert "'--rebind=/data/train-*=PATH'" in error.block()
+    error = block("run", CORPUS / "mnist_cnn" / "model.pb", "--steps=2", "--rebind=train.csv=x.csv")
+    assert "no constant of the graph holds the file name 'train.csv'" in error
+    assert "file names in the graph: mnist.tfrecords" in error
+    assert "is not of the form OLD=NEW" in block("run", MODEL, "--steps=2", "--rebind=x.csv")
 
 
 def test_a_missing_data_file_with_a_blank_in_its_name(block: Block, tmp_path: Path) -> None:
@@ -241,13 +252,6 @@ def test_a_missing_data_file_with_a_blank_in_its_name(block: Block, tmp_path: Pa
     error = block("run", model, "--steps=2", "--num_replicas=2")
     assert "the data file 'my digits.tfrecords' is not there" in error
     assert "'--rebind=my digits.tfrecords=PATH'" in error
-
-
-def test_a_pattern_that_no_file_matches_is_named_with_its_rebind() -> None:
-    error = missing_file_error("assertion failed: [No files matched pattern: /data/train-*]\n\t [[x]]", "model.pb")
-    assert error is not None
-    assert "no file matches the pattern '/data/train-*'" in error.block()
-    assert "'--rebind=/data/train-*=PATH'" in error.block()
 
 
 def test_a_model_dir_that_cannot_be_made_is_refused_before_training(block: Block, tmp_path: Path) -> None:
@@ -265,13 +269,6 @@ def test_flags_that_cannot_work(block: Block) -> None:
     assert "--save_steps needs a folder" in block("run", MODEL, "--steps=2", "--save_steps=1")
 
 
-def test_a_rebind_that_names_no_file_lists_the_files(block: Block) -> None:
-    error = block("run", CORPUS / "mnist_cnn" / "model.pb", "--steps=2", "--rebind=train.csv=x.csv")
-    assert "no constant of the graph holds the file name 'train.csv'" in error
-    assert "file names in the graph: mnist.tfrecords" in error
-    assert "is not of the form OLD=NEW" in block("run", MODEL, "--steps=2", "--rebind=x.csv")
-
-
 def test_a_checkpoint_that_does_not_match_says_how(block: Block) -> None:
     common = ("run", MODEL, "--steps=2", "--num_replicas=2", "--losses=l.jsonl")
     error = block(*common, f"--checkpoint={CORPUS / 'clip_adam' / 'model.ckpt-0'}")
@@ -282,15 +279,12 @@ def test_a_checkpoint_that_does_not_match_says_how(block: Block) -> None:
     assert "holds no checkpoint" in block(*common, "--checkpoint=.")
 
 
-def test_a_converted_graph_is_not_converted_again(tmp_path: Path, block: Block, command: Command) -> None:
+def test_a_graph_that_is_not_as_asked(tmp_path: Path, block: Block, command: Command) -> None:
     place = tmp_path / "o.pb"
     command("convert", MODEL, "-o", place)
     assert "a TPU graph already" in block("convert", place, "-o", "again.pb")
     assert "--num_replicas cannot change" in block("run", place, "--steps=1", "--num_replicas=4")
     assert "is converted already" in block("verify", place)
-
-
-def test_a_part_of_the_pipeline_says_so(tmp_path: Path, command: Command) -> None:
     said = command("convert", MODEL, "-o", tmp_path / "part.pb", "--passes=prune,resource-variables").out
     assert said.startswith("partly rewritten model.pb: ")
     assert "passes      prune, resource-variables\nno TPU graph" in said

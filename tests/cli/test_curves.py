@@ -35,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tensorboard_shows_the_loss_the_rates_and_the_summaries_of_the_graph(trained: Path) -> None:
+def test_tensorboard_shows_losses_rates_summaries_and_the_graph(trained: Path, command: Command) -> None:
     events = read(trained / "out")
     lines = map(json.loads, (trained / "losses.jsonl").read_text().splitlines())
     losses = {line["step"]: line["loss"] for line in lines}
@@ -43,10 +43,10 @@ def test_tensorboard_shows_the_loss_the_rates_and_the_summaries_of_the_graph(tra
     assert set(events.Tags()["scalars"]) >= {"loss", "global_step/sec", "examples/sec", "accuracy"}
     steps, rows = curve(events, "global_step/sec"), curve(events, "examples/sec")
     assert {step: rows[step] / steps[step] for step in steps} == {step: pytest.approx(32) for step in (3, 6, 9)}
-
-
-def test_tensorboard_shows_the_graph_that_is_trained(trained: Path) -> None:
     assert any(node.op == "TPUReplicateMetadata" for node in read(trained / "out").Graph().node)
+    assert "model.meta: MetaGraphDef, a plain graph" in command("inspect", trained / "out").out
+    given = graphdef.sniff(IRIS / "model.pb").graph_def
+    assert graphdef.sniff(trained / "out").graph_def == given
 
 
 def test_runs_of_one_second_are_read_in_their_order(tmp_path: Path) -> None:
@@ -56,12 +56,6 @@ def test_runs_of_one_second_are_read_in_their_order(tmp_path: Path) -> None:
         curves.loop(step + 1, [float(step)])
         curves.close()
     assert curve(read(tmp_path), "loss") == {step + 1: step for step in range(12)}
-
-
-def test_the_folder_is_a_model_for_every_command(trained: Path, command: Command) -> None:
-    assert "model.meta: MetaGraphDef, a plain graph" in command("inspect", trained / "out").out
-    given = graphdef.sniff(IRIS / "model.pb").graph_def
-    assert graphdef.sniff(trained / "out").graph_def == given
 
 
 def test_the_graph_of_an_estimator_in_its_own_folder_is_left_alone(tmp_path: Path) -> None:

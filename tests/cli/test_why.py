@@ -50,13 +50,12 @@ BOUND = """\
 the input: its 16 rows are split over 8 cores"""
 
 
-@pytest.mark.parametrize(("model", "node", "text"), [("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT),
-                                                     ("lstm_dynamic", "rnn/Maximum", BOUND)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "node", "text"),
+    [("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT), ("lstm_dynamic", "rnn/Maximum", BOUND)],
+)
 def test_a_chain_ends_where_the_batch_comes_in(model: str, node: str, text: str) -> None:
     assert told(CORPUS / model / "model.pb", node) == text.splitlines()
-
-
-def test_an_update_tells_of_what_it_reads() -> None:
     lines = told(CORPUS / "iris_dnn" / "model.pb", "Adagrad/update_dense/kernel/ApplyAdagrad")
     assert "tuple/control_dependency_1 (Identity): replicated; handed on" in lines[1]
     assert "gradients/dense/MatMul_grad/MatMul_1 (MatMul): partial sum" in lines[2]
@@ -130,15 +129,12 @@ def test_an_op_without_a_partition_rule_says_why_its_operand_is_gathered(tmp_pat
     assert lines[3] == f"    then    all-gathered (dimension 0, 128 bytes) for 'counts' (DenseBincount): {rule}"
 
 
-def test_what_every_core_draws_alike_is_broadcast(tmp_path: Path) -> None:
+def test_what_lies_on_all_cores_is_told(tmp_path: Path) -> None:
     def loss(x: Any) -> Any:
         return tf1.reduce_mean(x) + tf1.reduce_sum(tf1.random_normal([3], name="noise"))
 
     lines = told(written(tmp_path, loss), "noise/RandomStandardNormal")
     assert lines[-1] == "    then    broadcast: every core has what core 0 draws"
-
-
-def test_whole_batches_one_behind_the_other_are_told_as_such(tmp_path: Path) -> None:
     path = written(tmp_path, lambda x: tf1.reduce_mean(tf1.square(tf1.concat([x, 2.0 * x], 0, name="both"))))
     assert "both (ConcatV2): sharded along dimension 0 (4 rows a core of each of 2 batches)" in told(path, "both")[1]
 
@@ -146,9 +142,17 @@ def test_whole_batches_one_behind_the_other_are_told_as_such(tmp_path: Path) -> 
 MODEL = CORPUS / "iris_dnn" / "model.pb"
 
 
-def test_the_flag_and_the_object(command: Command) -> None:
+def test_asking(command: Command) -> None:
     assert "(from 'dense/BiasAdd')" in command("inspect", MODEL, "--why=dense/Relu", "--why_all").out
     assert "lives" not in command("inspect", MODEL, "--why=dense/Relu", "--num_replicas=1").out
+
+    def converted() -> bytes:
+        return convert(CORPUS / "lstm_dynamic" / "model.pb",
+                       num_replicas=8).graph_def.SerializeToString(deterministic=True)  # fmt: skip
+
+    before = converted()
+    told(CORPUS / "lstm_dynamic" / "model.pb", "rnn/Maximum")
+    assert converted() == before
 
 
 def test_cores_that_do_not_divide_the_batch_are_refused_as_convert_refuses_them(
@@ -167,13 +171,3 @@ def test_cores_that_do_not_divide_the_batch_are_refused_as_convert_refuses_them(
 ])  # fmt: skip
 def test_a_variable_tells_where_it_is_held(words: list[str], line: str, command: Command) -> None:
     assert f"\n  lives     {line}" in command("inspect", MODEL, *words).out
-
-
-def test_asking_changes_nothing_in_the_graph() -> None:
-    def converted() -> bytes:
-        return convert(CORPUS / "lstm_dynamic" / "model.pb",
-                       num_replicas=8).graph_def.SerializeToString(deterministic=True)  # fmt: skip
-
-    before = converted()
-    told(CORPUS / "lstm_dynamic" / "model.pb", "rnn/Maximum")
-    assert converted() == before

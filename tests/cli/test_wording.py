@@ -8,19 +8,13 @@ from tpugraph.support.wording import counted, folded
 IRIS = str(Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb")
 
 
-def test_singular_and_plural() -> None:
+def test_wording(command: Command) -> None:
     assert [counted(n, "step") for n in (0, 1, 2, 12_345)] == ["0 steps", "1 step", "2 steps", "12,345 steps"]
-
-
-def test_many_lines_that_differ_in_names_and_numbers_are_one_with_a_count() -> None:
     alike = [f"gathered    head/age_{n}: {64 * n} bytes, for 'head/step_{n}'" for n in range(6)]
     other = ["loop        6 steps", "note        a", "note        b"]
     assert folded([*other, *alike, "loop        9 steps"]) == [*other, f"{alike[0]} (and 5 more like it)",
                                                                "loop        9 steps"]  # fmt: skip
     assert folded(alike[:3]) == alike[:3]
-
-
-def test_one_core_one_step(command: Command) -> None:
     one = [IRIS, "--num_replicas=1", "--iterations_per_loop=1"]
     printed = command("run", *one, "--steps=1").out
     assert "global batch 32 = 1 core x 32\n" in printed

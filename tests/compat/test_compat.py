@@ -39,14 +39,10 @@ def in_program(source: str, **names: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_name_that_is_promised_is_there(path: str) -> None:
+def test_every_name_is_there_or_says_why_not(path: str) -> None:
     for name, symbol in PAGES[path].items():
         if symbol.home:
             tree.find(path, name)
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_what_is_not_there_says_why_and_what_instead(path: str) -> None:
     for name, symbol in PAGES[path].items():
         assert bool(symbol.home) != bool(symbol.why and symbol.instead), name
         if not symbol.home:
@@ -64,10 +60,14 @@ def test_a_whole_package_comes_from_its_bases(path: str) -> None:
     assert len(dir(tree.namespace(path))) > 5
 
 
-def test_a_library_behind_a_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow_gan", None)
     with pytest.raises(ImportError, match=r"(?s)tensorflow_gan is not installed.*pip install 'tensorflow_gan'"):
         tree.find("contrib.gan", "gan_model")
+    monkeypatch.setitem(sys.modules, "tf_slim", None)
+    tree.namespace("contrib.slim").__dict__.pop("conv2d", None)
+    with pytest.raises(ImportError, match=r"(?s)tf_slim is not installed.*pip install 'tpugraph\[compat\]'"):
+        tree.find("contrib.slim", "conv2d")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,10 @@ def test_the_classes_are_those_of_tpugraph() -> None:
     assert tf.estimator.tpu.TPUConfig is tf.contrib.tpu.TPUConfig is tpugraph.TPUConfig
     assert tf.compat.v1.estimator is tf.estimator
     assert tf.train.AdamOptimizer is tf1.train.AdamOptimizer
+    with real.Graph().as_default():
+        made = [tf.Variable(1.0), *(tf.get_variable(f"v{kind}", [2], use_resource=kind) for kind in (True, False))]
+        assert all(isinstance(variable, tf.Variable) for variable in made)
+        assert not isinstance(tf.zeros([]), tf.Variable)
 
 
 # --------------------------------------------------------------------------- what is missing
@@ -127,13 +131,6 @@ def test_importing_what_is_missing_is_no_error_and_using_it_is() -> None:
         in_program(source + "class Model(LMDBDataset): pass")
 
 
-def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tf_slim", None)
-    tree.namespace("contrib.slim").__dict__.pop("conv2d", None)
-    with pytest.raises(ImportError, match=r"(?s)tf_slim is not installed.*pip install 'tpugraph\[compat\]'"):
-        tree.find("contrib.slim", "conv2d")
-
-
 # --------------------------------------------------------------------------- the hook
 
 
@@ -163,13 +160,16 @@ def test_every_way_to_import() -> None:
     assert space["Dense"].__module__.startswith("tf_keras")
 
 
-def test_libraries_keep_their_tensorflow() -> None:
+def test_libraries_keep_their_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     with tensorflow_1():
         space = {"__name__": "tf_keras.late"}
         exec("import tensorflow as tf", space)
         assert space["tf"] is real
     exec("import tensorflow as tf", space := {"__name__": "program"})
     assert space["tf"] is real
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="pandas"):
+        in_program("import pandas")
 
 
 def test_what_published_programs_take_from_inside(tmp_path: Path) -> None:
@@ -212,16 +212,13 @@ def test_moments_of_a_program_are_those_of_1_15() -> None:
         np.testing.assert_allclose(session.run(found), [[-0.5], [1.5]])
 
 
-def test_hparams_read_a_text() -> None:
+def test_hparams() -> None:
     hparams = HParams(rate=0.1, layers=[1, 2], name="a", train=True, decay=None)
     hparams.parse("rate=2,layers=[3,4,5],name=b c,train=false")
     assert hparams.values() == {"rate": 2.0, "layers": [3, 4, 5], "name": "b c", "train": False, "decay": None}
     hparams.parse("layers[1]=9").set_hparam("decay", 0.5)
     assert (hparams.layers, hparams.decay, hparams.get("none", 3), "rate" in hparams) == ([3, 9, 5], 0.5, 3, True)
     assert json.loads(hparams.to_json())["name"] == "b c"
-
-
-def test_hparams_are_made_read_and_taken_away() -> None:
     hparams = HParams(model_structure="a net", rate=0.1, layers=[1, 2], size=3)
     assert hparams.parse_json('{"rate": 1, "layers": [3, 4]}') is hparams
     assert hparams.values() == {"rate": 1.0, "layers": [3, 4], "size": 3}
@@ -379,12 +376,6 @@ def test_names_that_python_and_libraries_dropped(monkeypatch: pytest.MonkeyPatch
     assert kept == (np.float64, np.prod, time.time)
 
 
-def test_a_library_that_is_not_installed_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match="pandas"):
-        in_program("import pandas")
-
-
 def test_at_a_log_level_tensorflow_s_own_lines_stay_away(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorflow as tf\ntf.layers.dense(tf.zeros([2, 3]), 1)\ntf.logging.warning('its own')\n")
@@ -441,13 +432,6 @@ def test_names_that_tensorflow_moved() -> None:
         assert tf.keras.layers.Dense(3).apply(tf.ones([2, 2])).shape.as_list() == [2, 3]
     assert space["evaluation"]._evaluate_once
     assert space["projector"].ProjectorConfig
-
-
-def test_resource_variables_are_variables() -> None:
-    with real.Graph().as_default():
-        made = [tf.Variable(1.0), *(tf.get_variable(f"v{kind}", [2], use_resource=kind) for kind in (True, False))]
-        assert all(isinstance(variable, tf.Variable) for variable in made)
-        assert not isinstance(tf.zeros([]), tf.Variable)
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")

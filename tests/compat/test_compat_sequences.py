@@ -82,9 +82,6 @@ def test_tags_that_a_bitmap_allows() -> None:
         every = [tags for tags in itertools.product(range(3), repeat=length) if tags[0] != 0]
         assert found[row] == pytest.approx(np.log(sum(np.exp(score(row, tags)) for tags in every)), rel=1e-5)
         assert tuple(decoded[row, :length]) == max(every, key=lambda tags: score(row, tags))
-
-
-def test_a_variable_holds_the_transitions() -> None:
     CRF.crf_log_likelihood(tf.constant(SCORES), tf.zeros([3, 4], tf.int32), tf.constant(LENGTHS))
     assert [(v.op.name, v.shape.as_list()) for v in tf.trainable_variables()] == [("transitions", [3, 3])]
 
@@ -326,11 +323,6 @@ def test_other_cells_run_in_loops_and_have_gradients() -> None:
         value(outputs)
 
 
-def test_cells_that_are_not_there_are_refused() -> None:
-    with pytest.raises(AttributeError, match=r"GridLSTMCell is not there: [^\n]*\n[^\n]*\n[^\n]*RNNCell"):
-        R.GridLSTMCell(4)
-
-
 def test_wrappers_of_cells() -> None:
     x = tf.constant(STEPS.transpose(1, 0, 2))
     wrapped = {
@@ -347,6 +339,8 @@ def test_wrappers_of_cells() -> None:
     assert {"attention/attn_w", "attention/attn_v", "attn_output_projection/kernel", "kernel"} <= names
     words, _ = tf.nn.dynamic_rnn(R.EmbeddingWrapper(R.GRUCell(4), 9, 2), tf.ones([2, 5, 1], tf.int32), dtype=tf.float32)
     assert words.shape.as_list() == [2, 5, 4]
+    with pytest.raises(AttributeError, match=r"GridLSTMCell is not there: [^\n]*\n[^\n]*\n[^\n]*RNNCell"):
+        R.GridLSTMCell(4)
 
 
 def test_layers_of_both_directions() -> None:

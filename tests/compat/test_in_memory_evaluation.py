@@ -12,8 +12,6 @@ import tpugraph.compat.v1 as compat
 from estimators import FEATURES, ROWS, TARGETS, by_hand, estimator, linear_fn, scalars_in
 from tpugraph.compat.pieces.in_memory_evaluation import InMemoryEvaluatorHook
 
-tf1 = tf.compat.v1
-
 
 def all_rows(params: Any) -> Any:
     rows = tf.data.Dataset.from_tensor_slices(({"x": FEATURES}, TARGETS))

@@ -54,7 +54,7 @@ def test_each_step_is_that_of_the_definition(mean_of_all: bool, every: int, tmp_
 
 
 @pytest.mark.parametrize(("start", "seed"), [("kmeans_plus_plus", 4), ("random", 1)])
-def test_finds_clusters_scores_and_transforms(start: str, seed: int, tmp_path: Path) -> None:
+def test_finds_clusters_scores_and_stops(start: str, seed: int, tmp_path: Path) -> None:
     made = kmeans(tmp_path, initial_clusters=start, seed=seed, use_mini_batch=False, kmeans_plus_plus_num_retries=5)
     made.train(once_and_again, steps=8)
     centers, found = made.cluster_centers(), np.asarray(list(made.predict_cluster_index(once)))
@@ -64,6 +64,12 @@ def test_finds_clusters_scores_and_transforms(start: str, seed: int, tmp_path: P
     assert_close(np.stack(list(made.transform(once))), apart, relative=1e-5)
     if start == "kmeans_plus_plus":
         assert_close(np.sort(centers[:, 0]), np.sort(CENTERS[:, 0]), relative=0.05)
+    made = kmeans(tmp_path / "settled", initial_clusters=CENTERS, use_mini_batch=False, relative_tolerance=1e-6)
+    made.train(lambda: once().repeat(), steps=50)
+    assert made.get_variable_value("global_step") == 3
+    for given in ({"distance_metric": "city"}, {"initial_clusters": "first"}, {"mini_batch_steps_per_iteration": 0}):
+        with pytest.raises(ValueError, match=next(iter(given))):
+            compat.estimator.experimental.KMeans(3, **given)
 
 
 def once_and_again() -> Any:
@@ -77,15 +83,3 @@ def test_directions_by_cosine_and_a_function_that_chooses(tmp_path: Path) -> Non
     centers = made.cluster_centers()
     assert_close(np.linalg.norm(centers, axis=1), np.ones(3), relative=1e-5)
     assert (np.asarray(list(made.predict_cluster_index(once))) == TRUTH).all()
-
-
-def test_stops_where_the_loss_is_settled(tmp_path: Path) -> None:
-    made = kmeans(tmp_path, initial_clusters=CENTERS, use_mini_batch=False, relative_tolerance=1e-6)
-    made.train(lambda: once().repeat(), steps=50)
-    assert made.get_variable_value("global_step") == 3
-
-
-def test_what_it_refuses() -> None:
-    for given in ({"distance_metric": "city"}, {"initial_clusters": "first"}, {"mini_batch_steps_per_iteration": 0}):
-        with pytest.raises(ValueError, match=next(iter(given))):
-            compat.estimator.experimental.KMeans(3, **given)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import forked
+import numpy as np
 import pytest
 from forked import Ran
 from sampling import runs
@@ -47,38 +48,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("use_tpu", USE_TPU)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_runs_to_its_end(ran: dict[tuple[str, str], Ran], program: str, use_tpu: str) -> None:
-    one = ran[program, use_tpu]
-    assert one.code == 0, one.err[-3000:]
-    assert one.out
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_cores_change_nothing(ran: dict[tuple[str, str], Ran], program: str) -> None:
-    """What a program prints is the same with cores and without: words alike, numbers within 2e-3."""
+def test_a_program_prints_the_same_on_cores_and_without(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    """Words alike, numbers within 2e-3; it trains and evaluates on cores."""
+    both = [ran[program, use_tpu] for use_tpu in USE_TPU]
+    assert [one.code for one in both] == [0, 0], both[0].err[-3000:] + both[1].err[-3000:]
+    assert both[0].out
     number = re.compile(r"-?\d+\.\d+")
-    with_cores, without = (ran[program, use_tpu].out for use_tpu in USE_TPU)
-    assert number.sub("#", with_cores) == number.sub("#", without)
-    pairs = zip(map(float, number.findall(with_cores)), map(float, number.findall(without)), strict=True)
-    assert all(one == pytest.approx(other, rel=2e-3, abs=2e-3) for one, other in pairs)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_it_ran_on_cores(ran: dict[tuple[str, str], Ran], program: str) -> None:
-    assert re.search(r"global batch \d+ = 8 cores x \d+", ran[program, "true"].err)
-    assert " cores x " not in ran[program, "false"].err
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "premade"])
-def test_evaluation_runs_on_cores_too(ran: dict[tuple[str, str], Ran], program: str) -> None:
-    err = ran[program, "true"].err
-    assert "without cores" not in err
-    assert re.search(r"evaluated [\d,]+ examples in \d+ batch(es)? on 8 cores", err)
+    words, numbers = zip(*((number.sub("#", one.out), number.findall(one.out)) for one in both), strict=True)
+    assert words[0] == words[1]
+    np.testing.assert_allclose(*(np.asarray(found, float) for found in numbers), rtol=2e-3, atol=2e-3)
+    assert re.search(r"global batch \d+ = 8 cores x \d+", both[0].err)
+    assert " cores x " not in both[1].err
+    if program != "premade":
+        assert "without cores" not in both[0].err
+        assert re.search(r"evaluated [\d,]+ examples in \d+ batch(es)? on 8 cores", both[0].err)
 
 
 def command(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -63,15 +63,12 @@ def test_the_verdict_is_that_of_the_real_compiler(name: str) -> None:
         assert SAID[name]["node"] in {finding.node for finding in report.stopping}
 
 
-def test_what_a_size_depends_on_is_named() -> None:
+def test_what_decides_a_size_is_named() -> None:
     found = {name: check(breaking.graph(name), **OPTIONS).stopping[0] for name in ("filled", "drawn_size")}
     assert found["filled"].fault == ("the operand 'dims' of Fill must be known when the step is compiled, and it depends on "
                                      "the variable 'w'")  # fmt: skip
     assert found["drawn_size"].fault.endswith("it depends on the random op 'random_uniform'")
-
-
-def test_what_decides_the_size_of_a_tensor_is_named_and_not_what_reads_it() -> None:
-    """XLA's complaint is about a Reshape of the gradient in each case."""
+    # XLA's complaint is about a Reshape of the gradient in each case
     for name, node in {"masked": "boolean_mask/Where", "first_of": "TopKV2", "looked_up": "Unique"}.items():
         (found,) = (f for f in check(breaking.graph(name), **OPTIONS).stopping if f.cause == "shape")
         assert found.node == node
@@ -101,37 +98,28 @@ def test_a_graph_that_cannot_be_converted_is_looked_through_all_the_same() -> No
     report = check(breaking.graph("complex_total"), **OPTIONS)
     assert not report.converted
     assert [(f.cause, f.op) for f in report.findings] == [("conversion", "Sum"), ("kernel", "RandomGamma")]
-
-
-def test_a_graph_whose_train_op_cannot_be_found_gets_the_reason_as_its_verdict() -> None:
     report = check(trace(lambda: tf.constant(1.0)))
     assert (report.compiles, report.converted, report.device_nodes, report.percent) == (False, False, 0, 0.0)
     assert [finding.cause for finding in report.findings] == ["conversion"]
 
 
-def test_a_local_file_is_noted_and_stops_nothing() -> None:
+def test_local_files_converted_graphs_and_those_that_evaluate(tmp_path: Path) -> None:
     graph = graphdef.load(CORPUS / "mnist_cnn_no_dropout" / "model.pb")
     found = [f.fault for f in check(graph).findings]
     assert found == ["the input reads 'mnist.tfrecords'"]
-
-
-def test_converted_graphs_are_checked_as_they_are(tmp_path: Path) -> None:
     convert(IRIS).save(tmp_path / "iris_tpu.pb")
     assert check(tmp_path / "iris_tpu.pb").compiles
     assert check(ORACLE / "iris_tpu.pb").compiles
+    from evaluating import evaluation
+
+    report = check(trace(evaluation(16)), mode="eval", num_replicas=2)
+    assert (report.compiles, report.converted) == (True, True)
 
 
 def test_neither_jax_nor_libtpu_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("jax", "jaxlib", "libtpu"):
         monkeypatch.setitem(sys.modules, package, None)  # importing it fails
     assert check(breaking.graph("nothing"), **OPTIONS).converted
-
-
-def test_graphs_that_evaluate_are_lowered_too() -> None:
-    from evaluating import evaluation
-
-    report = check(trace(evaluation(16)), mode="eval", num_replicas=2)
-    assert (report.compiles, report.converted) == (True, True)
 
 
 def test_what_the_tables_say_of_ops_is_what_the_installed_tensorflow_has() -> None:
@@ -193,11 +181,6 @@ def test_fail_under_lets_a_share_pass(
     assert 97 <= found["percent"] < 97.9
     assert {finding["cause"] for finding in found["findings"]} == {"kernel"}
     assert err.startswith("cannot run on a TPU")
-
-
-def test_a_share_does_not_excuse_a_graph_that_cannot_be_converted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert cli.main(["check", str(saved(breaking.graph("fed"), tmp_path)), "--fail_under=10"]) == 1
     assert "fed from outside" in capsys.readouterr().out
 

@@ -59,18 +59,12 @@ def least(program: str, **sizes: Any) -> tuple[list[int], list[int], list[int], 
             list(TOOL.bounds(graph)), list(TOOL.divisors(graph, loss)))  # fmt: skip
 
 
-def test_the_least_of_a_network_is_its_variables() -> None:
+def test_the_least_of_small_steps() -> None:
     assert least("optimizers/weight_decay_2") == ([60, 12, 12], [], [], [])
-
-
-def test_the_least_of_batch_norm_is_two_statistics_beside_its_variables() -> None:
     gradients, statistics, *others = least("statistics/batch_norm_fused_2")
     assert sorted(gradients) == sorted([24, 12, 12, 144, 12, 12, 12])
     assert statistics == [12] * 4
     assert others == [[], []]
-
-
-def test_the_least_of_a_slice_is_the_slice() -> None:
     gradients, _, _, divisors = least("attention/bert_2", depth=0)
     traced = trace(PROGRAMS["attention/bert_2"].sized(depth=0), 4).trained
     assert gradients[traced.index("places")] == 4 * 5 * 6, "five of nine places"

@@ -65,13 +65,6 @@ def test_mutants_differ_from_one_another(mutator: str) -> None:
     assert len(found) >= 15
 
 
-def test_a_text_that_is_repeated_over_and_over_stays_a_file() -> None:
-    text = 'name: "' + "x" * 60_000 + '"\n'
-    for number in range(40):
-        text = graph_mutants.damaged_text(random.Random(number), text)
-    assert len(text) <= graph_mutants.MOST_BYTES
-
-
 def test_what_goes_wrong_is_told_apart() -> None:
     def verdict(**answer: object) -> str | None:
         return graphs.verdict({"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0,
@@ -82,6 +75,10 @@ def test_what_goes_wrong_is_told_apart() -> None:
     assert str(verdict(kinds=["InvariantError"])).startswith("invariant: ")
     assert verdict(memory=3 << 20) == "memory: 3.0 GiB above the start"
     assert verdict(seconds=10.5) == "slow: 10.5 s of the processor"
+    text = 'name: "' + "x" * 60_000 + '"\n'
+    for number in range(40):
+        text = graph_mutants.damaged_text(random.Random(number), text)
+    assert len(text) <= graph_mutants.MOST_BYTES
 
 
 def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

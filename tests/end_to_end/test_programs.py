@@ -58,19 +58,13 @@ def test_what_was_wrong_once_trains_as_the_plain_graph(spec: str) -> None:
     judge(find(spec), 2)
 
 
-def test_a_random_program_is_what_its_text_says() -> None:
+def test_random_programs_have_a_text_and_are_simplified() -> None:
     spec = {**generated.DEFAULT, "rows": 4, "first": "loop_max", "loss": "pairs", "open": True}
     assert generated.text(spec) == "rows=4 first=loop_max loss=pairs open=True"
     assert generated.parse(generated.text(spec)) == spec
     assert generated.parse("plain") == generated.DEFAULT
-
-
-def test_a_failing_random_program_is_simplified_to_what_it_fails_for() -> None:
     source = "rows=4 first=loop_max second=dense loss=pairs clip=norm extra=sum"
     assert generated.shrunk(source, lambda text: "first=loop_max" in text) == "first=loop_max"
-
-
-def test_a_composition_is_simplified_to_the_words_that_it_fails_for() -> None:
     source = "composed rows=4 open=1 sizes=22 reverse.0 dense.3 loop.14-1"
     assert composed.shrunk(source, lambda text: "loop" in text) == "composed rows=4 open=1 sizes=22 loop.14-1"
 

@@ -167,15 +167,12 @@ def test_a_bundle_whose_variables_begin_with_a_file_is_refused(guarded_folder: P
     assert not (tmp_path / "step.tpugraph").exists()
 
 
-def test_the_ops_that_tensorflow_would_fold_are_those_without_state() -> None:
+def test_the_ops_that_reach_outside_are_known() -> None:
     folded = sorted(op for op in ops.REACH if ops.is_folded_away(op))
     assert {"ReadFile", "MatchingFiles", "GenerateVocabRemapping", "ImmutableConst", "PyFuncStateless",
             "DebugIdentity"} <= set(folded)  # fmt: skip
     assert all(not ops.op_def(op).is_stateful for op in folded)
     assert all(ops.op_def(op) is not None for op in ops.REACH)
-
-
-def test_ops_that_name_files_are_known_to_reach_outside() -> None:
     from tensorflow.core.framework import op_def_pb2
     from tensorflow.python.client import pywrap_tf_session as native
 

@@ -106,7 +106,6 @@ def test_batch_norm_on_one_core(iterations: int) -> None:
     testing.assert_same_training(found, plain, relative=1e-6, absolute=1e-8)  # measured: 0
 
 
-# ------------------------------------------------------------------ the convolutional net
 #
 # TensorFlow 2.21's own replay of the plain CNN graph departs from the recording of 1.15: other convolution kernels sum in
 # another order, and over 24 steps variables with elements near zero differ by 1 to 20 % of themselves, while losses agree

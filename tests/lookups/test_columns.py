@@ -161,12 +161,9 @@ def test_tables_in_pieces_are_looked_up_as_one(strategy: str, optimizer: Any) ->
     assert check_for_tpu(graphdef.from_graph_def(program.graph_def)).compiles
 
 
-def test_golden_padded_mean() -> None:
+def test_golden() -> None:
     made = check(PadLookups(), "mean", num_replicas=2)
     assert made.result(PaddedLookups).most == {"fill": 3}
-
-
-def test_golden_two_pieces() -> None:
     made = check(JoinTables(), "two_pieces", num_replicas=2)
     assert made.result(JoinedTables).steps == ("update", "update_1")
 

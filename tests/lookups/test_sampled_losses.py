@@ -72,21 +72,4 @@ def apart(rows: int, first: int) -> None:
 
 def test_a_list_that_is_sliced_by_hand() -> None:
     assert_same_on_cores(lambda rows: apart(rows, rows))
-
-
-def test_a_slice_across_the_parts() -> None:
     assert_same_on_cores(lambda rows: apart(rows, 3))
-
-
-@trains_on_cores()
-def test_a_bank_beside_the_rows(rows: int) -> None:
-    """The newest rows and older ones, compared as one."""
-    features, targets = batches(
-        (np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32), np.ones(ROWS)), rows
-    )
-    del targets
-    hidden = features @ variable("w", (3, 4))
-    bank = tf.concat([hidden, variable("bank", (5, 4), trainable=False)], 0)
-    compared = tf.matmul(hidden, bank, transpose_b=True)
-    loss = tf.reduce_mean(tf.reduce_logsumexp(compared, 1))
-    finish(loss, tf1.train.GradientDescentOptimizer(0.1))

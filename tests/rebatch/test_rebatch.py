@@ -59,16 +59,6 @@ def test_eight_times_the_batch_trains_as_recorded(
         testing.assert_same_training(found, wanted, relative=RELATIVE, absolute=ABSOLUTE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("of", "name"), [(corpus, "iris_dnn"), (corpus, "lstm_dynamic"), (family, "dynamic_while")])
-def test_eight_cores_share_the_larger_batch(of: Callable[[str], Any], name: str) -> None:
-    model = of(name)
-    wanted = model.recorded("global8")
-    found = testing.run_on_cores(model.graph(), steps=len(wanted.losses), num_replicas=8, checkpoint=model.checkpoint,
-                                 iterations_per_loop=6, global_batch=8 * _rows(model))  # fmt: skip
-    testing.assert_same_training(found, wanted, relative=RELATIVE, absolute=ABSOLUTE)
-
-
 @pytest.mark.parametrize(
     ("of", "name"), [(corpus, "iris_dnn"), (family, "scanned"), (family, "multi_head"), (family, "slim_model")]
 )
@@ -244,22 +234,6 @@ def test_groups_follow_as_the_user_says() -> None:
     assert next(iter(said.regrouped.values())) == "rows regrouped: [2, 4] becomes [6, 4]"
 
 
-def test_halves_follow_as_the_user_says() -> None:
-    """The gradients of the slices have bounds of their own."""
-
-    def halved(rows: int) -> Callable[[], Any]:
-        def loss(made: Any, targets: Any) -> Any:
-            half = tf.constant([rows // 2], name="half")
-            first = tf1.strided_slice(made, [0], half, name="first")
-            return tf.reduce_mean(tf.square(first - 0.5 * tf1.strided_slice(made, half, [0], end_mask=1)))
-
-        return _linear(rows, loss)
-
-    testing.assert_raises_block(_rebatched, trace(halved(8)), 24, max_length=1200,
-                                words=["'half' [4]", "--batch_constants=half"])  # fmt: skip
-    _assert_rebatched(halved, 8, 24, batch_constants=["half"])
-
-
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("fold", [tf1.foldr, tf1.foldl])
 @follows(8, 24, rate=0.01)
@@ -301,11 +275,13 @@ def test_numbers_of_an_open_batch_are_listed_and_follow_where_they_are_named() -
     _assert_rebatched(opened, 8, 24, batch_constants=["counted"])
 
 
-def test_one_row_is_refused_and_an_open_batch_is_not() -> None:
+def test_what_one_row_and_names_that_are_not_there_give() -> None:
     testing.assert_raises_block(_rebatched, trace(_linear(1, _squares)), 8, max_length=800,
                                 words=["one row", "trace the graph"])  # fmt: skip
     opened = trace(_linear(1, _squares, make=_open_batches))
     assert _rebatched(opened, 8).constants == {}
+    testing.assert_raises_block(_rebatched, trace(_linear(8, _squares)), 24, literals=["nothing"], max_length=800,
+                                words=["no constant"])  # fmt: skip
 
 
 def test_rows_that_a_dataset_behind_the_batch_leaves_out_are_refused_and_not_in_the_model() -> None:
@@ -327,17 +303,10 @@ def test_rows_that_a_dataset_behind_the_batch_leaves_out_are_refused_and_not_in_
     assert _rebatched(trace(masked(in_model=True)), 32).rows == 32
 
 
-def test_a_batch_that_does_not_divide_and_a_name_that_is_not_there_are_refused() -> None:
-    testing.assert_raises_block(_rebatched, trace(_linear(8, _squares)), 24, literals=["nothing"], max_length=800,
-                                words=["no constant"])  # fmt: skip
-
-
 # --------------------------------------------------------------------------- the command line
 
 
-def test_the_command_writes_a_plain_graph_that_trains_as_recorded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, place = corpus("iris_dnn"), tmp_path / "iris_256.pb"
     assert cli.main(["rebatch", str(model.folder / "model.pb"), "--global_batch=256", "-o", str(place)]) == 0
     said = capsys.readouterr().out
@@ -348,9 +317,6 @@ def test_the_command_writes_a_plain_graph_that_trains_as_recorded(
     assert cli.main(["rebatch", str(place), "--global_batch=32", "-o", str(tmp_path / "iris_32.pb")]) == 0
     losses = testing.run_plain(tmp_path / "iris_32.pb", steps=6, checkpoint=model.checkpoint).losses
     np.testing.assert_allclose(losses, model.losses("plain")[:6], rtol=RELATIVE)
-
-
-def test_a_meta_graph_stays_one_with_its_collections(tmp_path: Path) -> None:
     before, place = CORPUS / "iris_dnn" / "model.ckpt-0.meta", tmp_path / "iris_256.meta"
     assert cli.main(["rebatch", str(before), "--global_batch=256", "-o", str(place)]) == 0
     assert graphdef.sniff(place).kind == "MetaGraphDef"
@@ -360,23 +326,17 @@ def test_a_meta_graph_stays_one_with_its_collections(tmp_path: Path) -> None:
         assert tf1.trainable_variables()
 
 
-def test_convert_lists_what_it_read_into_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_and_verify_take_the_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
     arguments = [str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=256", f"--report={report}"]
     assert cli.main(["convert", *arguments, "-o", str(tmp_path / "out.pb")]) == 0
     assert "global batch 256 = 8 cores x 32" in capsys.readouterr().out
     assert "batch of 256 rows in place of 32" in json.loads(report.read_text())["notes"]
-
-
-def test_the_options_check_the_batch() -> None:
+    assert cli.main(["verify", str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=64", "--steps=2"]) == 0
+    assert "global batch 64 = 8 cores x 8" in capsys.readouterr().out
     with pytest.raises(tpugraph.TpuGraphError, match="global_batch"):
         tpugraph.ConvertOptions(global_batch=-1)
     assert cli.main(["rebatch", str(CORPUS / "iris_dnn" / "model.pb")]) == 2
-
-
-def test_verify_compares_the_cores_with_the_larger_plain_graph(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=64", "--steps=2"]) == 0
-    assert "global batch 64 = 8 cores x 8" in capsys.readouterr().out
 
 
 def test_an_iterator_that_has_to_be_started_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,12 @@ from tpugraph import testing
 NAMES = sorted(tpugraph.__all__)
 
 
-def test_all_is_sorted_and_without_doubles() -> None:
+def test_names_of_the_package() -> None:
     assert len(set(tpugraph.__all__)) == len(tpugraph.__all__)
     assert not [name for name in NAMES if name.startswith("_") and name != "__version__"]
+    with pytest.raises(AttributeError, match="no_such_name"):
+        tpugraph.no_such_name  # noqa: B018
+    assert set(NAMES) <= set(dir(tpugraph))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,22 +115,10 @@ def test_flags_are_keyword_only() -> None:
     assert wrong == []
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no_such_name"):
-        tpugraph.no_such_name  # noqa: B018
-
-
-def test_dir_lists_what_is_public() -> None:
-    assert set(NAMES) <= set(dir(tpugraph))
-
-
 def test_importing_needs_no_tensorflow() -> None:
     code = "import sys, tpugraph; tpugraph.LoadError; assert 'tensorflow' not in sys.modules, 'loaded'"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(p for p in sys.path if p)})
-
-
-def test_tensorflow_is_imported_as_quietly_as_is_asked_for() -> None:
-    """What it logs of the machine comes at any level."""
+    # What it logs of the machine comes at any level
     environment = {"PYTHONPATH": ":".join(p for p in sys.path if p), "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run([sys.executable, "-c", "import tpugraph; tpugraph.load"], check=True, env=environment,
                           stderr=subprocess.PIPE)  # fmt: skip

@@ -83,21 +83,16 @@ def read_on() -> Any:
     return tf1.data.Dataset.range(96).map_with_legacy_function(lambda _: inner.get_next())
 
 
-def test_an_iterator_that_is_read_on_changes() -> None:
+def test_what_changes_between_reads() -> None:
     (reason,) = changing_inputs(graph(read_on))
     assert "is read on from where it stands" in reason
 
-
-def test_random_numbers_without_a_seed_change_and_others_do_not() -> None:
     def unseeded() -> list[str]:
         return changing_inputs(trace(lambda: tf1.data.make_initializable_iterator(unseeded_map()), seed=None))
 
     assert "draws random numbers without a seed" in unseeded()[0]
     assert changing_inputs(graph(seeded_map)) == []
     assert changing_inputs(graph(in_order)) == []
-
-
-def test_sloppiness_in_a_function_or_a_rewrite_is_seen() -> None:
     within = graph(lambda: tf1.data.Dataset.range(3).flat_map(lambda i: unordered_map().skip(i)))
     assert "in the function" in changing_inputs(within)[0]
     plain = graph(in_order)

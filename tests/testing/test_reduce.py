@@ -36,7 +36,7 @@ def _units(middle: object) -> list[Unit]:
     return units_of(graph, graph.ancestors(graph[name] for name in found.roots))
 
 
-def test_a_loop_is_one_unit_forward_and_backward() -> None:
+def test_loops_and_conditionals_are_units() -> None:
     whole = [unit for unit in _units(planted.loop) if len(unit) > 2]
     assert len(whole) == 1
     assert {node.op for node in whole[0]} >= ops.ENTER & {"Enter"} | {
@@ -46,9 +46,6 @@ def test_a_loop_is_one_unit_forward_and_backward() -> None:
         "StackPushV2",
         "StackPopV2",
     }
-
-
-def test_a_conditional_is_one_unit_and_ends_at_its_merge() -> None:
     whole = [unit for unit in _units(planted.branch) if len(unit) > 2]
     assert len(whole) == 1
     assert {"Switch", "Merge", "Elu"} <= {node.op for node in whole[0]}

@@ -37,9 +37,6 @@ def test_text_leaves_out_what_operands_and_defaults_say() -> None:
         "product = MatMul(x, x) {T: float32}",
     ]
     assert testing.graph_text(testing.parse("y = Add(x, x)\nx = Test()")) == "y = Add(x, x)\nx = Test()\n"
-
-
-def test_golden_text_leaves_out_the_same() -> None:
     testing.check_pass(
         AddToAddV2(), f"{PLACEHOLDER}\ny = Add(x, x)", f"{PLACEHOLDER}\ny = AddV2(x, x)", edits="+0 -0 ~1"
     )

@@ -99,13 +99,10 @@ def test_what_is_drawn_and_what_the_whole_batch_decides_is_compared_like_anythin
     assert not any("rounding" in note for note in found.notes)
 
 
-def test_a_dropped_partial_batch_is_dropped_on_both_sides() -> None:
+def test_both_sides_batch_alike(tmp_path: Path) -> None:
     found = check(CORPUS / "dynamic_batch" / "model.pb", steps=4)
     assert found.ok
     assert any("drops its last partial batch" in note for note in found.notes)
-
-
-def test_a_batch_that_is_mapped_and_closed_is_closed_on_both_sides(tmp_path: Path) -> None:
     data = tf1.data.experimental.map_and_batch(lambda rows, targets: (rows * 2.0, targets), 8)
     found = check(of_data(16, lambda dataset: dataset.repeat().apply(data), tmp_path))
     assert found.ok
@@ -145,11 +142,15 @@ def test_a_difference_is_found_and_named(monkeypatch: pytest.MonkeyPatch, capsys
     assert cli.main([*asked, "--tolerance=0.1"]) == 0
 
 
-def test_data_that_end_too_early_are_no_yes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_ends_or_compares_nothing_is_no_yes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(TPUSession, "train", lambda self, steps: [])
     assert not check(IRIS / "model.pb", steps=2).ok
     with pytest.raises(RunError, match="the data end before the first step"):
         check(of_data(3, whole_batches, tmp_path))
+    assert not Verification([Comparison("none")], 1e-4, []).ok
+    assert not Verification([Comparison("loss", [0.0, 1e-3])], 1e-4, []).ok
+    rounding = Comparison("rounding", [0.0, 1e-4])
+    assert Verification([Comparison("loss", [0.0, 1e-3], rounding=rounding)], 1e-4, []).ok
 
 
 def test_tensors_are_compared_for_as_long_as_there_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -190,13 +191,6 @@ def test_a_loss_that_is_no_number_is_said(tmp_path: Path) -> None:
 )
 def test_relative_difference(expected: list[float], actual: list[float], difference: float) -> None:
     assert relative(np.asarray(expected), np.asarray(actual)) == pytest.approx(difference)
-
-
-def test_nothing_compared_is_no_yes() -> None:
-    assert not Verification([Comparison("none")], 1e-4, []).ok
-    assert not Verification([Comparison("loss", [0.0, 1e-3])], 1e-4, []).ok
-    rounding = Comparison("rounding", [0.0, 1e-4])
-    assert Verification([Comparison("loss", [0.0, 1e-3], rounding=rounding)], 1e-4, []).ok
 
 
 def test_a_slice_is_read_though_the_rest_of_the_whole_is_in_no_checkpoint(tmp_path: Path) -> None:

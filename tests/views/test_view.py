@@ -75,7 +75,7 @@ def dumped(file: Path) -> Nodes:
     return found
 
 
-def test_every_stage_is_the_graph_that_the_pipeline_dumps(tmp_path: Path) -> None:
+def test_stages_and_their_counts(tmp_path: Path, iris: View, program: Program) -> None:
     convert(CNN, dump_dir=str(tmp_path))
     found = view(CNN)
     dumps = sorted(tmp_path.glob("*.txt"))
@@ -83,9 +83,6 @@ def test_every_stage_is_the_graph_that_the_pipeline_dumps(tmp_path: Path) -> Non
     for stage, dump in enumerate(dumps):
         assert seen(found, stage) == dumped(dump), dump.name
         assert found.data.stages[stage].nodes == len(found.data.alive(stage))
-
-
-def test_a_stage_counts_what_its_pass_did(iris: View) -> None:
     prune, reduction = iris.data.stages[1], iris.data.stages[10]
     assert (prune.name, prune.added, prune.removed > 100) == ("prune", 0, True)
     assert reduction.name == "partition"
@@ -93,9 +90,6 @@ def test_a_stage_counts_what_its_pass_did(iris: View) -> None:
     assert len(added) == reduction.added
     assert {node.made_by for node in added} == {"partition"}
     assert (GRADIENT, "combined over the cores: the sum over the cores") in reduction.notes
-
-
-def test_sides_bytes_and_collectives_are_those_of_the_report(iris: View, program: Program) -> None:
     report = program.report
     nodes = iris.data.alive().values()
     assert sum(node.side == "device" for node in nodes) == report["nodes"]["device"]
@@ -106,36 +100,32 @@ def test_sides_bytes_and_collectives_are_those_of_the_report(iris: View, program
     assert sum(s.bytes or 0 for s in iris.data.transfers if s.kind == "outfeed") == report["bytes_per_step"]["outfeed"]
 
 
-def test_a_graph_that_cannot_be_converted_is_shown_up_to_where_it_stops() -> None:
+def test_graphs_that_stop_are_refused_or_evaluate(refused: View) -> None:
     found = view(IRIS, num_replicas=5).data
     assert found.runs is False
     assert found.stages[-1].summary.startswith("The conversion stops here: ")
     assert found.stages[-1].name == "partition"
     assert "a batch of 32 rows cannot be split over 5 cores" in {finding.fault for finding in found.findings}
-
-
-def test_a_node_that_xla_refuses_carries_its_finding(refused: View) -> None:
     found = refused.data
     assert found.runs is False
     marked = [node for node in found.nodes if found.stops(node)]
     assert {node.name for node in marked} <= {finding.node for finding in found.findings}
     assert marked
-
-
-def test_a_graph_that_evaluates_is_shown_by_its_own_passes() -> None:
     found = view(trace(evaluation(16)), mode="eval", num_replicas=2).data
     assert [stage.name for stage in found.stages][-1] == "entry-points"
     assert found.runs
     assert any(node.side == "device" for node in found.alive().values())
 
 
-def test_a_converted_graph_is_shown_as_it_is(program: Program, tmp_path: Path) -> None:
+def test_converted_programs_are_shown(program: Program, tmp_path: Path) -> None:
     program.save(tmp_path / "tpu.pb")
     found = view(tmp_path / "tpu.pb")
     assert [stage.name for stage in found.data.stages] == ["input"]
     assert found.data.runs
     assert sum(sent.bytes or 0 for sent in found.data.transfers if sent.kind == "infeed") == 640
     assert repr(found) == f"<View of tpu.pb: 1 stage, {program.report['nodes']['output']} nodes>"
+    program = convert(IRIS, history=History("iris"))
+    assert len(program.view().data.stages) == 17
 
 
 def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> None:
@@ -147,11 +137,6 @@ def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> N
     assert (GRADIENT, "partition: combined over the cores: the sum over the cores") in found.stages[0].notes
     assert program._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     assert all(len(repr(thing)) < 200 for thing in (program, found, graphdef.load(IRIS), check(IRIS)))
-
-
-def test_a_recorded_program_shows_every_pass() -> None:
-    program = convert(IRIS, history=History("iris"))
-    assert len(program.view().data.stages) == 17
 
 
 # --------------------------------------------------------------------------- other forms
@@ -185,28 +170,22 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     assert sides["16_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
-def test_json_has_all_of_it_and_an_unknown_format_is_refused(iris: View, tmp_path: Path) -> None:
+# --------------------------------------------------------------------------- the command
+
+
+def test_the_command_writes_the_page(tmp_path: Path, command: Command, iris: View) -> None:
+    place = tmp_path / "page.html"
+    said = command("view", IRIS, "-o", place, "--json")
+    assert json.loads(said.out)["written"] == [str(place)]
+    assert "can run on a TPU: " in said.err
+    assert place.stat().st_size < 5_000_000
+    assert "is not there" in command.refused("view", IRIS, "-o", tmp_path / "none" / "page.html")
     iris.save(tmp_path / "iris.json", "json")
     data = json.loads((tmp_path / "iris.json").read_text())
     assert data["format"] == 2
     assert [stage["name"] for stage in data["stages"]][:2] == ["input", "prune"]
     with pytest.raises(UsageError, match="'png' is no format of a view"):
         iris.save(tmp_path / "iris.png", "png")
-
-
-# --------------------------------------------------------------------------- the command
-
-
-def test_the_command_writes_the_page_and_says_so(tmp_path: Path, command: Command) -> None:
-    place = tmp_path / "page.html"
-    said = command("view", IRIS, "-o", place, "--json")
-    assert json.loads(said.out)["written"] == [str(place)]
-    assert "can run on a TPU: " in said.err
-    assert place.stat().st_size < 5_000_000
-
-
-def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, command: Command) -> None:
-    assert "is not there" in command.refused("view", IRIS, "-o", tmp_path / "none" / "page.html")
 
 
 def test_the_picture_of_the_readme_counts_as_the_conversion_does() -> None:
