@@ -60,6 +60,49 @@ def test_the_shape_of_what_varies_is_replicated_where_it_is_static(op: str) -> N
     assert varying(f"s = Test()\ny = {op}(s)", "s") == {"s", "y"}
 
 
+def test_predicates_and_containers_make_values_vary() -> None:
+    assert varying("s = Test()\nx = Test(s)\ny = Test() ^x\nz = Test(y, x)", "s") == {"s", "x", "z"}, (
+        "data, not control"
+    )
+    text = """
+        s = Test()
+        x = Test()
+        side = Switch(x, s) {T: int32}
+        a = Const() ^side
+        b = Test(side:1)
+        m = Merge(a, b) {N: 2, T: int32}
+        y = Test(m)
+        z = Test(x)
+        """
+    assert varying(text, "s") == {"s", "side", "a", "b", "m", "y"}
+    text = """
+        s = Test()
+        size = Const()
+        stack = StackV2(size) {elem_type: float32, stack_name: ""}
+        handle = Enter(stack) {T: resource, frame_name: "f", is_constant: true, parallel_iterations: 1}
+        push = StackPushV2(handle, s) {T: float32, swap_memory: false}
+        pop = StackPopV2(stack) {elem_type: float32}
+        y = Test(pop)
+        other = StackV2(size) {elem_type: float32, stack_name: ""}
+        """
+    assert varying(text, "s") == {"s", "push", "stack", "handle", "pop", "y"}
+
+
+def test_a_varying_trip_count_makes_the_whole_loop_vary() -> None:
+    graph = testing.parse(
+        LOOPS.replace("ic = LoopCond(im)", "ic = LoopCond(less)")
+        + """
+        limit = Test()
+        entered = Enter(limit) {frame_name: "inner", T: int32, is_constant: true, parallel_iterations: 1}
+        less = Test(im, entered)
+        """
+    )
+    found = names(varying_from(graph, [graph["limit"]]))
+    assert {"inner", "im", "is", "ib", "pinned", "in", "ie", "between"} <= found
+    assert "om" in found  # what leaves the loop varies, and so does the loop around that counts with it
+    assert not found & {"x"}
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda e: e[0] < e[1]), max_size=25),

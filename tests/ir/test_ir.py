@@ -7,7 +7,7 @@ import pytest
 from tpugraph import testing
 from tpugraph.ir import Edits, Graph, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import readers, source_of, variable_of
 from tpugraph.support.errors import GraphError
 from tpugraph.tpu.invariants import INVARIANTS
 
@@ -251,3 +251,17 @@ def test_the_source_of_a_tensor_is_behind_identities() -> None:
     assert source_of(graph["two"].out(), where=lambda node: not node.controls) == graph["two"].out()
     graph.set_input(graph["one"], 0, graph["two"].out())
     assert source_of(graph["two"].out()).node.name in ("one", "two"), "a circle has an end"
+
+
+def test_a_variable_and_its_readers_are_found_through_aliases() -> None:
+    graph = testing.parse("""
+    v = VarHandleOp() {dtype: float32, shape: [], shared_name: "v", container: ""}
+    alias = Identity(v) {T: resource}
+    enter = Enter(alias) {T: resource, frame_name: "loop", is_constant: true, parallel_iterations: 1}
+    read = ReadVariableOp(enter) {dtype: float32}
+    other = ReadVariableOp(v) {dtype: float32}
+    behind = Neg(read) {T: float32}
+    """)
+    assert variable_of(graph["enter"].out()) is graph["v"]
+    assert variable_of(graph["read"].out()) is None
+    assert {node.name for node in readers(graph["v"])} == {"alias", "enter", "read", "other"}

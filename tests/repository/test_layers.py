@@ -117,6 +117,9 @@ HOUSES: dict[str, tuple[dict[str, str], list[str]]] = {
 @pytest.mark.parametrize(("files", "faults"), HOUSES.values(), ids=HOUSES)
 def test_what_a_house_does_wrong_is_told(tmp_path: Path, files: dict[str, str], faults: list[str]) -> None:
     assert build(tmp_path, files).faults() == faults
+
+
+def test_a_cycle_within_a_room_is_found(tmp_path: Path) -> None:
     files = {
         "tpugraph/ops/record.py": "import tpugraph.ops.shape",
         "tpugraph/ops/shape.py": "import tpugraph.ops.record",
