@@ -11,11 +11,7 @@ from tpugraph.support.errors import ConversionError, ShapeError
 
 
 def take_of(graph: Graph) -> Node:
-    """The one op by which the step takes a batch from an iterator.
-
-    Raises:
-        ConversionError: a queue, or several iterators.
-    """
+    """The one op by which the step takes a batch from an iterator."""
     takes = [graph[finding.name] for finding in graph.roles.inputs]
     queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
     if queue is not None:

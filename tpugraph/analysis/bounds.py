@@ -20,9 +20,6 @@ def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
 
     The bound follows from the op that opened the dimension: ``Where`` finds at most as many rows as its input has
     elements, ``Unique`` keeps at most all of them, a gather has as many rows as indices.
-
-    Args:
-        known: what was found before in the same graph, to be found once only.
     """
     shape = tensor.shape
     if shape is None or None not in shape:

@@ -43,17 +43,10 @@ class Says(Generic[Fact]):
 
 
 class Solver(Generic[Fact, Said]):
-    """One analysis being solved.
+    """One analysis being solved: the facts of tensors, and what each node ``said`` last, a :class:`Statement` with its reason.
 
-    Args:
-        order: the nodes to analyse, in topological order.
-        transfer: what a node says, a :class:`Statement` of facts; None where too little is known of its operands.
-        fixed: tensors whose facts come from elsewhere, whatever their nodes say.
-
-    Attributes:
-        facts: what is known of each tensor.
-        said: what each node said last, with its reason.
-        position: the place of each node in the order.
+    ``transfer`` says nothing of a node where too little is known of its operands. ``fixed`` are facts from elsewhere, whatever the
+    nodes say.
     """
 
     def __init__(
@@ -115,11 +108,7 @@ class Rules(dict[str, _Rule]):
     """The rules of an analysis by op type; one registered for no op type is that for all others."""
 
     def rule(self, names: str) -> Callable[[_Rule], _Rule]:
-        """Register a function for op types, whose names are separated by spaces; each has one rule.
-
-        Raises:
-            ValueError: an op type has a rule already.
-        """
+        """Register a function for op types, whose names are separated by spaces; each has one rule."""
 
         def register(function: _Rule) -> _Rule:
             kinds = names.split() or [""]
@@ -144,13 +133,9 @@ Answer = Generator[Question, Any, Any]
 
 
 def ask(rule: Rule, tensor: Tensor, known: dict[Question, Any] | None = None) -> Any:
-    """The answer that a rule gives for a tensor.
+    """The answer that a rule gives for a tensor; a question that comes back to itself, as in a loop, is answered with None there.
 
-    Args:
-        known: answers to begin with and to add to; they hold for as long as the graph is not edited.
-
-    Returns:
-        The answer. A question that comes back to itself, as in a loop, is answered with None there.
+    ``known`` are answers to begin with and to add to; they hold for as long as the graph is not edited.
     """
     known = {} if known is None else known
     first = (rule, tensor)

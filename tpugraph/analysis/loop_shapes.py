@@ -27,9 +27,6 @@ def tell(graph: Graph) -> int:
 
     A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
     taken out of a list or an array has the shape of what is put in, where that is one.
-
-    Returns:
-        How many nodes were told something new; the shapes of the graph are then to be inferred again.
     """
     told = {**_values(graph), **_elements(graph), **_of_arrays(graph)}
     for tensor, shape in told.items():
@@ -151,9 +148,6 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
 
     What a loop carries begins with the shape that it comes in with, and loses each dimension that is another at the end of an
     iteration, until nothing changes. What has no known rank there is left to TensorFlow.
-
-    Raises:
-        GraphError: TensorFlow refuses the graph.
     """
     merges = [merge.name for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
     kept = tried = _initial(graph, merges)

@@ -12,16 +12,9 @@ def minimum_cut(
     sources: Collection[Hashable],
     sinks: Collection[Hashable],
 ) -> tuple[int, list[Any]] | None:
-    """The cheapest set of vertices that separates sources from sinks; of several, the one closest to the sources.
+    """The cheapest set of vertices that separates sources from sinks, of several the one closest to the sources, and its cost.
 
-    Args:
-        edges: directed edges between vertices.
-        capacity: cost of cutting a vertex; a vertex without one cannot be cut.
-        sources: vertices where flow starts.
-        sinks: vertices where flow ends.
-
-    Returns:
-        The total cost and the vertices, or None where no cut exists.
+    A vertex without a capacity cannot be cut; None where no cut exists.
     """
     vertices = list(dict.fromkeys([*capacity, *sources, *sinks, *(v for edge in edges for v in edge)]))
     if not sources or not sinks:

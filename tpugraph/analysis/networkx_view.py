@@ -17,10 +17,6 @@ def as_networkx(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
     ``placement``: ``device`` for what a converted graph runs on the cores, else ``host``. Edges carry ``kind``: ``data``,
     ``control``, or ``back`` for the edge that closes a loop; those with data ``output``, the number of the output that is read,
     and ``operand``, the place where it is read.
-
-    Args:
-        graph: the graph; dtypes and shapes are inferred where they are not known yet.
-        nodes: limits the view to some nodes; all by default.
     """
     import networkx as nx
 

@@ -20,12 +20,7 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Shard:
-    """Along ``axis`` core ``r`` holds the r-th piece of the batch.
-
-    Attributes:
-        axis: the dimension that holds the rows.
-        outer: how many whole batches lie one after the other.
-    """
+    """Along ``axis`` core ``r`` holds the r-th piece of the batch; ``outer`` whole batches lie one after the other."""
 
     axis: int
     outer: int = 1
@@ -60,11 +55,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Partial:
-    """The whole value is the sum (or the largest, the smallest) of what the cores hold.
-
-    Attributes:
-        reduce_op: ``sum``, ``max`` or ``min``.
-    """
+    """The whole value is the sum (or the largest, the smallest) of what the cores hold."""
 
     reduce_op: str = "sum"
 
@@ -76,11 +67,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class PerCore:
-    """Differs between cores and is no value of the plain step: a policy that the user chose gives exactness up.
-
-    Attributes:
-        policy: the flag that says so.
-    """
+    """Differs between cores and is no value of the plain step: ``policy``, a flag of the user, gives exactness up."""
 
     policy: str
 
@@ -90,12 +77,7 @@ class PerCore:
 
 @dataclass(frozen=True)
 class Held:
-    """A handle of a container: a TensorArray, a stack, a list.
-
-    Attributes:
-        key: names the container.
-        of: of a container of gradients, the container that they are gradients of.
-    """
+    """A handle of the container ``key``: a TensorArray, a stack, a list; of gradients, of the container ``of``."""
 
     key: str
     of: str | None = None

@@ -34,11 +34,7 @@ class Race:
 
 
 def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
-    """The races of a step; a read in one branch and a write in the other are none.
-
-    Args:
-        roots: what a step runs: the train ops and the loss.
-    """
+    """The races of a step; a read in one branch and a write in the other are none."""
     step = graph.ancestors(roots)
     writes = Writes(graph)
     after = _writes_after(graph, step, writes)
@@ -206,19 +202,11 @@ READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")
 
 
 def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone: bool = False) -> OrderedRaces:
-    """Give the races of a step an order, with edges between the nodes of each.
+    """Give the races of a step an order, with edges between the nodes of each; returns each race with what comes first in it.
 
     With ``writes_first`` a read stays before the write where the other order would close a cycle (two optimizers beside each
-    other that read what the other one writes) or where the read is in a loop.
-
-    Args:
-        roots: what a step runs: the train ops and the loss.
-        order: ``reads_first`` or ``writes_first``.
-        in_branches_alone: make writes wait only for reads in branches and for those that wait for something. That is enough where
-            variables become resource variables next, which puts every other read first by itself, with fewer edges.
-
-    Returns:
-        Each race with what comes first in it.
+    other that read what the other one writes) or where the read is in a loop. With ``in_branches_alone`` writes wait only for reads
+    in branches and for those that wait for something: variables become resource variables next, which puts every other read first.
     """
     found = find(graph, roots)
     rest = found

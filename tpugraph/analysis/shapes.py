@@ -20,11 +20,7 @@ _NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w
 
 
 def infer(graph: Graph) -> None:
-    """Record dtype and shape of every output in the graph; what was not edited since the last time is not asked again.
-
-    Raises:
-        GraphError: TensorFlow refuses the graph; its words and the node are given.
-    """
+    """Record dtype and shape of every output in the graph; what was not edited since the last time is not asked again."""
     found = _imported(graph)
     if found is not None:
         for node in graph:
@@ -37,11 +33,7 @@ def infer(graph: Graph) -> None:
 
 
 def check(graph: Graph) -> None:
-    """See that TensorFlow takes the graph: its attributes, its dtypes and shapes by TensorFlow's own inference, no cycle but loops.
-
-    Raises:
-        GraphError: it does not; its words are given, the node, and which pass made that for which node of the user's.
-    """
+    """See that TensorFlow takes the graph: attributes, dtypes and shapes by its own inference, no cycle but loops."""
     try:
         graph.topological_order()
     except GraphError as error:
@@ -74,21 +66,13 @@ def _import_unrun(graph: Graph) -> tf.Graph:
 
 
 def import_graph(graph: Graph) -> tf.Graph:
-    """The graph imported into a new ``tf.Graph`` to be run, under the same names.
-
-    Raises:
-        GraphError: TensorFlow refuses it.
-    """
+    """The graph imported into a new ``tf.Graph`` to be run, under the same names."""
     check_functions(graph)
     return import_graph_def(graphdef.to_graph_def(graph), source=graph.source, graph=graph)
 
 
 def check_functions(graph: Graph) -> None:
-    """Refuse functions over which TensorFlow's shape functions would end the process when it optimizes what is run.
-
-    Raises:
-        GraphError: there is such a function.
-    """
+    """Refuse functions over which TensorFlow's shape functions would end the process when it optimizes what is run."""
     for name, function in function_library.functions_named(graph).items():
         if any(node.op in ops.RANKS for node in function.node_def) and function_library.is_closed(function):
             body = function_library.function_body(graph, name, None)

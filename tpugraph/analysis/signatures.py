@@ -17,11 +17,7 @@ Tokens = tuple[str, ...] | None
 class Signature:
     """What the dimensions of a node's operands and outputs are; :mod:`tpugraph.ops.record` explains the notation.
 
-    Attributes:
-        inputs: the factors of each operand.
-        outputs: the factors of each output.
-        linear: the sets of operands in which the node is linear: in those of a set together, while the others are fixed.
-        elementwise: whether all operands broadcast together to the output.
+    ``linear`` has sets of operands: the node is linear in those of a set together, while the others are fixed.
     """
 
     inputs: tuple[Tokens, ...]

@@ -49,12 +49,7 @@ def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]
 
 
 def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_only: bool = False) -> dict[Node, int]:
-    """The bits of all that a node depends on and of itself, for some nodes and all that they depend on; nothing where no bit is.
-
-    Args:
-        bits: the bits of those nodes that have any.
-        data_only: whether what a node waits for is no dependence.
-    """
+    """The bits of all that a node depends on and of itself, of some nodes and all that they depend on; nothing where no bit is."""
     region = graph.ancestors(nodes, data_only=data_only)
     found: dict[Node, int] = {}
     changed = bool(bits.keys() & region.keys())

@@ -21,25 +21,14 @@ class InProcess:
 
 @dataclass(frozen=True)
 class EveryStep:
-    """Of each step, not of a loop's last one alone, the host keeps what some summaries read, stacked.
-
-    Attributes:
-        summaries: their names.
-    """
+    """Of each step, not of a loop's last one alone, the host keeps what some summaries read, stacked."""
 
     summaries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class OrderedRace:
-    """A read and a write of one variable that the plain graph puts in no order, with the order that they got.
-
-    Attributes:
-        read: the node that reads.
-        write: the node that writes.
-        variable: the variable.
-        first: ``read`` or ``write``: what comes first; "" where neither does.
-    """
+    """A read and a write of a variable that the plain graph puts in no order; ``first`` is ``read``, ``write`` or "" for neither."""
 
     read: str
     write: str
@@ -49,12 +38,7 @@ class OrderedRace:
 
 @dataclass(frozen=True)
 class OrderedRaces:
-    """Reads and writes that were in no order have got one.
-
-    Attributes:
-        order: what was asked for: ``reads_first`` or ``writes_first``.
-        races: each of them.
-    """
+    """Reads and writes that were in no order have got one."""
 
     order: str = "reads_first"
     races: tuple[OrderedRace, ...] = ()
@@ -62,23 +46,14 @@ class OrderedRaces:
 
 @dataclass(frozen=True)
 class ClosedShapes:
-    """Open batches have been given a number of rows.
-
-    Attributes:
-        batches: which ones, a sentence each.
-    """
+    """Open batches have been given a number of rows; ``batches`` has a sentence for each."""
 
     batches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PaddedLookups:
-    """Lists of ids have been padded.
-
-    Attributes:
-        most: how many ids a row has room for, by the node that made the list.
-        flagged: those of them whose room a flag says, and no shape.
-    """
+    """Lists of ids have been padded to ``most`` ids a row, by the node that made the list; of the ``flagged`` ones a flag says it."""
 
     most: Mapping[str, int] = field(default_factory=dict)
     flagged: tuple[str, ...] = ()
@@ -88,9 +63,8 @@ class PaddedLookups:
 class JoinedTables:
     """Tables in pieces are looked up as one.
 
-    Attributes:
-        pieces: by the node that put the rows together, how many pieces its table has.
-        steps: the updates of pieces, which are given -1 for rows of other pieces and have to be dense.
+    ``pieces`` has their number by the node that put the rows together; ``steps`` the updates of pieces, which are given -1 for rows
+    of other pieces and have to be dense.
     """
 
     pieces: Mapping[str, int] = field(default_factory=dict)
@@ -102,8 +76,6 @@ class PaddedBatches:
     """Batches of evaluation and prediction have been padded.
 
     Attributes:
-        rows: rows of the padded batch of all cores.
-        plain_rows: rows of a full batch of the plain graph.
         count: the node that counts the true ones.
         whole: whether the plain graph has that number of rows in its shapes, so that it drops the last partial batch.
         tensors: the tensors of the padded batch.
@@ -126,12 +98,7 @@ class PaddedBatches:
 
 @dataclass(frozen=True)
 class DeviceEnds:
-    """Where the device's part of an evaluation or prediction ends.
-
-    Attributes:
-        nodes: what the device computes of its rows, their number first.
-        beside: the parts of the plain batch that go from host to host past the device.
-    """
+    """The device computes ``nodes`` of its rows, their number first; ``beside`` are parts of the plain batch that go past it."""
 
     nodes: tuple[str, ...]
     beside: tuple[str, ...]
@@ -153,7 +120,6 @@ class Cut:
         naive_bytes: how many bytes the whole input would take; None where that is open.
         dropped: what watched the step and cannot do so on several cores, by node, with the reason.
         tail: the nodes that watch the step on the host behind the device.
-        waits: the nodes that the enqueue of a batch waits for.
     """
 
     tensors: Mapping[str, int] = field(default_factory=dict)
@@ -172,10 +138,8 @@ class Partitioned:
     """The step has been partitioned over the cores; as long as it has not, nothing is said.
 
     Attributes:
-        cores: how many.
         rows: rows of one core's batch; None where the batch has no dimension.
         loss_share: the tensor that is one core's share of the loss.
-        notes: for the report.
         leaving: how the tensors that leave the device live on the cores.
         combined: the tensors that cores combine, with the reason.
         gathered: the tensors whose rows are gathered, with their bytes.
@@ -201,14 +165,7 @@ class Enqueues:
 
 @dataclass(frozen=True)
 class Outfed:
-    """What leaves the device through the outfeed.
-
-    Attributes:
-        enqueue: the node that sends it.
-        tensors: what the host makes of each.
-        bytes: how many leave all cores in a step.
-        loss: the loss of the global batch on the host; "" without one.
-    """
+    """What leaves the device through the outfeed, and what the host makes of each; ``bytes`` leave all cores in a step."""
 
     enqueue: str = ""
     tensors: Mapping[str, str] = field(default_factory=dict)

@@ -57,9 +57,6 @@ def bound_stacks(graph: Graph) -> int:
     """Give every stack and list that a loop pushes to the size that its number of iterations needs; returns how many.
 
     Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
-
-    Raises:
-        UnboundedLoop: a loop with a gradient has no known most number of iterations, or stacks of stacks.
     """
     if not graph.of_type(*_SIZE):
         return 0

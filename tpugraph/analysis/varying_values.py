@@ -20,10 +20,6 @@ def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node,
     A value varies when it depends on a source through data, when a Switch on a varying predicate decides whether it
     exists, when it is inside a loop whose trip count varies, or when it lives in a container that holds varying
     values. CrossReplicaSum makes values replicated, and the shape of a statically shaped value is replicated.
-
-    Args:
-        sources: nodes that differ by themselves: infeed, per-core random streams.
-        within: limits the analysis to some nodes.
     """
     chosen = within if within is not None else dict.fromkeys(graph)
     frame_of: dict[Node, str] | None = None
@@ -56,11 +52,7 @@ def replica_varying(graph: Graph) -> NodeSet:
 
 
 def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
-    """The replica-varying nodes of one cluster.
-
-    Args:
-        device: the nodes of the cluster.
-    """
+    """The replica-varying nodes of one cluster, whose nodes are ``device``."""
     reading = reading_host(device)
     sources = [node for node in device if node.op in ops.INFEEDS or node in reading]
     varying = varying_from(graph, sources, within=device)

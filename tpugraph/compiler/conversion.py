@@ -142,11 +142,7 @@ def _run_recorded(
 
 
 def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOptions, list[str]]:
-    """What comes before the passes: roles, preconditions, another batch, the number of cores. The graph is changed in place.
-
-    Returns:
-        The passes to run, the options with a number of cores, and lines for the report.
-    """
+    """What comes before the passes: roles, preconditions, another batch, the number of cores. The graph is changed in place."""
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
     odd = preconditions.check(graph)
@@ -170,10 +166,6 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     """The roles of a plain graph in the mode of the options, which first gets the shapes that they tell and an input to restart.
 
     Calls of functions that write variables are inlined. The graph of a SavedModel that predicts is given an input.
-
-    Raises:
-        RolesError: the graph is of another kind, or what it is for cannot be told.
-        UsageError: shapes that cannot be used.
     """
     set_shapes(graph, options.set_shape)
     one_shot.make_initializable(graph)
@@ -190,12 +182,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
 
 
 def with_cores(graph: Graph, options: ConvertOptions) -> tuple[ConvertOptions, list[str]]:
-    """The options with a number of cores, where none was given, and a line for the report where it is not 8.
-
-    Args:
-        graph: a plain graph with roles.
-        options: the options.
-    """
+    """The options with a number of cores, where none was given, and a line for the report where it is not 8."""
     if options.num_replicas is not None:
         return options, []
     rows = options.global_batch or rows_read(graph)

@@ -35,10 +35,6 @@ def read_examples(graph: Graph, name: str | None) -> dict[str, str]:
     A signature that takes serialised examples reads them as they are; one that takes numbers or text reads
     ``tf.train.Example`` protos with a feature for each input, by the input's name. Without ``name`` it is
     ``serving_default``, or the only one.
-
-    Raises:
-        UsageError: there is no such signature, or several and none is named.
-        ConversionError: an input that no example holds.
     """
     signature = _chosen(graph, name)
     shapes.infer(graph)

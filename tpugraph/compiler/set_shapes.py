@@ -17,12 +17,7 @@ SET_SHAPE = "_tpugraph_set_shape"
 def set_shapes(graph: Graph, told: Iterable[str]) -> None:
     """Give tensors shapes; a batch of another shape ends the run with an error.
 
-    Args:
-        graph: a plain graph.
-        told: ``NODE:DIMS`` or ``NODE:OUTPUT:DIMS``, the sizes with commas between; ``?`` leaves one open.
-
-    Raises:
-        UsageError: a text of another form, or a node or an output that is not there.
+    ``told`` is ``NODE:DIMS`` or ``NODE:OUTPUT:DIMS``, the sizes with commas between; ``?`` leaves one open.
     """
     told = list(told)
     if told:

@@ -65,14 +65,9 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A finding.
+    """A finding; ``cause`` is one of ``CAUSES``, ``origin`` is ``gradient of X`` or the pass that made the node.
 
-    Attributes:
-        cause: one of ``CAUSES``.
-        node: the node's name, or "" where the whole graph is meant.
-        op: its op type, or "".
-        scope: the name scope of the node, "" at the top.
-        origin: ``gradient of X``, the pass that made the node, or None.
+    Without a node the whole graph is meant.
     """
 
     cause: str
@@ -89,11 +84,8 @@ class Report:
     """The answer of :func:`check`.
 
     Attributes:
-        source: the file of the graph.
         converted: whether the graph could be converted, so that the bridge was asked.
         device_nodes: the number of nodes for the device; 0 where the conversion failed before placement.
-        findings: in the order of the causes.
-        seconds: how long it took, by stage.
     """
 
     source: str

@@ -39,10 +39,6 @@ def raise_control_flow(graph: Graph) -> Raised:
     """Turn every TF1 loop and conditional of a graph, nested ones and gradients too, into While and If, in place.
 
     Each tensor's dtype must be known. What leaves a loop keeps its name: the Exit becomes an Identity of the While.
-
-    Raises:
-        ConversionError: a loop or conditional of another form than ``tf.while_loop`` and ``tf.cond`` make; its node
-            is named.
     """
     for node in graph:
         if node.has_attr("_class"):
@@ -446,13 +442,8 @@ def make_function(
 ) -> str:
     """Write nodes, which stay where they are, as a function of the library; returns its name.
 
-    Args:
-        graph: the graph.
-        name: the name wished for.
-        nodes: the body, without control edges from outside, for which the caller waits.
-        arguments: the tensors of the graph that each argument stands for.
-        results: outputs of the body, or argument tensors.
-        finish: edits the body, as a graph of its own, before it is saved.
+    The caller waits for what the nodes wait for outside. Results are outputs of the body, or argument tensors; ``finish`` edits the
+    body, as a graph of its own, before it is saved.
     """
     if finish is not None:
         return _edited(graph, name, nodes, arguments, results, finish)

@@ -25,10 +25,7 @@ class Loop:
     """An open loop ``for i in range(limit)``; :meth:`carry` values, :meth:`enclose` nodes, then :meth:`close` it.
 
     Args:
-        graph: the graph.
-        name: scope of the loop's own nodes; also the frame name.
         limit: handle of the int32 resource variable that holds the number of iterations.
-        attributes: attributes of every node made for the loop (the cluster mark, say).
 
     Attributes:
         counter: the iteration number, inside the body.

@@ -197,11 +197,7 @@ def _encode_plain(value: bool | int | str) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """The ``AttrValue`` of a Python value, the inverse of :func:`decode`: a tuple is a shape, an ``AttrValue`` passes through.
-
-    Raises:
-        TypeError: a value of a kind that no attribute has.
-    """
+    """The ``AttrValue`` of a Python value, the inverse of :func:`decode`: a tuple is a shape, an ``AttrValue`` passes through."""
     if isinstance(value, AttrValue):
         return value
     if isinstance(value, DType):

@@ -26,10 +26,7 @@ class Builder:
     them looks at new nodes anyway.
 
     Attributes:
-        graph: where nodes are added.
         scope: what names begin with, without the slash at the end; "" for none.
-        device: the device of every node.
-        marks: attributes of every node, such as that of the cluster.
         source: the node for whose sake the others are made.
         made_by: who is told to have made the nodes; the pass at work where None.
     """
@@ -54,11 +51,9 @@ class Builder:
         """Make a node.
 
         Args:
-            op: the op type.
             inputs: its operands; their dtypes must be known.
             name: the name wished for, below the scope; the op type where None.
             shapes: the shapes of the first outputs; those of the rest are unknown.
-            controls: nodes to wait for.
             **attributes: what the operands do not decide, as Python values.
 
         Raises:

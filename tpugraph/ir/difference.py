@@ -31,17 +31,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a second graph differs from a first one.
-
-    Attributes:
-        added: nodes of the second alone, as lines of text, by name.
-        removed: nodes of the first alone, as lines of text, by name.
-        renamed: names in the second graph by names in the first one.
-        changed: nodes of both that are not the same.
-        added_ops: how many nodes of each op type were added.
-        removed_ops: how many were removed.
-        functions: of each library function that is not the same: ``added``, ``removed`` or ``changed``.
-    """
+    """How a second graph differs from a first one."""
 
     added: dict[str, str] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)

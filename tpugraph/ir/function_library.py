@@ -49,11 +49,7 @@ class Body:
 
 
 def function_body(graph: Graph, name: str, call: Node | None) -> Body:
-    """The body of a library function; the node that calls it, where there is one, gives the attributes that the function leaves open.
-
-    Raises:
-        ConversionError: there is no such function.
-    """
+    """The body of a library function; a node that calls it gives the attributes that the function leaves open."""
     library = functions_named(graph)
     if name not in library:
         raise ConversionError(f"the function '{name}' is not in the graph's library", node=call, origin=graph.source,
@@ -175,13 +171,7 @@ def add_function(
 ) -> str:
     """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
 
-    Args:
-        graph: the graph.
-        name: the name wished for.
-        nodes: its body; every op that writes is run.
-        arguments: what the body reads from outside, in order.
-        results: what the function returns, in order.
-        alike: of other tensors that the body reads: the argument or the output of the body that they are the same as.
+    Other tensors that the body reads are ``alike`` an argument or an output of the body.
     """
     library = function_pb2.FunctionDefLibrary()
     if graph.library is not None:

@@ -56,10 +56,7 @@ class Graph:
 
     Attributes:
         library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
-        versions: the producer versions, opaque.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
-        signatures: what a SavedModel is fed and returns, by the name of the signature.
-        edits: how often the graph was edited.
         roles: what :func:`tpugraph.roles.find` said about the graph, or None.
         source: the file or folder the graph came from, for messages.
         stage: name of the pass at work; new nodes are marked with it.
@@ -115,11 +112,7 @@ class Graph:
         return self._nodes.get(name)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor ``node`` or ``node:port``.
-
-        Raises:
-            GraphError: there is no such node.
-        """
+        """The tensor ``node`` or ``node:port``."""
         node, _, port = name.partition(":")
         return Tensor(self[node], int(port or 0))
 
@@ -222,11 +215,7 @@ class Graph:
         self._kept[type(result)] = result
 
     def kept(self, kind: type[_T]) -> _T | None:
-        """The result of that class; None where none is kept.
-
-        Raises:
-            GraphError: the pass at work does not say that it reads it.
-        """
+        """The result of that class; None where none is kept. The pass at work has to say that it reads it."""
         if self.readable is not None and kind not in self.readable:
             raise GraphError(f"the pass '{self.stage}' looks up {kind.__name__}, which it does not name in its reads",
                              origin=self.source)  # fmt: skip
@@ -234,11 +223,7 @@ class Graph:
         return found if isinstance(found, kind) else None
 
     def result(self, kind: type[_T]) -> _T:
-        """The result of that class.
-
-        Raises:
-            GraphError: none is kept, or the pass at work does not say that it reads it.
-        """
+        """The result of that class, which the pass at work has to say that it reads; a GraphError where none is kept."""
         found = self.kept(kind)
         if found is None:
             raise GraphError(f"{kind.__name__} is not known of the graph", origin=self.source,
@@ -266,12 +251,8 @@ class Graph:
         """Add a node.
 
         Args:
-            op: the op type.
             name: the name wished for; a suffix is added where it is taken.
-            inputs: data inputs.
-            controls: nodes to wait for.
             attrs: attributes as Python values or protobufs.
-            device: device string.
             outputs: dtype and shape of each output, where known.
             source: the node for whose sake this one is made (provenance).
 
@@ -300,19 +281,11 @@ class Graph:
             self._link(node, inputs, controls)
 
     def remove(self, node: Node) -> None:
-        """Remove a node that nothing reads or waits for.
-
-        Raises:
-            GraphError: something does.
-        """
+        """Remove a node; a GraphError where something reads it or waits for it."""
         self.remove_all((node,))
 
     def remove_all(self, nodes: Iterable[Node]) -> int:
-        """Remove nodes together; uses among them are no hindrance. Returns how many.
-
-        Raises:
-            GraphError: a node outside the set uses one inside it.
-        """
+        """Remove nodes together, which nothing else may use; returns how many."""
         doomed = dict.fromkeys(nodes)
         self._check_members(doomed, "removal")
         waits: dict[Wait, Node] = {}
@@ -406,17 +379,7 @@ class Graph:
         replace: Mapping[Tensor, Tensor] | None = None,
         replace_controls: Mapping[Node, Sequence[Node]] | None = None,
     ) -> dict[Node, Node]:
-        """Copy nodes; edges among them lead to the copies, other edges stay or follow the replacements.
-
-        Args:
-            nodes: what to copy.
-            rename: the name wished for a copy, from the original's name.
-            replace: tensors to read instead, by the original tensor.
-            replace_controls: nodes to wait for instead, by the original node.
-
-        Returns:
-            The copy of each node.
-        """
+        """Copy nodes; edges among them lead to the copies, other edges stay or follow the replacements. Returns the copy of each."""
         replace = replace or {}
         replace_controls = replace_controls or {}
         chosen = list(dict.fromkeys(nodes))

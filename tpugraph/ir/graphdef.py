@@ -53,11 +53,7 @@ def from_loaded(loaded: Loaded, *, source: str) -> Graph:
 
 
 def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
-    """A Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`.
-
-    Raises:
-        LoadError: something in it is not as TensorFlow defines it.
-    """
+    """A Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
     graph, wired = _read(graph_def, source)
     ordered = Validator(graph_def.library, source).check(wired)
     graph.adopt(wired)
@@ -206,11 +202,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = None) -> None:
-    """Write a graph that was read, or what was made of it, with its collections as a MetaGraphDef; the file is whole or not there.
-
-    Raises:
-        LoadError: the place cannot be written, or the graph has more than 2 GiB.
-    """
+    """Write a graph that was read, or what was made of it, with its collections as a MetaGraphDef; the file is whole or not there."""
     meta = meta_graph_pb2.MetaGraphDef()
     if loaded.meta is not None:
         meta.CopyFrom(loaded.meta)

@@ -45,12 +45,7 @@ def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
 
 
 def check_loops(graph: Graph, *, ordered: bool = False) -> None:
-    """See that all circles are loops, and that loops are whole; ``ordered`` says that there are no circles.
-
-    Raises:
-        GraphError: a circle that is no loop, a node that reads from two loops at once or waits for a loop that it is not in,
-            a loop without a beginning or a condition, or one that is left without having been entered.
-    """
+    """See that all circles are loops, and that loops are whole; ``ordered`` says that there are no circles."""
     closing = graph.of_type(*ops.NEXT_ITERATION, *ops.ENTER, *ops.EXIT, *ops.LOOP_COND)
     if not closing:
         if not ordered:

@@ -98,11 +98,7 @@ class Node(_Fields):
     """One operation. Read its fields; change it through :class:`Graph` only.
 
     Attributes:
-        name: unique within the graph.
-        op: the op type.
         device: the device string, "" where none is asked for.
-        inputs: data inputs, in order.
-        controls: nodes that must run before, in order.
         outputs: dtype and shape of each output, or None before shape inference.
         origin: name of the node in the user's graph that this one was made for, or None for an original node.
         made_by: name of the pass that made it, or None.

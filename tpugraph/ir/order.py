@@ -133,13 +133,7 @@ def ancestors(nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, N
 
 
 def descendants(nodes: Iterable[Node], *, data_only: bool = False, until: Container[str] = ()) -> dict[Node, None]:
-    """The nodes and all that depends on them (a dict as an ordered set).
-
-    Args:
-        nodes: where the walk begins.
-        data_only: whether control edges are left out.
-        until: op types that the walk finds and does not go past.
-    """
+    """The nodes and all that depends on them (a dict as an ordered set), past no node of the op types ``until``."""
     seen = dict.fromkeys(nodes)
     stack = list(seen)
     walked: set[Wait] = set()

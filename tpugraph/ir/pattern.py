@@ -120,12 +120,9 @@ def op(
     """A node.
 
     Args:
-        types: the op type, or those that it may have.
         *operands: what its first data inputs must be; it may have more.
-        name: binds its output.
         port: the number of that output; any where None.
         swaps: whether the operands may stand in any order.
-        attrs: attributes that it must have, as Python values.
     """
     wanted, named = frozenset((types,) if isinstance(types, str) else types), anything(name)
     expected = " or ".join(sorted(wanted)) if len(wanted) < 4 else f"{sorted(wanted)[0]} or the like"
@@ -216,8 +213,6 @@ def apply(graph: Graph, rules: Sequence[Rule], nodes: Iterable[Node] | None = No
     It is one walk: of what the rules make, nothing is rewritten that was not there before.
 
     Args:
-        graph: the graph.
-        rules: what to do.
         nodes: where to look; all nodes in the order of the graph where None.
 
     Returns:

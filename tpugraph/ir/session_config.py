@@ -23,8 +23,6 @@ def guarded(config: Any = None, *, converted: bool = False, parts: bool = False)
     runs as its user's TensorFlow runs it: where it reads what it writes in no order, that may depend on the second round.
 
     Args:
-        config: a ``tf.compat.v1.ConfigProto``, which stays as it is, or None.
-        converted: whether it is for a converted graph.
         parts: whether parts of the graph run alone: others need no kernels, as collectives of a replica have none.
     """
     made = tf.compat.v1.ConfigProto()

@@ -119,11 +119,7 @@ def _strings_in(function: Any) -> list[Any]:
 
 
 def rebind_files(graph: Graph, names: Mapping[str, str]) -> None:
-    """Replace string constants that equal an old file name, in the graph and in its functions.
-
-    Raises:
-        UsageError: an old name that no constant of the graph holds; those that look like files are listed.
-    """
+    """Replace string constants that equal an old file name, in the graph and in its functions."""
     for old, new in ((old.encode(), new.encode()) for old, new in names.items()):
         held = {node: values for node, values in _constants(graph.of_type("Const")).items() if old in values}
         for node, values in held.items():
@@ -186,12 +182,9 @@ _NO_MATCH = re.compile(r"No files matched pattern: ([^\]\n]+)")
 
 
 def missing_file_error(message: str, source: str, names: Iterable[str] = ()) -> RunError | None:
-    """The error for a data file that is not there, or None where the message says something else.
+    """The error for a data file that is not there, or None where TensorFlow's message says something else.
 
-    Args:
-        message: TensorFlow's words.
-        source: the file of the graph.
-        names: the file names in the graph; of those that the message names the longest is meant, blanks and all.
+    Of the file names in the graph the longest that the message names is meant, blanks and all.
     """
     pattern = _NO_MATCH.search(message)
     if pattern is not None:

@@ -115,11 +115,7 @@ class Validator:
         self._constants = Constants()
 
     def check(self, wired: Sequence[Wired]) -> bool:
-        """Check the nodes of a graph and the library; returns whether each node stands behind all that it reads and waits for.
-
-        Raises:
-            LoadError: something is not as TensorFlow defines it; the node is named.
-        """
+        """Check the nodes of a graph and the library; returns whether each node stands behind all that it reads and waits for."""
         nodes = [node for node, _, _ in wired]
         self._check_names(nodes)
         self._check_library()
@@ -305,11 +301,7 @@ class Schema:
         self._functions = functions
 
     def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
-        """The dtypes of inputs and outputs of a node with ``given`` data inputs; in a body, a call may fill in attributes.
-
-        Raises:
-            Mismatch: an attribute is missing, of another kind or out of range, or the node has too few or too many inputs.
-        """
+        """The dtypes of inputs and outputs of a node with ``given`` data inputs; in a body, a call may fill in attributes."""
         for name, value in attributes.items():
             if not name:
                 raise Mismatch("an attribute has no name")
@@ -480,11 +472,7 @@ class Constants:
         self._counts: dict[bytes, int] = {}
 
     def check(self, tensor: Any, declared: int) -> None:
-        """Check a ``TensorProto`` against the number of the dtype that its node declares.
-
-        Raises:
-            Mismatch: it holds something else than it declares, or more or less.
-        """
+        """Check a ``TensorProto`` against the number of the dtype that its node declares."""
         kind = tensor.dtype
         if kind != declared:
             raise Mismatch("holds another dtype than it declares")
@@ -533,11 +521,7 @@ class _Made:
 
 
 def check_body(function: Any, schema: Callable[[str], Schema | None], constants: Constants) -> None:
-    """Check a ``FunctionDef`` as far as it can be known without a call; ``schema`` says what an op type demands.
-
-    Raises:
-        Mismatch: a node, an input or a result is not as its definition demands.
-    """
+    """Check a ``FunctionDef`` as far as it can be known without a call; ``schema`` says what an op type demands."""
     made = dict(_arguments(function))
     wanted: dict[str, tuple[int, ...] | None] = {}
     for node in function.node_def:
@@ -649,11 +633,7 @@ def _check_order(function: Any) -> None:
 
 
 def check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
-    """See that no function calls itself, directly or by others, and that gradients belong to functions.
-
-    Raises:
-        Mismatch: one does.
-    """
+    """See that no function calls itself, directly or by others, and that gradients belong to functions."""
     for gradient in gradients:
         for name in (gradient.function_name, gradient.gradient_func):
             if name not in functions:

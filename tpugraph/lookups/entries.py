@@ -23,14 +23,7 @@ from tpugraph.ir import Graph, Node, Tensor
 class Lists:
     """Lists of entries, and what is made of them.
 
-    Args:
-        graph: the graph, with shapes.
-        starts: what is known of tensors to begin with.
-
-    Attributes:
-        of: what each tensor is.
-        refused: why entries cannot be added to a list, by the node that made it: the node that reads it otherwise, and what
-            that is.
+    ``refused`` says why entries cannot be added to a list, by the node that made it: the node that reads it otherwise, and how.
     """
 
     def __init__(self, graph: Graph, starts: Mapping[Tensor, Entries]) -> None:
@@ -90,12 +83,7 @@ each entry belongs to. ``size``: how many there are.
 
 @dataclass(frozen=True)
 class Entries:
-    """What a value has to do with lists of entries.
-
-    Attributes:
-        role: what it is, see :data:`Role`.
-        makers: the nodes that made the lists.
-    """
+    """What a value has to do with lists of entries that ``makers`` made; see :data:`Role`."""
 
     role: Role
     makers: tuple[Node, ...]
@@ -110,11 +98,7 @@ class Refused(Exception):
 
 
 def follow(node: Node, given: Given) -> list[Role | None]:
-    """What the outputs of a node are, where it takes the lists entry by entry.
-
-    Raises:
-        Refused: it does not.
-    """
+    """What the outputs of a node are, where it takes the lists entry by entry."""
     roles = {index: entries.role for index, entries in given.items()}
     if set(roles.values()) == {"size"}:
         return _of_size(node, roles)

@@ -14,13 +14,7 @@ from tpugraph.ir.node import Node
 
 
 class LookupNodes:
-    """Makes nodes beside those of a lookup, on its device's side of the graph; their shapes are to be inferred.
-
-    Args:
-        scope: what the names begin with, behind the name of the node for whose sake they are made.
-
-    Attributes:
-    """
+    """Makes nodes beside those of a lookup, on its device's side of the graph; their shapes are to be inferred."""
 
     def __init__(self, graph: Graph, scope: str) -> None:
         self._graph = graph

@@ -25,13 +25,7 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass(frozen=True)
 class Bound:
-    """The size of a padded list.
-
-    Attributes:
-        rows: how many rows a batch has.
-        most: how many entries a row has at most.
-        by_flag: whether a flag says so, and no shape.
-    """
+    """The size of a padded list: rows of a batch, most entries of a row, and whether a flag says so and no shape."""
 
     rows: int
     most: int
@@ -47,13 +41,7 @@ class _Padded:
 
 
 class PaddedLists:
-    """Pads lists of a graph, and lets what reads them read the padded ones.
-
-    Args:
-        graph: the graph, with shapes.
-        lists: the lists and what is made of them.
-        bounds: the size of each list to pad, by the SparseFillEmptyRows that made it.
-    """
+    """Pads lists of a graph to the bounds of the SparseFillEmptyRows that made them, and lets their readers read the padded ones."""
 
     def __init__(self, graph: Graph, lists: Lists, bounds: Mapping[Node, Bound]) -> None:
         self.graph = graph
@@ -226,13 +214,7 @@ def ids_of_a_row(message: str) -> RunError | None:
 
 @dataclass(frozen=True)
 class _Step:
-    """A node that may read lists.
-
-    Attributes:
-        node: the node.
-        roles: what its operands are to the lists that are padded, by number.
-        fill: the list whose entries it takes row by row, if it does.
-    """
+    """A node that may read lists: the roles of its operands, by number, and the list whose entries it takes row by row."""
 
     node: Node
     roles: Mapping[int, Role]

@@ -34,15 +34,7 @@ def sparse_lists(graph: Graph) -> Lists:
 
 
 def bounds_of(graph: Graph, lists: Lists, max_ids: int) -> dict[Node, Bound]:
-    """The size to which each list is padded that can be, by the node that made it.
-
-    Args:
-        graph: the graph, with shapes.
-        max_ids: the most ids of a row where no shape tells; 0 where nobody said it.
-
-    Raises:
-        ShapeError: no shape tells how many ids a row has at most, and nobody said it.
-    """
+    """The size to which each list is padded, by the node that made it; ``max_ids`` of a row where no shape tells, or 0."""
     looked_up = _looked_up(graph, lists)
     found: dict[Node, Bound] = {}
     for group in lists.groups():
@@ -104,10 +96,6 @@ def fill_rows(graph: Graph, free: Mapping[Node, None]) -> int:
     ``tf.nn.embedding_lookup_sparse`` reads the ids of a sparse tensor as they are, as of words that were split. Where each row
     has an id, filling the empty rows changes nothing, and the lookup becomes one as ``tf.nn.safe_embedding_lookup_sparse``
     makes it. A batch with an empty row ends the run.
-
-    Args:
-        graph: the graph, with shapes and roles.
-        free: the nodes that depend on no variable, and are in no loop or branch.
     """
     rows = rows_read(graph) if graph.roles.mode == "train" else None
     if not rows:

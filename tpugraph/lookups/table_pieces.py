@@ -26,10 +26,8 @@ class PiecedLookup:
     """A lookup in a table that is partitioned.
 
     Attributes:
-        stitch: the node that puts the rows together.
         parted: the node that parts the numbers of the rows in their pieces.
         order: the node that parts the numbers 0, 1, 2, ... of the ids.
-        gathers: the lookup in each piece.
         steps: the updates of the pieces by the gradients of the lookup.
     """
 
@@ -135,11 +133,7 @@ def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
 
 
 class JoinedLookups:
-    """Lets lookups read the pieces of their tables without parting the ids.
-
-    Args:
-        graph: the graph, with shapes.
-    """
+    """Lets lookups read the pieces of their tables without parting the ids."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -40,19 +40,11 @@ class Following:
     an op takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its
     result follow, and these are followed by another layer of placements.
 
-    Args:
-        graph: the graph, functions inlined, with static shapes.
-        order: the nodes of the step behind the input, in topological order.
-        rows: the rows of the batch.
-        elements: the tensors that have the batch's rows in front.
-        literals: names of constants that follow nothing.
-
     Attributes:
         axes: by tensor, the dimensions that follow.
         changes: by constant, how it follows.
         lists: the containers that have an element for each row.
         opened: by node and name, attributes that say shapes of elements, with the rows open.
-        layers: the placements.
         twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
     """
 

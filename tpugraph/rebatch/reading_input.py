@@ -97,9 +97,6 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
 
     The batch size of the dataset, or of the dequeue, is changed where a constant holds it; else the batches of the last dataset
     are put together anew, in their order.
-
-    Raises:
-        ShapeError: the batch comes in by something else.
     """
     before = take.rows
     if take.size is not None:

@@ -34,8 +34,6 @@ class Rebatched:
     """What was changed.
 
     Attributes:
-        before: the rows of a batch before.
-        rows: the rows of a batch now.
         inputs: what reads other batches, in words.
         constants: by constant, its value before and now, and why.
         regrouped: by node, how it takes rows apart or together.
@@ -66,16 +64,9 @@ def is_open(graph: Graph) -> bool:
 
 
 def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()) -> Rebatched:
-    """Let a plain graph read so many rows a step, in place.
+    """Let a plain graph, with its roles and without calls in its step, read so many rows a step, in place.
 
-    Args:
-        graph: the graph, with its roles; functions of the step are inlined.
-        rows: the rows of the batch.
-        batch_constants: constants that follow the batch; ``NODE:PLACE`` for an element of a vector.
-        literals: constants that do not.
-
-    Raises:
-        ShapeError: it is not known what follows the batch.
+    ``batch_constants`` follow the batch (``NODE:PLACE`` for an element of a vector), ``literals`` do not.
     """
     shapes.infer(graph)
     takes = takes_of(graph)
@@ -358,11 +349,7 @@ class ScaledSizes(LocalSizes):
 
 
 def missing_sizes(following: Following) -> None:
-    """Let the constants follow that hold the sizes of what has rows.
-
-    Raises:
-        ShapeError: one is not found.
-    """
+    """Let the constants follow that hold the sizes of what has rows."""
     for layer in following.layers:
         sizes = ScaledSizes(following, layer)
         for tensor, placement in layer.seeds.items():  # seeds count as made by their nodes

@@ -24,19 +24,10 @@ _WIDE = ("int64", "uint64")
 
 
 class Collectives(StepNodes):
-    """Combines values, rows and entries over the cores, inside the cluster.
-
-    Args:
-        count: number of cores.
-        flat: whether all values that are combined are outside of loops and branches.
-    """
+    """Combines values, rows and entries over the cores, inside the cluster."""
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over the cores.
-
-        Raises:
-            ConversionError: values of that dtype cannot be summed over cores.
-        """
+        """The sum over the cores."""
         kind = tensor.dtype
         if kind.name in _WIDE:
             return self._reduced(self.stack(tensor), "Sum", tensor)
@@ -58,10 +49,6 @@ class Collectives(StepNodes):
         """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.
 
         So are numbers of rows in one vector with values that every core has: no shape, they may be fractions.
-
-        Args:
-            shape: that of what a core holds, a vector.
-            rows: which of its numbers count rows.
         """
         kind = shape.dtype
         if kind.floating:
@@ -239,15 +226,7 @@ class Collectives(StepNodes):
     # ------------------------------------------------------------------ any number of entries
 
     def gather_entries(self, tensor: Tensor, most: int | None = None) -> Tensor:
-        """The entries of all cores, however many each has: padded to their bound, gathered, the padding taken out.
-
-        Args:
-            tensor: the entries.
-            most: how many a core has at most, where the shapes of what they are found in do not say.
-
-        Raises:
-            ConversionError: their number has no known bound.
-        """
+        """The entries of all cores, however many each has: padded to ``most``, gathered, the padding taken out."""
         bound = bounded_shape(tensor)
         if bound and bound[0] is None and most is not None:
             bound = (most, *bound[1:])
@@ -308,12 +287,7 @@ class Collectives(StepNodes):
                         {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, open_shape, tensor)  # fmt: skip
 
     def own_entries(self, tensor: Tensor, shape: Tensor) -> Tensor:
-        """This core's entries of those of all cores, which every core holds.
-
-        Args:
-            tensor: the entries, core by core.
-            shape: that of this core's own, a vector.
-        """
+        """This core's entries of those of all cores, which every core holds."""
         count, rest = self._first(self.cast(shape, _INT32)), (tensor.shape or ())[1:]
         begin = self.counted_before(shape, tensor)
         pack, rank = {"N": len(rest) + 1, "T": _INT32, "axis": 0}, len(rest) + 1

@@ -24,9 +24,6 @@ class Conversions:
     """Makes the conversions of one step, each once, and keeps what it made for the report.
 
     Attributes:
-        placing: the solved placements.
-        c: makes the nodes.
-        varying_updates: what is written where a policy lets cores differ: ``mean``, ``replica0`` or ``error``.
         made: by tensor, what the cores combine.
         gathered: by tensor, the bytes that are gathered and for which node.
         combined: by variable, how values that differ between cores become one.

@@ -30,12 +30,7 @@ def local_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
 
 
 class LocalSizes:
-    """Writes the sizes of one step anew.
-
-    Args:
-        placing: the solved placements.
-        collectives: makes nodes.
-    """
+    """Writes the sizes of one step anew."""
 
     def __init__(self, placing: Placing, collectives: Collectives) -> None:
         self.placing = placing

@@ -20,12 +20,7 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass
 class Rewriting:
-    """One step being rewritten.
-
-    Attributes:
-        placing: the solved placements.
-        varying_updates: see :class:`~tpugraph.rewrite.convert.Conversions`.
-    """
+    """One step being rewritten."""
 
     placing: Placing
     varying_updates: str = "mean"

@@ -26,8 +26,6 @@ class Rows:
     Attributes:
         values: the rows, one for each number.
         numbers: which rows of the variable they are.
-        shape: the shape of the variable.
-        steps: the updates that read them, each variable of this shape.
         between: from the sum of the rows that have one number to the updates, element by element, in order.
         total: the sum of the rows that have one number; None where updates read the rows themselves.
         unique: the node that finds which numbers there are, with ``total``.
@@ -65,13 +63,9 @@ def shape_of_variables(step: Node) -> tuple[int, ...]:
 
 def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = shape_of_variables, *,
             static: bool = True) -> Iterator[Rows]:  # fmt: skip
-    """The rows that updates read and that can be made dense, each once.
+    """The rows that updates (``steps``) read and that can be made ``dense``, each once; ``static`` ones have a known number.
 
-    Args:
-        steps: the updates.
-        dense: the op types of updates that can be dense.
-        shape_of: gives the shape that all variables of an update have, () where it is not known.
-        static: whether the number of rows has to be known.
+    ``shape_of`` gives the shape of all variables of an update, () where it is not known.
     """
     seen: dict[Node, None] = {}
     for step in steps:
@@ -90,11 +84,7 @@ def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = s
 
 
 def make_rows_dense(graph: Graph, rows: Rows, *, in_loop: bool = False) -> None:
-    """Add rows up in the shape of the variable, and let the updates read that.
-
-    Args:
-        in_loop: whether the updates are in a loop, which new constants have to be in as well.
-    """
+    """Add rows up in the shape of the variable, and let the updates read that."""
     dense = added_up(graph, rows.steps[0].name, rows.values, rows.numbers, rows.shape, source=rows.values.node,
                      controls=[rows.numbers.node] if in_loop else ())  # fmt: skip
     if rows.total is not None:
@@ -188,15 +178,9 @@ DENSE = {op: dense for op, dense in ops.DENSE_WRITES.items() if ops.WRITES[op].a
 
 def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tuple[int, ...], *, source: Node,
              controls: Sequence[Node] = ()) -> Tensor:  # fmt: skip
-    """Rows added up by their number, in a tensor of the variable's shape.
+    """Rows [n, ...] added up by their number [n], in a tensor of the variable's shape.
 
-    Args:
-        name: the scope of the nodes that are made.
-        rows: the rows, [n, ...].
-        numbers: which row of the variable each is, int32 or int64 [n].
-        shape: the shape of the variable.
-        source: the node for which they are made.
-        controls: what the number of rows waits for, so that it is in the loop or branch of the update.
+    The number of rows waits for ``controls``, so that it is in the loop or branch of the update.
     """
     make = Builder(graph, name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
     count = make.constant(np.asarray(shape[0], "int32"), name="rows", controls=controls)
@@ -204,14 +188,7 @@ def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tupl
 
 
 def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: tuple[int, ...]) -> None:
-    """Let an update of rows be the dense one of the whole variable.
-
-    Args:
-        step: the update.
-        value: the gradient in the variable's shape.
-        numbers: which rows of the variable have a gradient; an optimizer that moves rows of zeros moves no other ones.
-        shape: the shape of the variables.
-    """
+    """Let an update of rows be the dense one of the whole variable; an optimizer that moves rows of zeros moves no others."""
     fact, dense = ops.WRITES[step.op], ops.DENSE_WRITES[step.op]
     inputs = [value if i == fact.value else t for i, t in enumerate(step.inputs) if i != fact.rows]
     if fact.kind == "scatter":
@@ -262,13 +239,7 @@ def _maker(graph: Graph, step: Node) -> Builder:
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """Rows that belong to distinct ids.
-
-    Attributes:
-        values: the rows, [n, ...].
-        numbers: the ids, [n].
-        shape: that of the table.
-    """
+    """Rows [n, ...] of a table of some shape that belong to distinct ids [n]."""
 
     values: Tensor
     numbers: Tensor

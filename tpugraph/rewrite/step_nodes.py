@@ -20,12 +20,7 @@ _REPLICA_ID = "tpugraph/replica_id"
 
 
 class StepNodes:
-    """Makes nodes of a step.
-
-    Args:
-        count: number of cores.
-        flat: whether all values that nodes are made for are outside of loops and branches.
-    """
+    """Makes nodes of a step; ``flat`` is one whose values are all outside of loops and branches."""
 
     def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
         self.graph = graph
@@ -171,12 +166,7 @@ def ends_of(nodes: Iterable[Node]) -> frozenset[Node]:
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node], *, keep: frozenset[Node] = frozenset()) -> int:
-    """Remove those of the nodes that nothing reads or waits for, and what was there for them alone; returns how many.
-
-    Args:
-        nodes: where to begin.
-        keep: nodes that stay.
-    """
+    """Remove those of the nodes that nothing uses, but ``keep``, and what was there for them alone; returns how many."""
     pending, removed = list(nodes), 0
     while pending:
         node = pending.pop()

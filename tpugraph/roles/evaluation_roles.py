@@ -29,12 +29,8 @@ class PlainStep:
     """Facts of a plain graph that does not train; shapes are inferred where they are not known.
 
     Attributes:
-        inputs: the nodes that take a batch.
-        writes: the nodes that write variables.
-        varying: the nodes that depend on the input's data.
         restored: descendants of the reads of checkpoints.
         moving: the writes that the input causes.
-        inside: the nodes in loops and branches.
         kept: the names of the variables that a checkpoint holds.
     """
 
@@ -129,14 +125,8 @@ def find_evaluation(
 ) -> Roles:
     """Find the roles of a plain evaluation graph.
 
-    Args:
-        graph: the graph as loaded.
-        metrics: value tensor and update op of each metric by name; found by structure when None.
-        loss: name of the loss tensor; a scalar that a metric averages when None.
-        collected: tensors of one dimension or more to return for each batch, by name.
-
-    Raises:
-        RolesError: no input, no metric, a graph that trains, or a name that is not in the graph.
+    Metrics (value tensor and update op by name) are found by structure when None; the loss is a scalar that a metric averages.
+    ``collected`` are tensors of one dimension or more to return for each batch, by name.
     """
     found = PlainStep(graph)
     found.check_input()
@@ -297,11 +287,7 @@ def _with_loss(
 
 
 def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = None) -> Roles:
-    """Find the roles of a plain prediction graph, where ``predictions`` may have the tensor of each prediction by name.
-
-    Raises:
-        RolesError: no input, no prediction, a graph that trains, or a name that is not in the graph.
-    """
+    """Find the roles of a plain prediction graph, where ``predictions`` may have the tensor of each prediction by name."""
     found = PlainStep(graph)
     found.check_input()
     if predictions is None:

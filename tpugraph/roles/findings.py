@@ -23,10 +23,7 @@ class Variable:
     """One variable of the graph.
 
     Attributes:
-        key: its key in checkpoints, or None where no saver writes it.
         slice: the ``shape_and_slices`` text of its saver entry ("" for the whole variable).
-        initializer: name of the op that initialises it, or None.
-        trained: whether a gradient updates it.
     """
 
     name: str
@@ -41,15 +38,11 @@ class Roles:
     """The roles of a graph, by names, which stay valid while the graph is rewritten.
 
     Attributes:
-        train_ops: the nodes that a step of training runs.
-        step: the step counter, or None.
-        inputs: the nodes that take a batch.
         updates: the nodes that write trained variables; of evaluation those that update metrics.
         metrics: the nodes that update metrics while the graph trains.
         savers: the nodes that write checkpoints.
         enqueues: the nodes that queue runners run.
         other_candidates: further candidates, by role.
-        mode: ``train``, ``eval`` or ``predict``.
         values: of evaluation, the value tensor by the name of a metric.
         predictions: the tensors to return for each batch, by name.
         replica: whether the graph is the program of one replica, which has collectives of its own.

@@ -26,14 +26,6 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
 
     Collections and names only rank candidates: real graphs mislead (the ``train_op`` collection holds optimizer ops, not the
     train op; the iterator's initialiser is in no collection).
-
-    Args:
-        graph: the graph as loaded.
-        train_op: name of the train op, or several separated by commas; found by structure when None.
-        loss: name of the loss tensor; found by structure when None.
-
-    Raises:
-        RolesError: no training step, several that compete, or a name that is not in the graph.
     """
     writes, inputs = graph.of_type(*ops.WRITES), graph.of_type(*ops.INPUTS)
     varying = flows_from(graph, [*inputs, *_noise(graph, loss)])
@@ -382,11 +374,7 @@ def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:
-    """The train op, and the next candidates: unread nodes that depend on the most updates, then on the most writes.
-
-    Raises:
-        RolesError: there is none, or several of which none contains the others.
-    """
+    """The train op, and the next candidates: unread nodes that depend on the most updates, then on the most writes."""
     if not updates:
         raise no_train_op(graph)
     reached = _reached(graph, updates, writes)

@@ -23,16 +23,9 @@ def analyse(
     policies: Mapping[str, str] | None = None,
     seeds: Mapping[Tensor, Placement] | None = None,
 ) -> Demands:
-    """The placements of the device part of a step, and where its partial values are reduced.
+    """The placements of the device part of a step of static shapes, and where its partial values are reduced.
 
-    Args:
-        graph: the graph, placed on host and device, with static shapes at the global batch.
-        cores: how many.
-        policies: see :class:`~tpugraph.spmd.placing.Placing`.
-        seeds: how what the host feeds lives, where that is known.
-
-    Raises:
-        ConversionError: the placements do not settle.
+    ``seeds`` say how what the host feeds lives, where that is known.
     """
     device = analysis.cluster_nodes(graph)
     order = analysis.loop_order(graph, device)
@@ -76,11 +69,7 @@ def batch_of(graph: Graph) -> int | None:
 
 
 def refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
-    """Refuse a batch that the cores do not divide.
-
-    Raises:
-        ShapeError: it names numbers near by that fit.
-    """
+    """Refuse a batch that the cores do not divide."""
     if rows is None or rows % cores == 0:
         return
     low = rows // cores * cores

@@ -22,20 +22,14 @@ _ROUNDS = 24
 class Demands:
     """What readers want, solved together with the placements.
 
-    Attributes:
-        placing: the placements.
-        asking: of partial values that are read whole, the first node that does, and its rule in words.
+    ``asking`` has, of partial values that are read whole, the first node that does, and its rule in words.
     """
 
     placing: Placing
     asking: dict[Tensor, tuple[Node, str]] = field(default_factory=dict)
 
     def solve(self) -> None:
-        """Find placements and the tensors that are reduced, until no reader wants more.
-
-        Raises:
-            ConversionError: it does not settle.
-        """
+        """Find placements and the tensors that are reduced, until no reader wants more."""
         placing = self.placing
         placing.solve()
         for _ in range(_ROUNDS):

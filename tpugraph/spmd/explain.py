@@ -27,9 +27,6 @@ class Reason:
     """A link of the chain.
 
     Attributes:
-        tensor: the value; "" for a line that stands for several.
-        op: the op that makes it.
-        placement: where it lives, in words.
         because: the rule that says so, in words.
         operands: the operands that decided it.
         collectives: what the cores do with it for its readers, a sentence each.
@@ -57,12 +54,7 @@ class Explanation:
         self._position = self.placing.flow.position
 
     def chain(self, start: Tensor, *, everything: bool = False) -> list[Reason]:
-        """The reasons from a value back to the input, each value once.
-
-        Args:
-            start: the value.
-            everything: follow every operand that decided and leave nothing out, where else the shortest chain is given.
-        """
+        """The reasons from a value back to the input, each value once: the shortest chain, or ``everything`` that decided."""
         before: dict[Tensor, Tensor | None] = {start: None}
         pending = [start]
         for tensor in pending:  # grows while it is walked

@@ -22,13 +22,9 @@ WHOLE = "*"
 
 @dataclass(frozen=True)
 class Signature:
-    """What the dimensions of one node are.
+    """What the dimensions of one node are; see :class:`tpugraph.analysis.signatures.Signature`.
 
-    Attributes:
-        inputs: the factors of each operand.
-        outputs: the factors of each output.
-        linear: the sets of operands in which the node is linear, each while the others are fixed.
-        reduce_op: what joins the slices along a factor that an output does not carry; None where nothing does.
+    ``reduce_op`` joins the slices along a factor that an output does not carry; None where nothing does.
     """
 
     inputs: tuple[Factors, ...]
@@ -82,15 +78,7 @@ def _reduce_op(node: Node) -> str | None:
 def _with_spread(
     found: signatures.Signature, ranks: tuple[int | None, ...], outputs: int, reduce_op: str | None, alike: bool
 ) -> Signature | None:
-    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name.
-
-    Args:
-        found: the signature in tokens.
-        ranks: of each operand; None where it is not known.
-        outputs: how many there are.
-        reduce_op: see :class:`Signature`.
-        alike: whether all operands have one shape.
-    """
+    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
     pairs = list(zip(found.inputs, ranks, strict=False))
     spreads = [(size or 0) - signatures.tail(tokens) for tokens, size in pairs if tokens and tokens[0] == "..."]
     lead = max(spreads, default=0)

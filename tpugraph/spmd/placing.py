@@ -51,10 +51,6 @@ class Placing:
     """The placements of one step.
 
     Args:
-        graph: the graph, with static shapes at the global batch.
-        order: the nodes to place, in topological order.
-        cores: how many.
-        seeds: the placements of what comes from elsewhere.
         policies: ``batch_norm`` and ``random``, as the user chose.
 
     Attributes:

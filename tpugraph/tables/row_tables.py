@@ -61,16 +61,7 @@ class NotByRows(Exception):
 
 
 def row_tables(graph: Graph, cores: int, least_bytes: int) -> tuple[list[RowTable], dict[str, str]]:
-    """The tables of some size that can be shared among cores, and why the others of this size cannot.
-
-    Args:
-        graph: a graph whose nodes are on host and device, with their shapes.
-        cores: among how many cores.
-        least_bytes: how large a table is at least; 0 for no table at all.
-
-    Returns:
-        The tables, and for each other variable that the device looks up, by name, what is in the way.
-    """
+    """The tables of at least some size that cores can share, and by name why others that the device looks up cannot be shared."""
     if not least_bytes:
         return [], {}
     found: list[RowTable] = []
@@ -115,11 +106,7 @@ class _Uses:
         return any(use.node.op in _LOOKUPS and not use.index for use in uses)
 
     def table(self, variable: Node) -> RowTable:
-        """The table with all that belongs to it.
-
-        Raises:
-            NotByRows: what is in the way.
-        """
+        """The table with all that belongs to it."""
         found, pending = RowTable(), {variable: None}
         while pending:
             member = pending.popitem()[0]

@@ -21,11 +21,7 @@ _HANDLE = attrs.dtype("resource")
 
 
 def check_updates(graph: Graph, table: RowTable) -> None:
-    """See that every core knows the whole of each update of a table.
-
-    Raises:
-        NotByRows: an update differs between cores.
-    """
+    """See that every core knows the whole of each update of a table."""
     varying = replica_varying(graph)
     for node in (*table.steps, *table.dense):
         if node in varying:
@@ -33,16 +29,7 @@ def check_updates(graph: Graph, table: RowTable) -> None:
 
 
 class Sharding:
-    """Deals a table out.
-
-    Args:
-        graph: the graph, whose cores have combined what they have to.
-        collectives: makes what the cores combine.
-
-    Attributes:
-        layout: how the rows are dealt out.
-        local: the nodes of the plain graph whose values are no longer those of all rows, but of the core's own.
-    """
+    """Deals a table out; ``local`` nodes of the plain graph no longer have the values of all rows, but of the core's own."""
 
     def __init__(self, graph: Graph, table: RowTable, collectives: Collectives) -> None:
         self._graph = graph
@@ -195,12 +182,7 @@ ROWS = "_tpugraph_rows"
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a table are dealt out: each core has as many, one after the other, and the last core what is left.
-
-    Attributes:
-        rows: how many rows the table has.
-        cores: how many cores there are.
-    """
+    """How the rows of a table are dealt out: each core has as many, one after the other, and the last core what is left."""
 
     rows: int
     cores: int
@@ -233,9 +215,6 @@ class ShardedTable:
     """A table whose rows were dealt out to the cores.
 
     Attributes:
-        variables: the table, and the optimizer's variables that were dealt out with it.
-        rows: of the table.
-        rows_per_core: of each core but the last, which has what is left.
         bytes_per_core: of all these variables on a core.
         bytes: what they would take on each core otherwise.
         sums: the nodes that sum over the cores what lookups find.
@@ -253,13 +232,7 @@ class ShardedTable:
 
 @dataclass(frozen=True)
 class ShardedTables:
-    """Large tables have been dealt out to the cores.
-
-    Attributes:
-        least_bytes: how large a table is at least.
-        tables: by the name of the table.
-        whole: why the others of this size are whole on each core, by name.
-    """
+    """Large tables have been dealt out to the cores; ``whole`` says by name why others of this size are whole on each core."""
 
     least_bytes: int = 0
     tables: Mapping[str, ShardedTable] = field(default_factory=dict)
@@ -297,12 +270,7 @@ FIRST, LAST = -(2**31), 2**31 - 1
 
 
 class OwnNumbers:
-    """Makes numbers of a table's rows those of the core's own.
-
-    Args:
-        collectives: knows the number of the core.
-        layout: how the rows are dealt out.
-    """
+    """Makes numbers of a table's rows those of the core's own."""
 
     def __init__(self, graph: Graph, collectives: Collectives, layout: Layout) -> None:
         self._graph = graph

@@ -127,11 +127,7 @@ def _piece(value: Any, piece: str) -> Any:
 
 
 class PlainRun:
-    """A plain training graph, ready to run; its train op and loss are found by structure unless they are named.
-
-    Raises:
-        TpuGraphError: the roles cannot be told, or TensorFlow refuses the graph.
-    """
+    """A plain training graph, ready to run; its train op and loss are found by structure unless they are named."""
 
     def __init__(self, graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> None:
         refuse_to_end(graph)
@@ -177,11 +173,7 @@ class PlainRun:
         return losses, self.values(list(self._reads))
 
     def each_step(self, steps: int, start: Mapping[str, Any]) -> Iterator[float]:
-        """Train from given values of some variables, a step for each loss that is asked for; fewer where the data ends.
-
-        Raises:
-            TpuGraphError: a step fails.
-        """
+        """Train from given values of some variables, a step for each loss that is asked for; fewer where the data ends."""
         self.open(start)
         for _ in range(steps):
             try:

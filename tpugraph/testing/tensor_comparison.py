@@ -272,9 +272,6 @@ def can_tap(graph: Graph) -> dict[str, Tensor]:
     """The tensors of the device's step that can be sent to the host, by name.
 
     That is what each core makes once a step, of a fixed shape: nothing inside of loops and branches, no handles.
-
-    Raises:
-        RunError: the graph sends nothing to a host, since it was not converted for training.
     """
     sends = graph.of_type("OutfeedEnqueueTuple")
     if len(sends) != 1:
@@ -426,11 +423,7 @@ class _Comparing:
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
 
     def run(self, steps: int, progress: Callable[[str], None]) -> None:
-        """Compare step by step, until something differs or the data end.
-
-        Raises:
-            UsageError: nothing could be compared.
-        """
+        """Compare step by step, until something differs or the data end."""
         compared: dict[str, set[str]] = {engine: set() for engine in self.found.engines[1:]}
         with ExitStack() as stack:
             runs = [self._engine(engine, stack) for engine in self.found.engines]

@@ -213,17 +213,7 @@ def pair(
     rebind: Mapping[str, str] | None = None,
     convert_with: Convert = convert,
 ) -> Iterator[Pair]:
-    """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores.
-
-    Args:
-        options: how to convert; see :func:`comparable`.
-        steps: how many batches are read.
-        checkpoint_path: where both start; None starts from the graph's own first values.
-        rebind: file names in the graph to replace.
-
-    Raises:
-        TpuGraphError: the graph cannot be converted or run, or the checkpoint does not match it.
-    """
+    """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores."""
     original = load(model, rebind)
     if options.global_batch:
         original.roles = find_roles(original, options)
@@ -408,11 +398,7 @@ class Plan:
 
 def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: str | None = None,
          rebind: Mapping[str, str] | None = None) -> Plan:  # fmt: skip
-    """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph.
-
-    Raises:
-        TpuGraphError: the graph cannot be converted, or the checkpoint does not match it.
-    """
+    """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph."""
     program = convert(load(model, rebind), comparable(options, iterations_per_loop=steps))
     start = None
     if checkpoint_path is not None:

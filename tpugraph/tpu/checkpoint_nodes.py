@@ -19,11 +19,7 @@ ITERATOR_KEY = "tpugraph/input/{}"
 
 
 def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
-    """Add ``tpugraph/save``, ``tpugraph/restore`` (and ``.../input``), fed with the prefix by ``tpugraph/checkpoint``.
-
-    Returns:
-        The checkpoint key of each saved variable, by the variable's name.
-    """
+    """Add ``tpugraph/save`` and ``tpugraph/restore``, fed the prefix by ``tpugraph/checkpoint``; returns the keys by variable."""
     make = Builder(graph, device=HOST_DEVICE)
     prefix = make.placeholder(_STRING, (), name="tpugraph/checkpoint")
     saved = [v for v in graph.roles.variables.values() if v.name in graph and v.key is not None]

@@ -18,17 +18,11 @@ class Step:
     """The step.
 
     Attributes:
-        cone: its nodes.
-        roots: the nodes that it is run for.
-        variables: the handles of the variables.
         lookups: gathers that the host runs in front of the device.
         variable_dependents: descendants of the variables that the device reads.
         host_dependents: descendants of host ops.
         observers: host ops that only watch the step, taken out of it.
         fed: the tensors that the input yields.
-
-    Raises:
-        ConversionError: a host op is in the middle of the step.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -107,12 +101,7 @@ class Step:
         return [n for n in self.cone if n in self.host_dependents and not any(n in nodes for nodes in bound)]
 
     def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
-        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are movable nodes of the device.
-
-        Raises:
-            ShapeError: no infeed takes a tensor that has to cross.
-            ConversionError: a host op depends on the device.
-        """
+        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are movable nodes of the device."""
         edges: list[tuple[Tensor, Tensor]] = []
         capacity: dict[Tensor, int] = {}
         sources: dict[Tensor, None] = {}

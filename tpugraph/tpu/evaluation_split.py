@@ -33,7 +33,6 @@ class Batch:
     """The padded batch.
 
     Attributes:
-        rows: its rows.
         whole: whether the plain graph reads as many rows in each step, so that nothing has to keep rows apart.
         placements: of its parts, with a core for each row.
         plain: what the plain graph reads, by tensor of the padded batch or made of its padding.
@@ -184,8 +183,6 @@ class EvaluationSplit:
     """The step in two parts.
 
     Attributes:
-        batch: the padded batch.
-        cone: the nodes of the step.
         tail: the nodes that the host runs on the plain batch: those that mix rows, write, or follow a write.
         placed: which values keep rows apart.
     """
@@ -512,11 +509,7 @@ class HostTail:
 
 
 class PlainRows:
-    """Unpads what the outfeed hands over: the tail's inputs at the rows of the plain batch.
-
-    Args:
-        count: how many rows the plain batch has, as it arrives.
-    """
+    """Unpads what the outfeed hands over: the tail's inputs at the ``count`` rows of the plain batch."""
 
     def __init__(self, graph: Graph, count: Tensor) -> None:
         self.graph = graph

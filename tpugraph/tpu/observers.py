@@ -73,14 +73,7 @@ def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
 class Observers:
     """Places the nodes that only watch the step.
 
-    Args:
-        device: the nodes of the device; grows.
-        cut: the tensors that cross from host to device.
-        in_front: the host's copies of nodes of the device.
-
-    Attributes:
-        dropped: nodes that cannot be fed, by name, with the reason.
-        nodes: the nodes that the host runs behind the device.
+    ``dropped`` cannot be fed, by name, with the reason; the host runs ``nodes`` behind the device.
     """
 
     def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor], in_front: NodeSet) -> None:

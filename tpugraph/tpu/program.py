@@ -71,10 +71,7 @@ class Program:
         return cls(loaded.graph_def, {"source": str(path)}, plain=loaded.plain)
 
     def view(self) -> View:
-        """The converted graph to look at, with every pass where the conversion was recorded.
-
-        ``tpugraph.view(model)`` converts and shows every pass at once, and what stops the graph on a TPU.
-        """
+        """The converted graph to look at, with every pass where the conversion was recorded; see :func:`tpugraph.view`."""
         if self.history is not None:
             return View(self.history.view)
         graph = graphdef.from_graph_def(self.graph_def)
