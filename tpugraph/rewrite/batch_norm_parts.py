@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.ir import Node, Tensor, attrs
@@ -78,11 +79,11 @@ class BatchNormParts:
 
         def make() -> Tensor:
             rank, axes = _rank(node), self._axes(x, node)
-            shape = self._op("Shape", "shape", [x], node, T=x.dtype, out_type=_INT32, kind=_INT32, form=(rank,))
-            picked = self._op("GatherV2", "sizes", [shape, axes, self.nodes.constant(0, _INT32, x)], node, Tparams=_INT32,
-                              Tindices=_INT32, Taxis=_INT32, batch_dims=0, kind=_INT32, form=(rank - 1,))  # fmt: skip
-            product = self._op("Prod", "count", [picked, self.nodes.constant([0], _INT32, x)], node, T=_INT32,
-                               Tidx=_INT32, keep_dims=False, kind=_INT32, form=())  # fmt: skip
+            shape = self._op("Shape", "shape", [x], node, out_type=_INT32, form=(rank,))
+            sizes = [shape, axes, self.nodes.constant(0, _INT32, x)]
+            picked = self._op("GatherV2", "sizes", sizes, node, batch_dims=0, form=(rank - 1,))
+            rest = self.nodes.constant([0], _INT32, x)
+            product = self._op("Prod", "count", [picked, rest], node, keep_dims=False, form=())
             return self.nodes.cast(product, _FLOAT)
 
         return self._once(f"count {_channel(node)}", x, None, make)
@@ -112,7 +113,7 @@ class BatchNormParts:
     def _reduce(self, op: str, name: str, x: Tensor, node: Node, *, controls: bool = False) -> Tensor:
         """Over all dimensions but that of the channels."""
         form = (channels_of(node),)
-        made = self._op(op, name, [x, self._axes(x, node)], node, T=_FLOAT, Tidx=_INT32, keep_dims=False, form=form)
+        made = self._op(op, name, [x, self._axes(x, node)], node, keep_dims=False, form=form)
         if controls:
             self.graph.add_controls(made.node, node.controls)
         return made
@@ -124,12 +125,12 @@ class BatchNormParts:
         shape = [-1 if a == _channel(node) else 1 for a in range(_rank(node))]
         return self._once(f"as {shape}", statistic, None, lambda: self.nodes.reshape(statistic, shape))
 
-    def _op(self, op: str, name: str, inputs: list[Tensor], node: Node, *, kind: attrs.DType = _FLOAT,
-            form: attrs.Shape = None, **attributes: object) -> Tensor:  # fmt: skip
-        """A node beside the fused one; element by element unless attributes say otherwise."""
+    def _op(self, op: str, name: str, inputs: list[Tensor], node: Node, *, form: attrs.Shape = None,
+            **attributes: Any) -> Tensor:  # fmt: skip
+        """A node beside the fused one; element by element unless a shape says otherwise."""
         if form is None and None not in (shapes := [t.shape for t in inputs]):
             form = max((shape or () for shape in shapes), key=len)
-        return self.nodes.add(op, f"{node.name}/{name}", inputs, attributes or {"T": _FLOAT}, kind, form, node.out())
+        return self.nodes.add(node.out(), op, name, inputs, form, **attributes)
 
     def _float(self, tensor: Tensor) -> Tensor:
         return self._once("float", tensor, None, lambda: self.nodes.cast(tensor, _FLOAT))
@@ -151,7 +152,6 @@ def _rank(node: Node) -> int:
 
 
 def _channel(node: Node) -> int:
-    """The dimension of the channels."""
     return str(node.attr("data_format", "NHWC")).index("C")
 
 

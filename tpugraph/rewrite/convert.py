@@ -8,10 +8,10 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
+from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.values import constant
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.rewrite.collectives import Collectives
-from tpugraph.rewrite.local_sizes import is_open
 from tpugraph.spmd.placing import COUNT, VALUES, Placing
 from tpugraph.spmd.splats import is_splat, splat_value
 from tpugraph.support.errors import ConversionError
@@ -40,7 +40,6 @@ class Conversions:
     _kept: dict[tuple[Tensor, Placement], Tensor] = field(default_factory=dict)
 
     def converted(self, node: Node, tensor: Tensor, want: Placement) -> Tensor:
-        """A tensor as a node wants it."""
         if (tensor, want) not in self._kept:
             self._kept[tensor, want] = self._convert(node, tensor, want)
         return self._kept[tensor, want]
@@ -88,8 +87,7 @@ class Conversions:
                 return self.c.constant(np.full(local, constant(node).flat[0]), tensor.dtype, tensor)
             one = self.c.constant(np.asarray(number), tensor.dtype, tensor)
             dims = self.c.constant(np.asarray(local), _INT32, tensor)
-            return self.c.add("Fill", f"{node.name}/own_rows", [dims, one], {"T": tensor.dtype, "index_type": _INT32},
-                              tensor.dtype, tuple(local), tensor)  # fmt: skip
+            return self.c.add(tensor, "Fill", "own_rows", [dims, one], tuple(local))
         if is_splat(tensor):
             return self.c.first_rows(tensor, local)
         return self.c.own_rows(tensor, rows)
@@ -99,7 +97,7 @@ class Conversions:
         if maker is not None and tensor.port in maker.cuts:  # every core has made all of it
             return tensor
         if isinstance(placement, Shard):
-            size = f"{'at least ' * is_open(tensor)}{self._bytes(tensor) * self.c.count:,} bytes"
+            size = f"{'' if is_static(tensor.shape) else 'at least '}{self._bytes(tensor) * self.c.count:,} bytes"
             self.gathered[str(tensor)] = f"{size}, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
             self.note(tensor, f"the rows of all cores ({size}), for '{node.name}' ({node.op})")
             return self.c.gather(source, placement)
@@ -127,11 +125,10 @@ class Conversions:
         size = found.shape[0] if found.shape else None
         if self.placing.read(found) == VALUES or size is None:
             ahead = self.c.counted_before(self.c.shape(found), source)
-            offset = self.c.add("Mul", f"{tensor.node.name}/ahead", [self.c.cast(ahead, tensor.dtype),
-                                self.c.constant(first.astype(int), tensor.dtype, source)], {"T": tensor.dtype}, tensor.dtype,
-                                np.shape(first), source)  # fmt: skip
-            return self.c.add("AddV2", f"{tensor.node.name}/of_the_batch", [source, offset], {"T": tensor.dtype},
-                              tensor.dtype, tensor.shape, source)  # fmt: skip
+            parts = [self.c.cast(ahead, tensor.dtype), self.c.constant(first.astype(int), tensor.dtype, source)]
+            name = tensor.node.name
+            offset = self.c.add(source, "Mul", "ahead", parts, np.shape(first), scope=name)
+            return self.c.add(source, "AddV2", "of_the_batch", [source, offset], tensor.shape, scope=name)
         return self.c.numbered(source, size * first.astype(int))
 
     def _unified(self, node: Node, tensor: Tensor, source: Tensor, placement: PerCore) -> Tensor:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import Entries, Held, Placement, Shard
-from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.ir import Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.rewrite.collectives import Collectives
+from tpugraph.rewrite.step_nodes import REPLICATED
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ConversionError
@@ -77,7 +77,7 @@ class LocalSizes:
             uses = node.uses(port)
             if not isinstance(rows, Shard) or not uses:
                 continue
-            shape, kind = operand.shape, tensor.dtype
+            shape = operand.shape
             if shape is not None and None not in shape:
                 value = np.prod(np.asarray(shape), dtype=np.int64) if node.op in ops.SIZES else np.asarray(shape)
                 made = self.c.instead(tensor, value, name=f"{node.name}/of_the_batch")
@@ -85,9 +85,8 @@ class LocalSizes:
                 times: Sequence[int] | int = self.placing.cores
                 if node.op in ops.SHAPES:
                     times = [self.placing.cores if axis == rows.axis else 1 for axis in range(len(shape or ()))]
-                factor = self.c.constant(np.asarray(times), kind, tensor)
-                made = self.c.add("Mul", f"{node.name}/of_the_batch", [tensor, factor],
-                                  {"T": kind, REPLICATED_ATTR: True}, kind, tensor.shape, tensor)  # fmt: skip
+                factor = self.c.constant(np.asarray(times), tensor.dtype, tensor)
+                made = self.c.add(tensor, "Mul", "of_the_batch", [tensor, factor], tensor.shape, **REPLICATED)
             for use in uses:
                 self.graph.set_input(use.node, use.index, made)
 
@@ -123,8 +122,7 @@ class LocalSizes:
         rank = (operand.shape or (None,))[0] if operand.shape else 0
         by: Sequence[int] = [cores if axis == made.axis else 1 for axis in range(rank or made.axis + 1)]
         divisor = self.c.constant(np.asarray(by if operand.shape != () else cores), operand.dtype, operand)
-        made_of = self.c.add("FloorDiv", f"{node.name}/own_sizes", [operand, divisor], {"T": operand.dtype}, operand.dtype,
-                             operand.shape, operand)  # fmt: skip
+        made_of = self.c.add(operand, "FloorDiv", "own_sizes", [operand, divisor], operand.shape, scope=node.name)
         self.graph.set_input(node, index, made_of)
 
     def _set(self, node: Node, index: int, value: np.ndarray) -> None:
@@ -224,8 +222,3 @@ class LocalSizes:
             if sizes is not None and held.axis < len(sizes) and None not in sizes:
                 local = [s if a != held.axis or (s or 0) < 0 else self.own(s or 0) for a, s in enumerate(sizes)]
                 self._set(node, index, np.asarray(local))
-
-
-def is_open(tensor: Tensor) -> bool:
-    """Whether data say how long a tensor is along some dimension."""
-    return tensor.shape is None or None in tensor.shape

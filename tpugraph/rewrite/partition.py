@@ -32,7 +32,6 @@ class Rewriting:
         self.conversions = Conversions(self.placing, self.c, self.varying_updates)
 
     def apply(self) -> None:
-        """Rewrite the graph in place."""
         placing, graph = self.placing, self.graph
         verdicts = dict(placing.verdicts)
         wanted = {(n, i): (n.inputs[i], want) for n, verdict in verdicts.items() for i, want in verdict.wants.items()}
@@ -85,15 +84,12 @@ class Rewriting:
 
     def _mean_of_ragged(self, node: Node) -> Tensor:
         """The sum of this core's ragged rows, divided by the number of all."""
-        tensor, c, kind = node.out(), self.c, node.out().dtype
-        kept = {"T": kind, "Tidx": node.inputs[1].dtype, "keep_dims": bool(node.attr("keep_dims", False))}
-        total = c.add("Sum", f"{node.name}/sum", list(node.inputs), kept, kind, tensor.shape, tensor)
-        size = c.add("Size", f"{node.name}/size", [node.inputs[0]], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
-        own = c.add("Size", f"{node.name}/own_size", [tensor], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
-        each = c.add("FloorDiv", f"{node.name}/count", [c.sum(size), own], {"T": _INT32}, _INT32, (), tensor)
-        return c.add(
-            "RealDiv", f"{node.name}/share", [total, c.cast(each, kind)], {"T": kind}, kind, tensor.shape, tensor
-        )
+        tensor, c = node.out(), self.c
+        total = c.add(tensor, "Sum", "sum", node.inputs, tensor.shape, keep_dims=bool(node.attr("keep_dims", False)))
+        size = c.add(tensor, "Size", "size", node.inputs[:1], (), out_type=_INT32)
+        own = c.add(tensor, "Size", "own_size", [tensor], (), out_type=_INT32)
+        each = c.add(tensor, "FloorDiv", "count", [c.sum(size), own], ())
+        return c.add(tensor, "RealDiv", "share", [total, c.cast(each, tensor.dtype)], tensor.shape)
 
     def _cut(self, node: Node, verdict: Verdict) -> None:
         for port in verdict.cuts:

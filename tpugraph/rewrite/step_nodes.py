@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, REPLICATED_ATTR
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import frames_around
 
 _INT32 = attrs.dtype("int32")
 _FLOAT = attrs.dtype("float32")
 _REPLICA_ID = "tpugraph/replica_id"
+_MARKS = {CLUSTER_ATTR: CLUSTER}
+
+REPLICATED: dict[str, Any] = {REPLICATED_ATTR: True}
+"""Marks a node whose value is the same on every core though its operands are not."""
 
 
 class StepNodes:
@@ -32,18 +37,15 @@ class StepNodes:
         self._entered: dict[tuple[Tensor, str], Tensor] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
 
-    def add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], kind: DType, shape: Shape,
-            near: Tensor) -> Tensor:  # fmt: skip
-        """A node of the cluster, made for ``near``, in its loop and branch."""
-        node = self.graph.add(op, name, inputs, attrs={**attributes, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, shape)],
-                              source=near.node)  # fmt: skip
-        frame = self._frame_of.get(near.node, "")
-        if near.node.op in ops.EXIT:
-            frame = self._outer.get(frame, "")
-        self._frame_of[node] = frame
+    def add(self, near: Tensor, op: str, name: str, inputs: Sequence[Tensor], shape: Shape = None, *,
+            scope: str | None = None, **attributes: Any) -> Tensor:  # fmt: skip
+        """A node of the cluster, made for ``near``, in its loop and branch; named below ``near``'s node, or another scope."""
+        make = Builder(self.graph, near.node.name if scope is None else scope, marks=_MARKS, source=near.node)
+        made = make.add(op, inputs, shape, name=name, **attributes)
+        self._frame_of[made.node] = self._frame(near)
         if near.node in self._conditional or near.node.op in ops.SWITCH:
-            self._conditional[node] = None
-        return node.out()
+            self._conditional[made.node] = None
+        return made
 
     def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
         """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
@@ -83,17 +85,14 @@ class StepNodes:
         return copy.out()
 
     def cast(self, tensor: Tensor, kind: DType) -> Tensor:
-        """A tensor in another dtype."""
         if tensor.dtype == kind:
             return tensor
-        return self.add("Cast", f"{tensor.node.name}/{kind.name}", [tensor],
-                        {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
+        return self.add(tensor, "Cast", kind.name, [tensor], tensor.shape, DstT=kind, Truncate=False)
 
     def shape(self, tensor: Tensor) -> Tensor:
         """How long a tensor is along each dimension when a step runs."""
         rank = None if tensor.shape is None else len(tensor.shape)
-        return self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
-                        (rank,), tensor)  # fmt: skip
+        return self.add(tensor, "Shape", "shape", [tensor], (rank,), out_type=_INT32)
 
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """A tensor in another shape of as many elements; -1 stands for what is left of them."""
@@ -101,15 +100,12 @@ class StepNodes:
             return tensor
         target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
         form = tuple(_left(tensor, shape) if d < 0 else d for d in shape)
-        return self.add("Reshape", f"{tensor.node.name}/reshaped", [tensor, target],
-                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, form, tensor)  # fmt: skip
+        return self.add(tensor, "Reshape", "reshaped", [tensor, target], form)
 
     def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """A tensor with its dimensions in another order."""
         shape = tuple((tensor.shape or ())[a] for a in order)
         target = self.constant(np.asarray(order, "int32"), _INT32, tensor)
-        return self.add("Transpose", f"{tensor.node.name}/transposed", [tensor, target],
-                        {"T": tensor.dtype, "Tperm": _INT32}, tensor.dtype, shape, tensor)  # fmt: skip
+        return self.add(tensor, "Transpose", "transposed", [tensor, target], shape)
 
     def own_id(self, near: Tensor) -> Tensor:
         """The number of this core, in the loop of a tensor."""
