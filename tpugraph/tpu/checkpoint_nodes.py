@@ -10,7 +10,6 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.roles.findings import Variable
 from tpugraph.tables.sharding import ROWS, padded, table_of
 
 _STRING, _INT32 = attrs.dtype("string"), attrs.dtype("int32")
@@ -30,13 +29,12 @@ def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
     keys = [v.key or table_of(graph[v.name]) for v in saved]
     slices = [v.slice for v in saved]
     _save(make, prefix, keys, slices, values, "tpugraph/save")
-    _restore(make, prefix, saved)
+    _restore(make, prefix, keys, slices, [graph[v.name] for v in saved], "tpugraph/restore")
     if iterators:
-        keys += [ITERATOR_KEY.format(node.name) for node in iterators]
-        slices += [""] * len(iterators)
+        own, whole = [ITERATOR_KEY.format(node.name) for node in iterators], [""] * len(iterators)
         values += [_position(make, node) for node in iterators]
-        _save(make, prefix, keys, slices, values, "tpugraph/save_with_input")
-        _restore_input(make, prefix, iterators)
+        _save(make, prefix, keys + own, slices + whole, values, "tpugraph/save_with_input")
+        _restore(make, prefix, own, whole, iterators, "tpugraph/restore_input")
     return {v.name: v.key or v.name for v in saved}
 
 
@@ -66,36 +64,17 @@ def _save(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], val
     make.node("SaveV2", inputs, name=name)
 
 
-def _restore(make: Builder, prefix: Tensor, variables: list[Variable]) -> None:
-    name, handles = "tpugraph/restore", [make.graph[v.name] for v in variables]
-    keys = _strings(
-        make, f"{name}/keys", [v.key or table_of(handle) for v, handle in zip(variables, handles, strict=True)]
-    )
-    slices = _strings(make, f"{name}/slices", [v.slice for v in variables])
-    kinds = [handle.attr("dtype") for handle in handles]
-    read = make.node("RestoreV2", [prefix, keys, slices], name=f"{name}/read", dtypes=kinds)
-    assigns = [
-        make.node("AssignVariableOp", [handle.out(), _filled(make, handle, read.out(port))], name=f"{name}/assign")
-        for port, handle in enumerate(handles)
-    ]
-    make.node("NoOp", name=name, controls=assigns)
+def _restore(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], held: list[Node], name: str) -> None:
+    inputs = [prefix, _strings(make, f"{name}/keys", keys), _strings(make, f"{name}/slices", slices)]
+    kinds = [node.attr("dtype", attrs.dtype("variant")) for node in held]
+    read = make.node("RestoreV2", inputs, name=f"{name}/read", dtypes=kinds)
+    make.node("NoOp", name=name, controls=[_give(make, node, read.out(port), name) for port, node in enumerate(held)])
 
 
-def _filled(make: Builder, handle: Node, value: Tensor) -> Tensor:
-    """The value of a checkpoint, padded with zeros to the size of a shard."""
-    if not handle.has_attr(ROWS):
-        return value
-    return padded(make, value, handle.attr(ROWS), handle.attr("shape"), name="tpugraph/restore/padded")
-
-
-def _restore_input(make: Builder, prefix: Tensor, iterators: list[Node]) -> None:
-    name = "tpugraph/restore_input"
-    keys = _strings(make, f"{name}/keys", [ITERATOR_KEY.format(i.name) for i in iterators])
-    slices = _strings(make, f"{name}/slices", [""] * len(iterators))
-    kinds = [attrs.dtype("variant")] * len(iterators)
-    read = make.node("RestoreV2", [prefix, keys, slices], name=f"{name}/read", dtypes=kinds)
-    done = [
-        make.node("DeserializeIterator", [iterator.out(), read.out(port)], name=f"{name}/state")
-        for port, iterator in enumerate(iterators)
-    ]
-    make.node("NoOp", name=name, controls=done)
+def _give(make: Builder, held: Node, value: Tensor, name: str) -> Node:
+    """Give a value of a checkpoint to an iterator or a variable; to a shard it is padded with zeros."""
+    if held.op in ops.ITERATORS:
+        return make.node("DeserializeIterator", [held.out(), value], name=f"{name}/state")
+    if held.has_attr(ROWS):
+        value = padded(make, value, held.attr(ROWS), held.attr("shape"), name=f"{name}/padded")
+    return make.node("AssignVariableOp", [held.out(), value], name=f"{name}/assign")

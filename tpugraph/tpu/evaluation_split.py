@@ -6,7 +6,7 @@ apart, so that the padding can be cut off behind it; an op for which rows would 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import reached
 from tpugraph.roles.findings import Finding
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules
@@ -82,11 +83,8 @@ class RowPlacements:
         self.behind = graph.descendants(made, data_only=True)
         self._frame_of = analysis.frames(graph)
         self._counted = self._made_of_sizes()
-        free = (
-            {}
-            if batch.whole
-            else {n: v for n, v in self.placing.verdicts.items() if n in self.behind and n not in made}
-        )
+        verdicts = {} if batch.whole else self.placing.verdicts
+        free = {n: v for n, v in verdicts.items() if n in self.behind and n not in made}
         self._asking = {n: None for n, v in free.items() if self._asks(n, v)}
         self._mixed = self._spread([*host, *self._asking])
 
@@ -122,28 +120,24 @@ class RowPlacements:
 
     def _made_of_sizes(self) -> dict[Tensor, None]:
         """Replicated tensors that are made of the number of rows."""
-        found: dict[Tensor, None] = {}
-        stack = [n.out(port) for n in self.placing.verdicts if n.op in ops.SHAPE_OF - ops.RANKS_OF
+        sizes = [n.out(port) for n in self.placing.verdicts if n.op in ops.SHAPE_OF - ops.RANKS_OF
                  for port, t in enumerate(n.inputs) if isinstance(self.placing.read(t), Shard | Entries)]  # fmt: skip
-        while stack:
-            tensor = stack.pop()
-            if tensor in found or isinstance(self.placing.read(tensor), Shard):
-                continue
-            found[tensor] = None
-            for node in dict.fromkeys(use.node for use in tensor.node.uses(tensor.port)):
-                stack += [node.out(port) for port in range(len(node.outputs or ())) if node in self.placing.verdicts]
-        return found
+
+        def replicated(tensors: Iterable[Tensor]) -> list[Tensor]:
+            return [tensor for tensor in tensors if not isinstance(self.placing.read(tensor), Shard)]
+
+        def made_of(tensor: Tensor) -> list[Tensor]:
+            readers = {use.node: None for use in tensor.node.uses(tensor.port) if use.node in self.placing.verdicts}
+            return replicated(node.out(port) for node in readers for port in range(len(node.outputs or ())))
+
+        return reached(replicated(sizes), made_of)
 
     def _asks(self, node: Node, verdict: Verdict) -> bool:
         """Whether a node mixes rows, or makes rows of their number."""
         decides = node.inputs[-1:] if node.op in ops.SWITCH | ops.LOOP_COND else ()
-        if any(t in self._counted for t in decides):
+        if any(t in self._counted for t in decides) or verdict.averaged or verdict.cuts:
             return True
-        if (
-            verdict.averaged
-            or verdict.cuts
-            or not all(isinstance(p, Shard | Entries | Replicate | Held) for p in verdict.outputs)
-        ):
+        if not all(isinstance(p, Shard | Entries | Replicate | Held) for p in verdict.outputs):
             return True
         if any(not self._alike(node.inputs[i], want) for i, want in verdict.wants.items()):
             return True
@@ -205,23 +199,16 @@ class EvaluationSplit:
 
     def _tail(self) -> NodeSet:
         """Nodes that mix rows, write, or follow a write; a container is used on one side."""
-        found = {n: None for n in self.cone if n in self.forced or self.placed.mixes(n) or self._only_watches(n)}
-        stack = list(found)
-        while stack:
-            node = stack.pop()
-            followers = [use.node for use in node.uses()] + self.placed.beside(node)
-            waiting = [n for n in node.control_uses() if n not in self.behind]
-            if node.op in ops.WRITES or node.op in ops.GROUPS:  # what is uniform may read what was written
-                followers += waiting
-            followers += [n for n in waiting if n.op in ops.GROUPS]
-            for follower in followers:
-                if follower in self.cone and follower not in found:
-                    found[follower] = None
-                    stack.append(follower)
-        return found
+        watching = {n for n in self.behind if not n.outputs}
+        found = {n: None for n in self.cone if n in self.forced or self.placed.mixes(n) or n in watching}
 
-    def _only_watches(self, node: Node) -> bool:
-        return node in self.behind and not node.outputs
+        def followers(node: Node) -> list[Node]:
+            writes = node.op in ops.WRITES or node.op in ops.GROUPS  # what is uniform may read what was written
+            waiting = [n for n in node.control_uses() if n not in self.behind and (writes or n.op in ops.GROUPS)]
+            behind = [*(use.node for use in node.uses()), *self.placed.beside(node), *waiting]
+            return [n for n in behind if n in self.cone]
+
+        return reached(found, followers)
 
     # ------------------------------------------------------------------ the cut
 
@@ -250,9 +237,8 @@ class EvaluationSplit:
             node, size = tensor.node, shapes.byte_size(tensor)
             if not (node in inside or frame_of[node]) and size is not None and self._may_leave(tensor):
                 capacity[tensor] = size
-            if any(t.node in self.of_model and t.node not in self.behind for t in node.inputs) or not self._before(
-                node
-            ):
+            of_model = any(t.node in self.of_model and t.node not in self.behind for t in node.inputs)
+            if of_model or not any(t in self._of_batch(t.node) for t in node.inputs):
                 sources[tensor] = None
             for use in node.uses(tensor.port):
                 if use.node in self.tail:
@@ -261,9 +247,6 @@ class EvaluationSplit:
                     made = [use.node, *self.placed.beside(use.node)]
                     edges.extend((tensor, out) for reader in made for out in self._of_batch(reader))
         return edges, capacity, sources, sinks
-
-    def _before(self, node: Node) -> bool:
-        return any(t in self._of_batch(t.node) for t in node.inputs)
 
     def _of_batch(self, node: Node) -> list[Tensor]:
         """Outputs of the model on the device; of padded rows, those alone that keep them apart."""
@@ -366,21 +349,18 @@ class HostTail:
 
     def _own(self) -> tuple[NodeSet, list[Tensor]]:
         """Nodes that the tail reads and computes for itself, and the tensors of the plain batch that it reads."""
-        found: NodeSet = {}
         parts: dict[Tensor, None] = {}
         batch_parts = dict.fromkeys(self.batch.parts.values())
-        stack = list(self.tail)
-        while stack:
-            node = stack.pop()
+
+        def own(node: Node) -> Iterator[Node]:
             for tensor in map(self._plain, node.inputs):
-                other = tensor.node
                 if tensor in batch_parts:
                     parts[tensor] = None
-                elif not (tensor in self.cut or other in self.tail or other in found or other.op in ops.RESOURCE_VARIABLES
-                          or self._is_size(tensor)):  # fmt: skip
-                    found[other] = None
-                    stack.append(other)
-        return found, list(parts)
+                elif not (tensor in self.cut or tensor.node.op in ops.RESOURCE_VARIABLES or self._is_size(tensor)):
+                    yield tensor.node
+
+        found = reached(self.tail, own)
+        return {node: None for node in found if node not in self.tail}, list(parts)
 
     def _plain(self, tensor: Tensor) -> Tensor:
         """The tensor of the plain batch that corresponds to one of the padded batch."""
@@ -460,15 +440,10 @@ class HostTail:
             if self.batch.whole and shape and (shape[0] or 1) % self.batch.rows == 0:
                 first = np.arange(len(shape)) == 0
                 rows = self._constant(node, first * ((shape[0] or 0) // self.batch.rows), _INT32)
-                scaled = self._add(node, "Mul", "times", [self._total, rows], {"T": _INT32})
-                size = self._add(
-                    node, "AddV2", "size", [scaled, self._constant(node, first - 1, _INT32)], {"T": _INT32}
-                )
+                scaled = self._add(node, "Mul", "times", self._total, rows)
+                size = self._add(node, "AddV2", "size", scaled, self._constant(node, first - 1, _INT32))
                 begin = self._constant(node, np.zeros(len(shape)), _INT32)
-                kept: dict[str, object] = {"T": node.out().dtype, "Index": _INT32}
-                self.graph.set_input(
-                    node, 0, self._add(node, "Slice", "true_rows", [node.inputs[0], begin, size], kept)
-                )
+                self.graph.set_input(node, 0, self._add(node, "Slice", "true_rows", node.inputs[0], begin, size))
 
     # ------------------------------------------------------------------ sizes
 
@@ -488,24 +463,23 @@ class HostTail:
         assert isinstance(rows, Shard)
         total = self._total
         if kind != _INT32:
-            total = self._add(node, "Cast", "rows", [total], {"SrcT": _INT32, "DstT": kind, "Truncate": False})
+            total = self._add(node, "Cast", "rows", total, DstT=kind, Truncate=False)
         if node.op in ops.SIZES:
-            return self._add(
-                node, "Mul", "times", [total, self._constant(node, shape.prod() // self.batch.rows, kind)], {"T": kind}
-            )
+            return self._add(node, "Mul", "times", total, self._constant(node, shape.prod() // self.batch.rows, kind))
         along = np.arange(len(shape)) == rows.axis
-        scaled = self._add(
-            node, "Mul", "times", [total, self._constant(node, along * (shape // self.batch.rows), kind)], {"T": kind}
-        )
-        return self._add(node, "AddV2", "plus", [scaled, self._constant(node, ~along * shape, kind)], {"T": kind})
+        scaled = self._add(node, "Mul", "times", total, self._constant(node, along * (shape // self.batch.rows), kind))
+        return self._add(node, "AddV2", "plus", scaled, self._constant(node, ~along * shape, kind))
 
     def _constant(self, near: Node, value: object, kind: attrs.DType) -> Tensor:
-        return self._add(near, "Const", "size", [], {"dtype": kind, "value": np.asarray(value, kind.name)})
+        array = np.asarray(value, kind.name)
+        return self._add(near, "Const", "size", shape=array.shape, dtype=kind, value=array)
 
-    def _add(self, near: Node, op: str, name: str, inputs: list[Tensor], attributes: dict[str, object]) -> Tensor:
-        node = self.graph.add(op, f"{near.name}/{name}", inputs, attrs=attributes, source=near)
-        self.nodes[node] = None
-        return node.out()
+    def _add(
+        self, near: Node, op: str, name: str, *inputs: Tensor, shape: attrs.Shape = None, **attributes: Any
+    ) -> Tensor:
+        made = Builder(self.graph, near.name, source=near).add(op, inputs, shape, name=name, **attributes)
+        self.nodes[made.node] = None
+        return made
 
 
 class PlainRows:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from tpugraph import ops
 from tpugraph.analysis import by_core
 from tpugraph.analysis.values import constant_at
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, Node
+from tpugraph.ir.builder import output_dtypes
 from tpugraph.support.errors import LoadError
 
 FIX = "convert the plain graph again"
@@ -59,7 +60,10 @@ def _faults(graph: Graph) -> Iterator[tuple[str, Node | None]]:
     for name, kinds in _DTYPES.items():
         if name in graph and _dtype(graph[name]) not in kinds:
             yield f"'{name}' gives {_dtype(graph[name]) or 'nothing'}, not {' or '.join(kinds)}", graph[name]
-    yield from _faults_of_limit(graph)
+    first = graph[f"{_LIMIT}/Initializer"]
+    limit = constant_at(first.out())  # a session reads it before it runs anything
+    if limit is None or limit.shape != () or limit.item() < 1:
+        yield "the number of steps per loop is no constant of at least 1", first
 
 
 def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
@@ -77,25 +81,10 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
             yield f"it has {cores:,} cores, and {op} for {_some(served)}", ends[0]
 
 
-def _faults_of_limit(graph: Graph) -> Iterator[tuple[str, Node | None]]:
-    """The number of steps of a loop is a constant that a session reads before it runs anything."""
-    first = graph[f"{_LIMIT}/Initializer"]
-    limit = constant_at(first.out())
-    if limit is None or limit.shape != () or limit.item() < 1:
-        yield "the number of steps per loop is no constant of at least 1", first
-
-
 def _dtype(node: Node) -> str:
-    """The dtype of the first output of a node; "" where it has none."""
-    definition = ops.op_def(node.op)
-    if definition is None or not definition.output_arg:
+    if ops.op_def(node.op) is None:
         return ""
-    made = definition.output_arg[0]
-    return (
-        str(node.attr(made.type_attr).name if made.type_attr else attrs.dtype(made.type).name)
-        if not made.type_list_attr
-        else ""
-    )
+    return next((kind.name for kind in output_dtypes(node.op, {key: node.attr(key) for key in node.raw_attrs})), "")
 
 
 def _some(numbers: list[int]) -> str:

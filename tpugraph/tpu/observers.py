@@ -9,6 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.step import EveryStep
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import NONE, Side, sides
 from tpugraph.ir.walks import reached, source_of
 from tpugraph.tpu.device_cut import Step
@@ -49,11 +50,9 @@ def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
 def _pivot(graph: Graph, side: Side, near: Node) -> Node:
     """A node that runs where a side of a branch does, behind a new Switch."""
     predicate, port = side
-    kind = predicate.dtype
-    switch = graph.add("Switch", f"{near.name}/branch", [predicate, predicate], attrs={"T": kind},
-                       outputs=[(kind, ())] * 2, source=near)  # fmt: skip
-    return graph.add("Identity", f"{near.name}/pivot", [switch.out(port)], attrs={"T": kind}, outputs=[(kind, ())],
-                     source=near)  # fmt: skip
+    make = Builder(graph, near.name, source=near)
+    switch = make.node("Switch", [predicate, predicate], name="branch", shapes=[(), ()])
+    return make.identity(switch.out(port), name="pivot").node
 
 
 def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
@@ -199,32 +198,21 @@ class Observers:
 
     def _back_from_device(self, tensor: Tensor) -> Tensor:
         """An Identity on the device, by which a batch comes back with the outfeed."""
-        copy = self.graph.add(
-            "Identity",
-            f"{tensor.node.name}/back",
-            [tensor],
-            attrs={"T": tensor.dtype},
-            outputs=[(tensor.dtype, tensor.shape)],
-            source=tensor.node,
-        )
-        self.device[copy] = None
-        return copy.out()
+        copy = Builder(self.graph, tensor.node.name, source=tensor.node).identity(tensor, name="back")
+        self.device[copy.node] = None
+        return copy
 
     def _replicated_cone(self, node: Node) -> list[Node] | None:
         """The node and its ancestors, where they are constants and plain reads of variables; else None."""
         cone = list(self.graph.ancestors([node], data_only=True))
-        if len(cone) > 50:
-            return None
-        for n in cone:
-            if n.op in ops.RESOURCE_VARIABLES:
-                continue
-            if n in self.step.host_dependents or (ops.is_stateful(n.op) and n.op not in ops.READS) or must_be_host(n):
-                return None
-            if n.op in ops.READS and n.controls:
-                return None
-            if n.op in ops.CONTROL_FLOW:
-                return None
-        return [n for n in cone if n.op not in ops.RESOURCE_VARIABLES]
+        made = [n for n in cone if n.op not in ops.RESOURCE_VARIABLES]
+        return None if len(cone) > 50 or any(map(self._is_of_step, made)) else made
+
+    def _is_of_step(self, node: Node) -> bool:
+        """Whether a node cannot be copied to another place in the step."""
+        if node in self.step.host_dependents or node.op in ops.CONTROL_FLOW or must_be_host(node):
+            return True
+        return bool(node.controls) if node.op in ops.READS else ops.is_stateful(node.op)
 
     def _drop(self, node: Node, reason: str) -> None:
         """Remove a node that cannot be fed, and its readers, from the merged summary."""

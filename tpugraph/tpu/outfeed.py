@@ -27,7 +27,11 @@ def send(graph: Graph, tensors: Iterable[Tensor], *, vector: tuple[str, str], co
 
     ``vector`` names, below a scalar's own name, the constant of the shape and the vector.
     """
-    sent = [t if t.shape != () else _vector(graph, t, *vector) for t in tensors]
+    sent = list(tensors)
+    for index, scalar in enumerate(sent):
+        if scalar.shape == ():
+            near = Builder(graph, scalar.node.name, marks={CLUSTER_ATTR: CLUSTER}, source=scalar.node)
+            sent[index] = near.reshape(scalar, [1], name=vector[1], target=vector[0])
     make = Builder(graph, "tpugraph/outfeed", device=CORE_DEVICE, marks={CLUSTER_ATTR: CLUSTER})
     return make.node("OutfeedEnqueueTuple", sent, name="enqueue", controls=controls)
 
@@ -42,11 +46,6 @@ def receive(graph: Graph, sent: Sequence[Tensor], cores: int) -> list[Node]:
                   device=HOST_DEVICE, outputs=outputs)
         for core in range(cores)
     ]  # fmt: skip
-
-
-def _vector(graph: Graph, tensor: Tensor, shape: str, vector: str) -> Tensor:
-    make = Builder(graph, tensor.node.name, marks={CLUSTER_ATTR: CLUSTER}, source=tensor.node)
-    return make.reshape(tensor, [1], name=vector, target=shape)
 
 
 # --------------------------------------------------------------------------- the host's side
@@ -141,7 +140,8 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
     loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
-    _own_constants(graph, body)
+    constants = [t.node for n in body for t in n.inputs if t.node.op in ops.CONSTANTS and t.node.made_by == MADE_BY]
+    body |= {node: None for node in constants if not node.inputs}
     outside = [n.out(p) for n in body for p in n.used_ports() if any(u.node not in body for u in n.uses(p))]
     make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
     size = make.add("ReadVariableOp", [limit], (), name="size", dtype=_INT32)
@@ -200,13 +200,6 @@ class _Stack:
                         dtype=one.dtype, element_shape=one.shape)  # fmt: skip
 
 
-def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
-    for node in list(body):
-        for tensor in node.inputs:
-            if tensor.node.op in ops.CONSTANTS and tensor.node.made_by == MADE_BY and not tensor.node.inputs:
-                body.setdefault(tensor.node)
-
-
 def _zeros(make: Builder, tensor: Tensor) -> Tensor:
     kind, shape = tensor.dtype, tensor.shape or ()
     if kind.size is None:
@@ -262,9 +255,10 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     loop.update(step_index, add("AddV2", "steps", [step, one], after=[done.node, *arriving]))
     loop.enclose(made)
     exits = loop.close()
-    counts = str(_counts(graph, exits[step_index], exits[seen_index]))
+    counts = make.add("Pack", [make.cast(exits[step_index], _INT64, name="steps/wide"), exits[seen_index]], (2,), name="counts",
+                      axis=0)  # fmt: skip
     read = {n: s.read(exits[flows[n]], exits[step_index], joined=n != "losses") for n, s in stacks.items()}
-    add_results(graph, counts=counts, **{name: str(tensor) for name, tensor in read.items()})
+    add_results(graph, counts=str(counts), **{name: str(tensor) for name, tensor in read.items()})
 
 
 def _stacks(graph: Graph) -> dict[str, _Collected]:
@@ -349,9 +343,3 @@ class _Collected:
         indices = self.make.add("Range", [ends[0], count, ends[1]], (None,), name=f"{self.name}/indices")
         return self.make.add("TensorArrayGatherV3", [handle, indices, flow], (None,), name=f"{self.name}/gather", dtype=kind,
                              element_shape=attrs.encode(()))  # fmt: skip
-
-
-def _counts(graph: Graph, steps: Tensor, examples: Tensor) -> Tensor:
-    make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
-    wide = make.cast(steps, _INT64, name="steps/wide")
-    return make.add("Pack", [wide, examples], (2,), name="counts", axis=0)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from tpugraph import roles
 from tpugraph.analysis import shapes
-from tpugraph.control_flow import lower_functional, one_shot
+from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Edits, Graph, text
 from tpugraph.ir.difference import changed_lines
 from tpugraph.support.errors import GraphError, PipelineError, TpuGraphError, UsageError
@@ -61,7 +61,6 @@ class Pass:
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:
-        """Parameter names and their defaults."""
         return {f.name: f.default for f in fields(cls)}
 
 
@@ -75,7 +74,6 @@ class Trace:
     nodes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For the report."""
         return {
             "name": self.name,
             "added": self.edits.added,
@@ -159,7 +157,7 @@ class Pipeline:
             TpuGraphError: from a pass or from a check, with the pass's name.
         """
         if graph.roles is None and any("roles_known" in step.requires for step in self.passes):
-            one_shot.make_initializable(graph)
+            lower_functional.make_initializable(graph)
             lower_functional.inline_updates(graph, None)
             graph.roles = roles.find(graph)
         unknown = set(dump_after) - {step.name for step in self.passes}
