@@ -19,9 +19,8 @@ from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import attrs, graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
-from tpugraph.testing.cut_graph import Bypasses, Unit, units_of
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.reduce import Question, Search, Tries, look
+from tpugraph.testing.reduce import Bypasses, Question, Search, Tries, Unit, look, units_of
 from tpugraph.testing.tensor_comparison import OnCores
 from tpugraph.testing.verification import verify
 

@@ -55,6 +55,11 @@ class DType:
         return SIZE_OF.get(self.name)
 
     @property
+    def is_handle(self) -> bool:
+        """Whether values are references, resources or variants, which no other process can hold."""
+        return self.ref or self.name in ("resource", "variant")
+
+    @property
     def floating(self) -> bool:
         """Whether values can carry a gradient."""
         return self.name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -80,8 +85,6 @@ def dtype(value: int | str) -> DType:
 
 @dataclass(frozen=True)
 class Func:
-    """A reference to a library function."""
-
     name: str
 
 

@@ -1,4 +1,7 @@
-"""Reduce: from a graph that shows a fault to the smallest one that still does, with a pytest that holds it."""
+"""Reduce: from a graph that shows a fault to the smallest one that still does, with a pytest that holds it.
+
+A try is a training graph of a part of the step, in which values that were recorded from the plain graph stand in for the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,39 +16,50 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tpugraph import ops
-from tpugraph.analysis.shapes import is_static
-from tpugraph.compiler import ConvertOptions, convert, tpu_check
+import numpy as np
+from networkx.utils import UnionFind
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, shapes
+from tpugraph.analysis.batched_input import commonest
+from tpugraph.compiler import ConvertOptions, convert, find_roles, tpu_check
 from tpugraph.compiler.options import given
-from tpugraph.ir import Graph, Node, Tensor, graphdef
+from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.conditionals import NONE, side, sides
+from tpugraph.ir.loops import frame_chain, frames_around
 from tpugraph.ir.side_effects import rebind_files
+from tpugraph.ir.walks import reached, variable_of
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import PipelineError, RunError, TpuGraphError, UsageError
 from tpugraph.support.files import write_together
 from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
-from tpugraph.testing.cut_graph import Bypasses, Subject, Unit, is_handle
+from tpugraph.testing.plain_run import PlainRun, Values, checkpoint_values, fix_seeds
 from tpugraph.testing.tensor_comparison import compare
 from tpugraph.xla import stablehlo, topologies
 
 _MEMORY = 8 << 30  # bytes of data that one try may hold
 _ALIKE = 10.0  # by how much a difference may grow or shrink and be the same fault
 _ASKED = ("steps", "tolerance", "topology", "checkpoint", "rebind")
+_SCOPE, _FLOAT = "recorded", attrs.dtype("float32")
+
+Unit = tuple[Node, ...]
+"""Nodes that are kept or cut together, in topological order."""
+
+Bypasses = Mapping[Node, Tensor]
+"""What is read instead of the output of a node that is cut."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A fault that is looked for, and how: the arguments of :func:`reduce`, and what the fault has to look like ("" takes any).
-
-    Raises:
-        UsageError: no such fault, or one that lacks its CODE or TEXT.
-    """
+    """A fault that is looked for, and how: the arguments of :func:`reduce`, and what the fault has to look like ("" takes any)."""
 
     when: str
     options: ConvertOptions = field(default_factory=ConvertOptions)
@@ -63,6 +77,10 @@ class Question:
             raise UsageError(
                 f"--when={self.when} is no symptom", fix="--when=differs, refused:CODE, crashes or xla:TEXT"
             )
+
+    @property
+    def detail(self) -> str:
+        return self.when.partition(":")[2]
 
     @classmethod
     def of(cls, when: str, options: ConvertOptions | None, fields: Mapping[str, Any]) -> Question:
@@ -138,7 +156,7 @@ def _differs(model: str, question: Question) -> Answer:
 
 def _refused(model: str, question: Question) -> Answer:
     """The conversion refuses the graph, or `check` finds what stops it, by the code that is asked for."""
-    code, graph, found = question.when.partition(":")[2], _load(model, question), list[tuple[str, str, str]]()
+    code, graph, found = question.detail, _load(model, question), list[tuple[str, str, str]]()
     if code in tpu_check.CAUSES:
         report = tpu_check.check(graph, question.options)
         found = [(f"{f.cause} {f.op}", f.node, f.fault) for f in report.findings if f.cause == code]
@@ -166,14 +184,13 @@ def _crashes(model: str, question: Question) -> Answer:
 
 def _xla(model: str, question: Question) -> Answer:
     """The TPU compiler complains in such words."""
-    words = question.when.partition(":")[2]
     program = convert(_load(model, question), question.options)
     graph = graphdef.from_graph_def(program.graph_def, source=model)
     try:
         module = stablehlo.lower(batch_search.without_hints(graph))
         topologies.compile_once(module, question.topology, lambda note: None)
     except TpuGraphError as error:
-        return Answer(words in error.fault, error.fault, words, _named(error))
+        return Answer(question.detail in error.fault, error.fault, question.detail, _named(error))
     return Answer(shows=False)
 
 
@@ -184,11 +201,7 @@ _LOOKS = {"differs": _differs, "refused": _refused, "crashes": _crashes, "xla": 
 
 
 class Tries:
-    """Looks for faults in children of a server that has all imports, so that a crash is an answer; a context manager.
-
-    Args:
-        seconds: how long one try may take.
-    """
+    """Looks for faults in children of a server that has all imports, so that a crash is an answer; a context manager."""
 
     def __init__(self, seconds: float = 120.0) -> None:
         self._seconds, self.count = seconds, 0
@@ -206,21 +219,16 @@ class Tries:
         self._folder.cleanup()
 
     def ask(self, model: Graph | str | os.PathLike[str], question: Question) -> Answer:
-        """The answer for a graph, or for its file.
-
-        Raises:
-            RunError: the server itself cannot run.
-        """
+        """The answer for a graph, or for its file; a RunError where the server itself cannot run."""
         self.count += 1
         if isinstance(model, Graph):
-            graphdef.save(model, Path(self._folder.name, "candidate.pb"))
-            model = Path(self._folder.name, "candidate.pb")
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
+            candidate = Path(self._folder.name, "candidate.pb")
+            graphdef.save(model, candidate)
+            model = candidate
         try:
-            pickle.dump((os.fspath(model), question, self._seconds), self._server.stdin)
-            self._server.stdin.flush()
-            answer: Answer = pickle.load(self._server.stdout)
+            pickle.dump((os.fspath(model), question, self._seconds), self._server.stdin)  # type: ignore[arg-type]
+            self._server.stdin.flush()  # type: ignore[union-attr]
+            answer: Answer = pickle.load(self._server.stdout)  # type: ignore[arg-type]
         except (EOFError, BrokenPipeError) as error:
             code = self._server.wait()
             raise RunError(f"the server of tries has ended with code {code}", fix="is there enough memory?") from error
@@ -272,9 +280,7 @@ def _attempt(model: str, question: Question, seconds: float) -> bytes:
 class Search:
     """The search for the fewest units that still show a fault: neighbourhoods, halves, delta debugging, bypasses.
 
-    Args:
-        units: the units of the step, in topological order.
-        shows: tries a selection of them, given by their numbers in ascending order, with bypasses round some that are cut.
+    ``shows`` tries a selection of units, by their numbers in ascending order, with bypasses round some that are cut.
     """
 
     def __init__(self, units: Sequence[Unit], shows: Callable[[Sequence[int], Bypasses], bool]) -> None:
@@ -284,12 +290,21 @@ class Search:
         self._of = {node: number for number, unit in enumerate(units) for node in unit}
 
     def smallest(self, hints: Iterable[str]) -> list[int]:
-        """A selection that shows the fault, from which the search can remove nothing.
+        """A selection that shows the fault, from which the search can remove nothing; the fault points to the nodes ``hints``.
 
-        Args:
-            hints: names of nodes that the fault points to.
+        Units far from one of them are dropped before delta debugging, which would keep either of two paths at random; then what
+        comes before the fault in topological order, and what comes after it.
         """
-        kept = self._ddmin(self._halved(self._around(hints) or list(range(len(self._units)))))
+        kept, named = list(range(len(self._units))), {node.name: number for node, number in self._of.items()}
+        for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
+            near = self._nearest(start)
+            if (count := self._fewest(near)) < len(near):
+                kept = sorted(near[:count])
+                break
+        for _ in range(2):
+            kept = kept[::-1]
+            kept = kept[: self._fewest(kept)]
+        kept = self._ddmin(kept)
         shorter = self._bypassed(kept)
         return kept if len(shorter) == len(kept) else self._ddmin(shorter)
 
@@ -300,26 +315,16 @@ class Search:
             self._tried[key] = self._shows(numbers, self._bypasses)
         return bool(numbers) and self._tried[key]
 
-    def _fewest(self, units: Sequence[int], low: int, high: int) -> int:
-        """How many of the first units show it: more than ``low``, at most ``high``."""
+    def _fewest(self, units: Sequence[int]) -> int:
+        """How many of the first units show it; all where no fewer do."""
+        low, high = 0, 1
+        while high < len(units) and not self._try(units[:high]):
+            low, high = high, high * 3
+        high = min(high, len(units))
         while low + 1 < high:
             middle = (low + high) // 2
             low, high = (low, middle) if self._try(units[:middle]) else (middle, high)
         return high
-
-    def _around(self, hints: Iterable[str]) -> list[int] | None:
-        """The smallest neighbourhood of a hinted unit that shows the fault; None where none does.
-
-        Far units are dropped before delta debugging, which would keep either of two paths at random.
-        """
-        named = {node.name: number for node, number in self._of.items()}
-        for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
-            near, size = self._nearest(start), 1
-            while size < len(near):
-                if self._try(near[:size]):
-                    return sorted(near[: self._fewest(near, size // 3, size)])
-                size *= 3
-        return None
 
     def _nearest(self, start: int) -> list[int]:
         """All units, by their distance along edges."""
@@ -330,13 +335,6 @@ class Search:
             near |= new
             order += new
         return order
-
-    def _halved(self, kept: list[int]) -> list[int]:
-        """Without what comes before the fault in topological order, and without what comes after it."""
-        for _ in range(2):
-            kept = kept[::-1]
-            kept = kept[: self._fewest(kept, 0, len(kept))]
-        return kept
 
     def _bypassed(self, kept: list[int]) -> list[int]:
         """Bypasses nodes whose readers can read one of their operands instead: all such nodes, then halves of them."""
@@ -375,10 +373,249 @@ class Search:
 def _bypass(unit: Unit, inside: set[Node]) -> Tensor | None:
     """An operand of a unit's only node that its readers can read instead, from inside where there is one."""
     node, *others = unit
-    if others or len(node.outputs or ()) != 1 or node.op in ops.VARIABLES or is_handle(node.out()):
+    if others or len(node.outputs or ()) != 1 or node.op in ops.VARIABLES or node.out().dtype.is_handle:
         return None
-    alike = [t for t in node.inputs if t.node.output(t.port) == node.output(0) and is_static(t.shape)]
+    alike = [t for t in node.inputs if t.node.output(t.port) == node.output(0) and shapes.is_static(t.shape)]
     return min(alike, key=lambda tensor: tensor.node not in inside, default=None)
+
+
+# --------------------------------------------------------------------------- cut graphs
+
+
+def units_of(graph: Graph, nodes: NodeSet) -> list[Unit]:
+    """The units that the nodes of a step fall into, in topological order.
+
+    Together stay: a loop with the loops inside of it; what stands between the Switches of a predicate and their Merges, forward
+    and backward; whoever hands on a handle (a stack, a list, an iterator) with who reads it. Variables are units of their own.
+    """
+    order = graph.topological_order(nodes)
+    joined: UnionFind[object] = UnionFind(order)
+    for one, other in _together(graph, order, nodes):
+        joined.union(one, other)
+    found: dict[object, list[Node]] = {}
+    for node in order:
+        found.setdefault(joined[node], []).append(node)
+    return [tuple(unit) for unit in found.values()]
+
+
+def _together(graph: Graph, order: Iterable[Node], nodes: NodeSet) -> Iterator[tuple[object, object]]:
+    frame_of, around, on = analysis.frames(graph), frames_around(graph), sides(graph)
+    for node in order:
+        if frame_of[node]:
+            yield node, ("loop", frame_chain(around, frame_of[node])[-2])
+        decided = on.get(node, NONE).union(*(on.get(t.node, NONE) | side(t) for t in node.inputs), side(node.out()))
+        yield from ((node, ("if", predicate)) for predicate, _ in decided)
+        for tensor in node.inputs:
+            if tensor.node in nodes and tensor.node.op not in ops.VARIABLES and tensor.dtype.is_handle:
+                yield tensor.node, node
+
+
+class Subject:
+    """The plain graph, which is edited, with values of its tensors at its first batches; no variable is trained.
+
+    ``notes`` say why values are made up from the shapes, as where files are not here.
+    """
+
+    def __init__(self, graph: Graph, options: ConvertOptions, batches: int, checkpoint: str | None) -> None:
+        fix_seeds(graph)
+        shapes.infer(graph)
+        self.graph, self.options, self.batches, self.notes = graph, options, batches, list[str]()
+        self.roles = find_roles(graph, options)
+        self.units = units_of(graph, graph.ancestors(graph[name] for name in self.roles.roots))
+        takes = [graph[finding.name] for finding in self.roles.inputs]
+        self.rows = commonest(shape[0] for node in takes for _, shape in node.outputs or () if shape)
+        self.varying = graph.descendants([*takes, *graph.of_type(*ops.RANDOM)], data_only=True)
+        self.fills = [graph[name] for name in (*self.roles.table_initializers, *self.roles.iterator_initializers)]
+        self.variables: Values = {}
+        self._values: dict[Tensor, list[Any]] = {}
+        self._plain: PlainRun | None = None
+        made = [node.out(port) for node in takes for port in range(len(node.outputs or ()))]
+        self._inputs = [tensor for tensor in made if not tensor.dtype.is_handle]
+        try:
+            if not self._inputs or any(node.op in ops.PLACEHOLDERS for node in takes):
+                raise TpuGraphError("the graph is fed from outside")
+            self._plain = PlainRun(graph, loss=options.loss, train_op=options.train_op)
+            self._plain.open({} if checkpoint is None else checkpoint_values(self.roles, checkpoint))
+            self.variables = self._plain.values(
+                list(self._plain.roles.variables)
+            )  # what is computed later may write them
+            found = self._plain.batches([str(tensor) for tensor in self._inputs], batches)
+            if not found:
+                raise TpuGraphError("the data hold no batch")
+            self.batches = len(found)
+            self._values = {tensor: [batch[i] for batch in found] for i, tensor in enumerate(self._inputs)}
+        except TpuGraphError as error:
+            self.notes.append(f"values are made up, since the graph cannot run here: {error.fault}")
+            self.close()
+
+    def close(self) -> None:
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = None
+
+    def values(self, tensors: Iterable[Tensor]) -> Mapping[Tensor, list[Any]]:
+        self._compute([tensor for tensor in dict.fromkeys(tensors) if tensor not in self._values])
+        return self._values
+
+    def _compute(self, wanted: list[Tensor]) -> None:
+        if self._plain is None or not wanted:
+            self._values |= {tensor: [_made_up(tensor)] * self.batches for tensor in wanted}
+            return
+        try:
+            feeds = ({str(t): self._values[t][number] for t in self._inputs} for number in range(self.batches))
+            rows = [self._plain.compute([str(tensor) for tensor in wanted], feed) for feed in feeds]
+            self._values |= {tensor: [np.asarray(row[i]) for row in rows] for i, tensor in enumerate(wanted)}
+        except TpuGraphError:  # one of them fails by itself: the others are asked for alone
+            half = len(wanted) // 2
+            for part in (wanted[:half], wanted[half:]) if half else ():
+                self._compute(part)
+            if not half:
+                self._values[wanted[0]] = [_made_up(wanted[0])] * self.batches
+
+    def cut(self, units: Sequence[int], bypasses: Bypasses) -> tuple[Graph, dict[str, Any]]:
+        """A training graph of some units, and the options of its conversion that name nodes."""
+        cut = _Cut(self, [node for number in units for node in self.units[number]], bypasses)
+        loss, train_ops = cut.ends()
+        lists = {key: tuple(n for n in getattr(self.options, key) if n.partition("=")[0] in cut.graph)
+                 for key in ("batch_constants", "literals")}  # fmt: skip
+        return cut.graph, {"loss": loss, "train_op": ",".join(train_ops), "dump_dir": None, "dump_after": (), **lists}
+
+
+def _made_up(tensor: Tensor) -> Any:
+    """Some value of a tensor's dtype and shape; an open dimension has one element."""
+    shape = [1 if dim is None else dim for dim in tensor.shape or ()]
+    if tensor.dtype.name == "string":
+        return np.full(shape, b"text", object)
+    count = np.arange(int(np.prod(shape))).reshape(shape)
+    return (np.cos(count) if tensor.dtype.floating else count % 2).astype(tensor.dtype.name)
+
+
+class _Cut:
+    """A graph of the kept nodes: what else they read is recorded, and a loss depends on all that they compute."""
+
+    def __init__(self, subject: Subject, kept: Sequence[Node], bypasses: Bypasses) -> None:
+        self.subject, self.kept, self.bypasses = subject, kept, bypasses
+        self.graph = Graph()
+        self.graph.library, self.graph.versions = subject.graph.library, subject.graph.versions
+        self.graph.source = _SCOPE
+        self.build = Builder(self.graph, scope=_SCOPE)
+        self.constants: dict[object, Tensor] = {}
+        nodes = reached(kept, self._behind_handles)
+        self.new: dict[Node, Node] = {}
+        for node in nodes:
+            own = {key: value for key, value in node.raw_attrs.items() if key != "_class"}  # no colocation
+            self.new[node] = self.graph.add(node.op, node.name, attrs=own, device=node.device, outputs=node.outputs)
+        recorded = self._record(dict.fromkeys(t for node in nodes for t in self._reads(node) if t.node not in nodes))
+        for node in nodes:
+            inputs = [recorded.get(t) or Tensor(self.new[t.node], t.port) for t in self._reads(node)]
+            self.graph.set_inputs(self.new[node], inputs)
+            self.graph.set_controls(self.new[node], [self.new[c] for c in node.controls if c in nodes])
+        for variable in [node for node in nodes if node.op in ops.VARIABLES]:
+            kind, shape = variable.attr("dtype"), variable.attr("shape") or ()
+            value = subject.variables.get(variable.name, np.zeros([dim or 1 for dim in shape], kind.name))
+            op = "AssignVariableOp" if variable.op in ops.RESOURCE_VARIABLES else "Assign"
+            self.build.node(op, [self.new[variable].out(), self._constant(variable.name, value)], name="assign")
+
+    def _reads(self, node: Node) -> list[Tensor]:
+        """What a node reads, round the nodes that are bypassed."""
+        found = list(node.inputs)
+        for index, tensor in enumerate(found):
+            while tensor.node in self.bypasses:
+                found[index] = tensor = self.bypasses[tensor.node]
+        return found
+
+    def _behind_handles(self, node: Node) -> list[Node]:
+        """The nodes behind the handles that a node reads, with what fills an iterator or a table."""
+        if node.op in ops.VARIABLES:
+            return []
+        if node in self.subject.fills or ops.is_dataset(node.op):
+            return node.producers()
+        fills = [f for f in self.subject.fills if node in (f.inputs[-1].node, f.inputs[0].node)]
+        return [*(t.node for t in node.inputs if t.dtype.is_handle), *fills]
+
+    def _record(self, wanted: Mapping[Tensor, None]) -> dict[Tensor, Tensor]:
+        """Recorded values instead of tensors: rows of the batch come from an input, the rest is constant."""
+        values, varying = self.subject.values(wanted), [t for t in wanted if t.node in self.subject.varying]
+        rows = [t for t in varying if t.dtype.size is not None and t.shape and t.shape[0] in (self.subject.rows, None)]
+        fed = rows or [t for t in varying if t.dtype.size][:1] or [t for t in wanted if t.dtype.floating][:1]
+        batches = [_stacked(values[tensor]) for tensor in fed] or [np.zeros((1, 1), np.float32)]
+        kinds, forms = [attrs.dtype(b.dtype.name) for b in batches], [tensor.shape for tensor in fed] or [(1,)]
+        typed: dict[str, Any] = {"output_types": kinds, "output_shapes": forms}
+        sources, add = [self._constant("batches", batch) for batch in batches], self.build.add
+        dataset = add("TensorSliceDataset", sources, (), name="dataset", output_shapes=forms, Toutput_types=kinds)
+        iterator = add("IteratorV2", [], (), name="iterator", shared_name="", container="", **typed)
+        self.build.node("MakeIterator", [dataset, iterator], name="make_iterator")
+        self.next = self.build.node("IteratorGetNext", [iterator], name="next", shapes=forms, **typed)
+        found = {tensor: self.next.out(port) for port, tensor in enumerate(fed)}
+        return found | {t: self._constant(t.node.name, values[t][0]) for t in wanted if t not in found}
+
+    def ends(self) -> tuple[str, list[str]]:
+        """The loss and the train ops: those of the graph where all that is kept leads to them, else made here."""
+        loss = self.subject.graph.tensor(self.subject.roles.loss.name)
+        writes = [node for node in self.kept if node.op in ops.WRITES]
+        names, trained = [node.name for node in writes], [v for v in map(self._trained_by, writes) if v is not None]
+        made, waits = self._unread()
+        behind_loss = reached([loss.node] if loss.node in self.new else [],
+                              lambda node: [t.node for t in self._reads(node) if t.node in self.new])  # fmt: skip
+        if not waits and {t.node for t in made} <= {self.new.get(loss.node)} and behind_loss.keys() & trained:
+            return str(Tensor(self.new[loss.node], loss.port)), names
+        fed = self.next.out()
+        if trained and not made and not waits:  # a loss of the fed value and of a variable that an optimizer trains
+            value, shape = self.new[trained[0]].out(), trained[0].attr("shape")
+            if trained[0].op in ops.RESOURCE_VARIABLES:
+                value = self.build.add("ReadVariableOp", [value], shape, name="read", dtype=_FLOAT)
+            if fed.dtype == _FLOAT and fed.shape == shape:  # a gradient, say: one node less
+                return self._half_square(self.build.add("Mul", [fed, value], shape, name="product")).node.name, names
+            halves = [self._half_square(value), self._half_square(fed)]
+            return self.build.node("Mul", halves, name="loss").name, names
+        # half the square of all that is made, times a weight, and the weight's update by gradient descent
+        parts = [self._half_square(tensor) for tensor in made or [fed]]
+        size = parts[0] if len(parts) == 1 else self.build.add("AddN", parts, (), name="sum")
+        own: dict[str, Any] = {"dtype": _FLOAT, "shape": (), "shared_name": "", "container": ""}
+        weight, one = self.build.node("VariableV2", name="weight", **own).out(), self._constant("one", np.float32(1))
+        self.build.node("Assign", [weight, one], name="assign")
+        total = self.build.node("Mul", [weight, size], name="loss", shapes=((),), controls=waits)
+        update = self.build.node("ApplyGradientDescent", [weight, one, size], name="update")
+        return total.name, [*names, update.name]
+
+    def _trained_by(self, update: Node) -> Node | None:
+        """The kept variable of floats that an optimizer op trains."""
+        fact = ops.WRITES[update.op]
+        variable = variable_of(update.inputs[fact.variables[0]]) if fact.kind == "apply" else None
+        return variable if variable in self.new and variable.attr("dtype") == _FLOAT else None
+
+    def _unread(self) -> tuple[list[Tensor], list[Node]]:
+        """An output of each kept node that nothing kept reads, and the nodes that have none."""
+        read = {other for node in self.kept for other in (*(t.node for t in self._reads(node)), *node.controls)}
+        made, waits = [], []
+        for node in self.kept:
+            if node not in read and node.op not in ops.WRITES:
+                outputs = [node.out(port) for port in node.used_ports() or [0] if port < len(node.outputs or ())]
+                numbers = [tensor for tensor in outputs if tensor.dtype.size and not tensor.dtype.is_handle]
+                chosen = min(numbers, key=lambda tensor: not tensor.dtype.floating, default=None)
+                made += [] if chosen is None else [Tensor(self.new[node], chosen.port)]
+                waits += [self.new[node]] if chosen is None else []
+        return made, waits
+
+    def _half_square(self, tensor: Tensor) -> Tensor:
+        if tensor.dtype.name != "float32":
+            tensor = self.build.cast(tensor, _FLOAT, name="float")
+        return self.build.add("L2Loss", [tensor], (), name="half_square")
+
+    def _constant(self, near: str, value: Any) -> Tensor:
+        """A constant; one for all that is equal."""
+        array = np.asarray(value)
+        alike = array.dtype.str, array.shape, array.tobytes() if array.dtype != object else repr(array.tolist())
+        if alike not in self.constants:
+            kind = attrs.dtype("string" if array.dtype.kind in "OSU" else array.dtype.name)
+            self.constants[alike] = self.build.add("Const", [], array.shape, name=near, dtype=kind, value=array)
+        return self.constants[alike]
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    """The values of all batches in one array; the first for all where their shapes differ."""
+    alike = {np.shape(value) for value in values}
+    return np.stack(values if len(alike) == 1 else [values[0]] * len(values))
 
 
 # --------------------------------------------------------------------------- reduce
@@ -392,10 +629,8 @@ class Reduction:
         graph: the smallest graph that shows the fault, a plain training graph.
         question: what was asked of it, with the options that show it: its own loss and train op, the number of cores.
         words: what was seen of it.
-        source: the file of the graph that was reduced.
-        nodes_before: how many nodes that had.
+        nodes_before: how many nodes the graph of the file ``source`` had.
         tries: how many graphs were tried.
-        seconds: how long it took.
         notes: why values were made up, or the search ended early.
     """
 

@@ -34,7 +34,6 @@ from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables
-from tpugraph.testing.cut_graph import is_handle
 from tpugraph.testing.plain_run import PlainRun, Values
 from tpugraph.testing.verification import AMPLIFIED, CHANCE, Pair, comparable, nothing_to_compare, pair, relative
 from tpugraph.tpu.program import Program
@@ -586,8 +585,10 @@ def _fetchable(plain: PlainRun) -> list[str]:
     on, frame_of = sides(graph), frames(graph)
     found = []
     for node in order:
-        aliases = any(is_handle(tensor) for tensor in node.inputs[:1]) and node.op in ops.SHARES_MEMORY
+        aliases = any(tensor.dtype.is_handle for tensor in node.inputs[:1]) and node.op in ops.SHARES_MEMORY
         if frame_of[node] or node in on or aliases or node.op in ops.SWITCH:
             continue
-        found += [str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not is_handle(node.out(port))]
+        found += [
+            str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not node.out(port).dtype.is_handle
+        ]
     return found
