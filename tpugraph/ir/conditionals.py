@@ -8,8 +8,7 @@ from tpugraph import ops
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.loops import frames
 from tpugraph.ir.node import Node, Tensor
-from tpugraph.ir.order import is_back_edge
-from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.walks import is_back_edge, reached, source_of
 
 Side = tuple[Tensor, int]
 """A predicate, and the output of the Switches on it that is taken."""

@@ -225,6 +225,15 @@ def _output_names(node: Node) -> Sequence[str]:
     return [f"{name}:{port - names.index(name)}" for port, name in enumerate(names)]
 
 
+def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
+    """The operands of a node by their names in the op's definition; those of a list share one, those of a call have none."""
+    found = ops.op_def(node.op)
+    names = (
+        itertools.repeat("") if found is None else (name for name, _ in tensors(found, found.input_arg, node.raw_attrs))
+    )
+    return zip(names, node.inputs, strict=False)
+
+
 @cache
 def _single_outputs(op: str) -> tuple[str, ...] | None:
     """The names of the outputs of an op of which each is one tensor; None of another op."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Any, Self, TypeVar
 
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir import order
+from tpugraph.ir import walks
 from tpugraph.ir.model_files import Signature
 from tpugraph.ir.node import PLACE, Node, Output, Tensor, Use, Wait, assign
-from tpugraph.ir.order import is_back_edge
+from tpugraph.ir.walks import is_back_edge
 from tpugraph.support.errors import GraphError
 from tpugraph.support.suggestions import did_you_mean
 
@@ -160,10 +160,10 @@ class Graph:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
         chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
-        return order.topological(chosen, whole=nodes is None, last=last, extra=extra)
+        return walks.topological(chosen, whole=nodes is None, last=last, extra=extra)
 
-    ancestors = staticmethod(order.ancestors)
-    descendants = staticmethod(order.descendants)
+    ancestors = staticmethod(walks.ancestors)
+    descendants = staticmethod(walks.descendants)
 
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
@@ -262,12 +262,24 @@ class Graph:
         controls = tuple(dict.fromkeys(controls))
         self._check_members([*[t.node for t in inputs], *controls], f"new node '{name}'")
         encoded = {key: attr_codec.encode(value) for key, value in (attrs or {}).items()}
-        node = Node(op, self.fresh_name(name), device, encoded)
+        node = self._made(op, name, device, encoded, outputs, source)
+        self._link(node, tuple(inputs), controls)
+        return node
+
+    def _made(
+        self,
+        op: str,
+        name: str,
+        device: str,
+        attrs: dict[str, Any],
+        outputs: Sequence[Output] | None,
+        source: Node | None,
+    ) -> Node:
+        node = Node(op, self.fresh_name(name), device, attrs)
         node.outputs = None if outputs is None else list(outputs)
         node.made_by = self.stage
         node.origin = None if source is None else (source.origin or source.name)
         self._insert(node)
-        self._link(node, tuple(inputs), controls)
         self.edits.added += 1
         self._touched[node] = None
         self._mark_stale(node)
@@ -288,15 +300,14 @@ class Graph:
         """Remove nodes together, which nothing else may use; returns how many."""
         doomed = dict.fromkeys(nodes)
         self._check_members(doomed, "removal")
-        waits: dict[Wait, Node] = {}
+        waits: dict[Wait, None] = {}
         for node in doomed:
-            for consumer, _ in node._uses:
-                if consumer not in doomed:
-                    raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
-            if node._awaited:
-                waits.update(dict.fromkeys(node._awaited, node))
-        for wait, node in waits.items():
-            for consumer in wait.nodes:
+            uses = [
+                [consumer for consumer, _ in node._uses],
+                *(wait.nodes for wait in node._awaited if wait not in waits),
+            ]
+            waits |= node._awaited
+            for consumer in chain.from_iterable(uses):
                 if consumer not in doomed:
                     raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
         return self._drop(doomed)
@@ -380,31 +391,19 @@ class Graph:
         replace_controls: Mapping[Node, Sequence[Node]] | None = None,
     ) -> dict[Node, Node]:
         """Copy nodes; edges among them lead to the copies, other edges stay or follow the replacements. Returns the copy of each."""
-        replace = replace or {}
-        replace_controls = replace_controls or {}
+        replace, replace_controls = replace or {}, replace_controls or {}
         chosen = list(dict.fromkeys(nodes))
         copies: dict[Node, Node] = {}
         for node in chosen:
-            copy = Node(node.op, self.fresh_name(rename(node.name)), node.device, dict(node._attrs))
-            copy.outputs = node.outputs
-            copy.made_by = self.stage
-            copy.origin = node.origin or node.name
-            self._insert(copy)
-            copies[node] = copy
+            copies[node] = self._made(node.op, rename(node.name), node.device, dict(node._attrs), node.outputs, node)
         for node in chosen:
             inputs = tuple(
                 replace[t] if t in replace else Tensor(copies.get(t.node, t.node), t.port) for t in node.inputs
             )
             controls: dict[Node, None] = {}
             for control in node.controls:
-                if control in replace_controls:
-                    controls.update(dict.fromkeys(replace_controls[control]))
-                else:
-                    controls[copies.get(control, control)] = None
+                controls.update(dict.fromkeys(replace_controls.get(control, (copies.get(control, control),))))
             self._link(copies[node], inputs, tuple(controls))
-            self._touched[copies[node]] = None
-            self._mark_stale(copies[node])
-        self.edits.added += len(chosen)
         return copies
 
     # ------------------------------------------------------------------ edges

@@ -15,9 +15,8 @@ from typing import Any
 from tpugraph import ops
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor
-from tpugraph.ir.order import is_back_edge
 from tpugraph.ir.pattern import behind, match, op
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import is_back_edge, source_of
 from tpugraph.support.errors import GraphError
 
 _FIX = "write the loop with tf.while_loop"

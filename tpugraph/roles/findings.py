@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpugraph.ir import Graph
-from tpugraph.support.errors import RolesError
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.support.errors import GraphError, RolesError
 from tpugraph.support.suggestions import near_nodes
 
 
@@ -76,10 +77,12 @@ class Roles:
 
     @property
     def kept(self) -> set[str]:
-        """Names of the nodes that stay though nothing reads them."""
-        found = (self.summaries, self.metrics, self.updates, self.inputs)
-        values = (value.partition(":")[0] for value in self.values.values())
-        return {*self.roots, *self.variables, *values, *(one.name for ones in found for one in ones)}
+        """Names of the nodes that stay, under their names, though nothing reads them."""
+        found = [self.loss, *self.train_ops, *self.summaries, *self.metrics, *self.updates, *self.inputs, *self.savers]
+        names = [*(one.name for one in found), *self.variables, *self.values.values(), *self.predictions.values()]
+        names += [variable.initializer for variable in self.variables.values() if variable.initializer is not None]
+        names += [*self.table_initializers, *self.iterator_initializers, *self.enqueues]
+        return {name.partition(":")[0] for name in names}
 
     @property
     def trained(self) -> list[str]:
@@ -97,3 +100,22 @@ def named(graph: Graph, name: str, role: str) -> Finding:
             fix=f"did you mean {' or '.join(close)}?" if close else "`tpugraph inspect` lists the candidates",
         )
     return Finding(name.removesuffix(":0"), "named by the user")
+
+
+def saved_by(save: Node) -> list[tuple[str, str, Tensor]] | None:
+    """What a SaveV2 op writes: key, slice ("" for the whole) and tensor of each entry, in order; None where the keys are computed."""
+    if save.op not in ops.TENSOR_SAVES:
+        raise GraphError(
+            "the node writes no checkpoint: it is no SaveV2", node=save, fix="convert the plain graph again"
+        )
+    names, slices = save.inputs[1].node, save.inputs[2].node
+    if names.op not in ops.CONSTANTS or slices.op not in ops.CONSTANTS:
+        return None
+    keys, pieces = (
+        [text.decode("utf-8", "replace") for text in node.attr("value").ravel()] for node in (names, slices)
+    )
+    tensors = save.inputs[3:]
+    if not len(keys) == len(pieces) == len(tensors):
+        raise GraphError(f"the node saves {len(tensors)} tensors under {len(keys)} keys with {len(pieces)} slices", node=save,
+                         fix="write the graph again")  # fmt: skip
+    return list(zip(keys, pieces, tensors, strict=True))

@@ -15,9 +15,8 @@ from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.pattern import anything, either, match, number, op
-from tpugraph.ir.saves import saved_by
-from tpugraph.ir.walks import source_of, variable_of
-from tpugraph.roles.findings import Finding, Roles, Variable, named
+from tpugraph.ir.walks import reached, source_of, variable_of
+from tpugraph.roles.findings import Finding, Roles, Variable, named, saved_by
 from tpugraph.support.errors import RolesError
 
 
@@ -43,7 +42,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     beside = feeding(graph, [node for node in moving if node in cone], updates, graph.tensor(loss_finding.name))
     if not updates:
         raise no_update(graph, train_ops, inputs, writes, cone)
-    check_gradients(graph, graph.tensor(loss_finding.name), cone, updates)
+    check_gradients(graph, graph.tensor(loss_finding.name), updates)
     variables = find_variables(graph, cone, updates)
     return Roles(
         loss=loss_finding,
@@ -149,17 +148,12 @@ def find_variables(graph: Graph, cone: Container[Node], updates: Iterable[Node] 
         target = variable_of(node.inputs[ops.WRITES[node.op].variables[0]])
         if target is not None:
             variables[target.name].trained = True
-    for node in graph.of_type(*ops.TENSOR_SAVES):
-        _read_saver(node, variables)
+    for save in graph.of_type(*ops.TENSOR_SAVES):
+        for key, piece, tensor in saved_by(save) or ():
+            held = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | ops.CASTS))
+            if held is not None:
+                variables[held.name].key, variables[held.name].slice = key, piece
     return variables
-
-
-def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
-    for key, piece, tensor in saved_by(save) or ():
-        variable = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | ops.CASTS))
-        if variable is not None:
-            variables[variable.name].key = key
-            variables[variable.name].slice = piece
 
 
 def _summaries(graph: Graph) -> list[Finding]:
@@ -320,12 +314,8 @@ def no_train_op(graph: Graph) -> RolesError:
 def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
     """The writes that train: optimizer ops, and plain writes of variables that the loss reads."""
     forward = graph.ancestors([loss.node], data_only=True)
-    found = []
-    for node in moving:
-        fact = ops.WRITES[node.op]
-        variables = written_variables(node)
-        if fact.kind == "apply" or (variables and variables[0] in forward):
-            found.append(node)
+    found = [node for node in moving if ops.WRITES[node.op].kind == "apply"
+             or any(variable in forward for variable in written_variables(node)[:1])]  # fmt: skip
     trained = [node for node in found if not _is_statistic(graph, node, forward)]
     return trained or found
 
@@ -353,19 +343,11 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
 
 def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
     """Whether the nodes for a write alone have an op of backpropagation, or a layer's product of a gradient."""
-    made: dict[Node, None] = {}
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if node in made or node in forward:
-            continue
-        if node.op in ops.BACKPROPAGATION:
-            return True
-        if node.op in ops.LAYER_PRODUCTS and not all(_hands_on(t.node, forward) for t in node.inputs):
-            return True
-        made[node] = None
-        pending += [tensor.node for tensor in node.inputs]
-    return False
+    made = reached([value] if value not in forward else [],
+                   lambda node: [tensor.node for tensor in node.inputs if tensor.node not in forward])  # fmt: skip
+    return any(node.op in ops.BACKPROPAGATION for node in made) or any(
+        node.op in ops.LAYER_PRODUCTS and not all(_hands_on(t.node, forward) for t in node.inputs) for node in made
+    )
 
 
 def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
@@ -377,8 +359,8 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     """The train op, and the next candidates: unread nodes that depend on the most updates, then on the most writes."""
     if not updates:
         raise no_train_op(graph)
-    reached = _reached(graph, updates, writes)
-    sinks = [node for node in reached if not node.consumers()]
+    runs = _runs(graph, updates, writes)
+    sinks = [node for node in runs if not node.consumers()]
     if not sinks:
         raise RolesError("a loop reads all that the updates of variables give, and nothing ends them", node=updates[0],
                          origin=graph.source, fix="choose with --train_op=NODE what ends a step")  # fmt: skip
@@ -386,18 +368,18 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     position = {node: i for i, node in enumerate(graph)}
 
     def rank(node: Node) -> tuple[int, int, bool, int]:
-        update, write = reached[node]
+        update, write = runs[node]
         return (update.bit_count(), write.bit_count(), node.name in hinted, position[node])
 
     sinks.sort(key=rank, reverse=True)
     best = sinks[0]
     full = (1 << len(updates)) - 1
-    missed = full & ~reached[best][0]
-    findings = [_train_finding(node, reached[node], len(updates), node.name in hinted) for node in sinks]
+    missed = full & ~runs[best][0]
+    findings = [_train_finding(node, runs[node], len(updates), node.name in hinted) for node in sinks]
     rivals = [
         finding
         for node, finding in zip(sinks[1:], findings[1:], strict=True)
-        if reached[node][0] & missed and (node.name in hinted or best.name not in hinted)
+        if runs[node][0] & missed and (node.name in hinted or best.name not in hinted)
     ]
     if rivals:
         names = ", ".join(f"{f.name} ({f.reason})" for f in [findings[0], *rivals][:4])
@@ -410,29 +392,24 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     return findings[:1], findings[1:4]
 
 
-def _reached(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
+def _runs(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
     """For each descendant of an update, as bits, the updates and the writes that it depends on."""
     trains = {node: 1 << i for i, node in enumerate(updates)}
     others = {node: 1 << i for i, node in enumerate(writes)}
-    reached: dict[Node, tuple[int, int]] = {}
+    found: dict[Node, tuple[int, int]] = {}
     for node in graph.topological_order(graph.descendants(updates)):
         update, write = trains.get(node, 0), others.get(node, 0)
-        for producer in node.producers():
-            more = reached.get(producer)
-            if more is not None:
-                update |= more[0]
-                write |= more[1]
+        for more in (found.get(producer, (0, 0)) for producer in node.producers()):
+            update, write = update | more[0], write | more[1]
         if update:
-            reached[node] = (update, write)
-    return reached
+            found[node] = (update, write)
+    return found
 
 
-def _train_finding(node: Node, reached: tuple[int, int], total: int, hinted: bool) -> Finding:
-    count = reached[0].bit_count()
+def _train_finding(node: Node, runs: tuple[int, int], total: int, hinted: bool) -> Finding:
+    count, writes = (bits.bit_count() for bits in runs)
     where = ", in the collection train_op" if hinted else ""
-    return Finding(
-        node.name, f"runs {count} of {total} updates and {reached[1].bit_count()} writes, nothing follows it{where}"
-    )
+    return Finding(node.name, f"runs {count} of {total} updates and {writes} writes, nothing follows it{where}")
 
 
 def no_update(
@@ -449,13 +426,10 @@ def no_update(
     return RolesError(fault, node=name, origin=graph.source, fix="name the right train op with --train_op")
 
 
-def check_gradients(graph: Graph, loss: Tensor, cone: dict[Node, None], updates: list[Node]) -> None:
+def check_gradients(graph: Graph, loss: Tensor, updates: list[Node]) -> None:
     """Refuse a train op whose updates write no variable that the loss reads."""
     forward = graph.ancestors([loss.node], data_only=True)
-    for node in updates:
-        variables = written_variables(node)
-        if variables and variables[0] in forward:
-            return
-    node = updates[0]
-    raise RolesError(f"there is no gradient path from the loss '{loss}' to any variable that the train op updates",
-                     node=node, origin=graph.source, fix="name the loss with --loss and the train op with --train_op")  # fmt: skip
+    if not any(variable in forward for node in updates for variable in written_variables(node)[:1]):
+        raise RolesError(f"there is no gradient path from the loss '{loss}' to any variable that the train op updates",
+                         node=updates[0], origin=graph.source,
+                         fix="name the loss with --loss and the train op with --train_op")  # fmt: skip

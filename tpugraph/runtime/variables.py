@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.saves import saved_by
 from tpugraph.ir.walks import source_of
+from tpugraph.roles.findings import saved_by
 from tpugraph.support.errors import GraphError, RunError
 from tpugraph.tables.sharding import ROWS, table_of
 

@@ -15,7 +15,6 @@ from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, Node, graphdef
-from tpugraph.ir.builder import Builder
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import file_names, missing_file_error, refuse_to_end
 from tpugraph.roles.findings import Roles
@@ -62,17 +61,6 @@ def closed_batches(program: Program) -> list[str]:
     return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
 
 
-def drop_remainder(graph: Graph, node: Node) -> bool:
-    """Let a batch op drop its last partial batch; returns whether it did not before."""
-    batching = ops.BATCHING.get(node.op)
-    if batching is None or batching.drop_remainder is None:
-        return False
-    make = Builder(graph, node.name, device=node.device, source=node)
-    drops = make.constant(np.asarray(True), name="drop_remainder")
-    graph.set_input(node, batching.drop_remainder % len(node.inputs), drops)
-    return True
-
-
 Values = dict[str, np.ndarray[Any, Any]]
 """Variables by their name in the graph."""
 
@@ -113,17 +101,11 @@ def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
         if not variable.slice:
             whole[key] = value
             continue
-        dims = [int(n) for n in variable.slice.split()[:-1]]
-        _piece(whole.setdefault(key, np.zeros(dims, value.dtype)), variable.slice)[...] = value
+        *dims, piece = variable.slice.split()  # such as 20 4 0,10:0,4
+        parts = [[int(n) for n in part.split(",")] for part in piece.replace("-", "0,-1").split(":")]
+        place = tuple(slice(start, None if size < 0 else start + size) for start, size in parts)
+        whole.setdefault(key, np.zeros([int(n) for n in dims], value.dtype))[place] = value
     return whole
-
-
-def _piece(value: Any, piece: str) -> Any:
-    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
-    if not piece:
-        return value
-    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
-    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]
 
 
 class PlainRun:
@@ -176,24 +158,18 @@ class PlainRun:
         """Train from given values of some variables, a step for each loss that is asked for; fewer where the data ends."""
         self.open(start)
         for _ in range(steps):
-            try:
-                loss = self._step()
-            except tf.errors.OutOfRangeError:
+            values = self.observe([str(self._loss)])
+            if values is None:
                 return
-            yield loss
-
-    def _step(self) -> float:
-        return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
+            yield float(values[0])
 
     def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]] | None:
         """Train a step; returns what some tensors were in it, or None where the data have ended."""
+        train = [self._operation(finding.name) for finding in self.roles.train_ops]
         try:
-            return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
+            return list(self._run([[self._tensor(name) for name in names], train])[0])
         except tf.errors.OutOfRangeError:
             return None
-
-    def _train_ops(self) -> list[Any]:
-        return [self._operation(finding.name) for finding in self.roles.train_ops]
 
     def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
         """The next batches as tensors of the input, one after the other; fewer where the data end."""

@@ -1,8 +1,8 @@
-"""Batches of an input that is not repeatable, recorded once so that several runs read the same."""
+"""Input pipelines that are not deterministic: their batches are recorded once, so that several runs read the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,66 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
+from tpugraph.analysis.batched_input import makers_of
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, graphdef
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.nondeterminism import why_not_repeatable
+from tpugraph.ir.function_library import named_operands
 from tpugraph.ir.walks import source_of
 from tpugraph.testing.plain_run import PlainRun, Values
 
 _UNREADABLE = ("variant", "resource")
+
+
+_SLOPPY_REWRITE = b"make_sloppy"
+"""How the rewrites of TensorFlow 1's tf.data name what ``experimental_deterministic = False`` asks for."""
+
+_LOOKED_AT = ("deterministic", "sloppy", "seed", "seed2")
+
+
+def changing_inputs(graph: Graph) -> list[str]:
+    """Why the input of a plain graph gives other batches when it is read again, a sentence for each reason that is found."""
+    behind = graph.ancestors(maker.inputs[0].node for maker in graph.of_type(*ops.MAKE_ITERATOR))
+    nodes = [node for node in graph if node in behind and ops.is_dataset(node.op)]
+    reasons = [f"'{node.name}' hands elements on as soon as they are there" for node in nodes if _is_sloppy(node)]
+    reasons += [f"'{node.name}' is read on from where it stands" for node in behind if node.op in ops.ITERATORS]
+    for node in function_library.callers(graph, nodes):
+        reasons += _reasons_in(graph, node)
+    return list(dict.fromkeys(reasons))
+
+
+def _is_sloppy(node: Node) -> bool:
+    """Whether a dataset's elements come in the order in which they are done."""
+    if node.attr("deterministic", "") == "false" or node.attr("sloppy", False):
+        return True
+    if node.has_attr("serialized_options"):
+        return attrs.keeps_order(node.raw_attrs["serialized_options"]) is False
+    return any(
+        operand.node.op in ops.CONSTANTS and _says_sloppy(name, operand.node.attr("value"))
+        for name, operand in named_operands(node)
+    )
+
+
+def _says_sloppy(name: str, value: Any) -> bool:
+    return (name == "sloppy" and bool(value.any())) or (
+        name == "optimizations" and _SLOPPY_REWRITE in value.ravel().tolist()
+    )
+
+
+def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
+    parallel = any(
+        name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in named_operands(node)
+    )
+    for name, function in function_library.used_by(graph, [node]).items():
+        where = f"the function '{name}' of '{node.name}'"
+        for definition in function.node_def:
+            given = {key: definition.attr[key] for key in _LOOKED_AT if key in definition.attr}
+            if definition.op in ops.RANDOM and {"seed", "seed2"} <= ops.attr_names(definition.op):
+                if not any(given[key].i for key in ("seed", "seed2") if key in given):
+                    yield f"{where} draws random numbers without a seed"
+                elif parallel:
+                    yield f"{where} draws random numbers for several elements at a time"
+            elif any(value.b or value.s == b"false" for value in given.values()):
+                yield f"'{definition.name}' in {where} hands elements on as soon as they are there"
 
 
 @dataclass(frozen=True)
@@ -28,19 +81,13 @@ class Recording:
     files: Mapping[str, Sequence[Sequence[Path]]]
 
 
-def changing_inputs(graph: Graph) -> list[str]:
-    """Why the input of a plain graph gives other batches when it is read again; nothing where no reason is found."""
-    datasets = [maker.inputs[0].node for maker in graph.of_type(*ops.MAKE_ITERATOR)]
-    return why_not_repeatable(graph, datasets)
-
-
 def why_not_recordable(plain: PlainRun) -> str:
     """Why the batches of a plain graph cannot be recorded; "" where they can."""
     drawn = [plain.graph[finding.name] for finding in plain.roles.inputs]
     iterators = [source_of(node.inputs[0]).node if node.op in ops.GET_NEXT else None for node in drawn]
     if None in iterators or len(set(iterators)) < len(iterators):
         return "a step takes its batch from a queue, or two from one iterator"
-    if any(_maker(node) is None for node in iterators if node is not None):
+    if not all(makers_of(node) for node in iterators if node is not None):
         return "the iterator starts by itself"
     kinds = [kind.name for node in drawn for kind in node.attr("output_types")]
     return "a batch has tensors of any length (sparse or ragged)" if set(kinds) & set(_UNREADABLE) else ""
@@ -87,14 +134,8 @@ def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recordin
 def read_again(graph: Graph, recording: Recording) -> None:
     """Let the iterators of a plain or a converted graph give recorded batches, and then end."""
     for name, batches in recording.files.items():
-        maker = _maker(graph[name])
-        assert maker is not None
+        maker = makers_of(graph[name])[0]
         graph.set_input(maker, 0, _dataset(graph, maker, graph[name], batches))
-
-
-def _maker(iterator: Node) -> Node | None:
-    """The op that gives an iterator its dataset."""
-    return next((use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR), None)
 
 
 def _write(folder: Path, name: str, values: Sequence[np.ndarray[Any, Any]]) -> list[Path]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import races
+from tpugraph.analysis.batched_input import drop_remainder
 from tpugraph.compiler import ConvertOptions, convert, find_roles
 from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import Graph, graphdef
@@ -25,7 +26,7 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
 from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted
-from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, drop_remainder, fix_seeds, read_pieces
+from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, fix_seeds, read_pieces
 from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
 from tpugraph.xla.mesh import Layout
@@ -335,7 +336,6 @@ def verify(
 def _compared(
     both: Pair, steps: int, cores: str, say: Callable[[str], None], engine: Mapping[str, Any]
 ) -> list[Comparison]:
-    """The steps one by one, then in one loop."""
     plain, names = both.plain, list(both.plain.roles.variables)
     one_by_one = Comparison(f"{cores}, {counted(steps, 'step')}, with the plain graph")
     say(one_by_one.what)

@@ -15,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.analysis.batched_input import makers_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.saves import saved_by
+from tpugraph.roles.findings import saved_by
 from tpugraph.runtime.pipelines import is_tuned
 from tpugraph.tpu.checkpoint_nodes import ITERATOR_KEY
 
@@ -51,7 +52,7 @@ def _texts(graph: Graph, name: str, value: np.ndarray) -> Tensor:
 
 
 def _form(graph: Graph, iterator: Node) -> str:
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    makers = makers_of(iterator)
     around = ops.SAME_ELEMENTS - ops.PREFETCH_DATASETS  # options and the like
     before = graph.ancestors(makers, data_only=True)
     stages = [node for node in before if ops.is_dataset(node.op) and node.op not in around]

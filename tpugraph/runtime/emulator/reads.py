@@ -22,11 +22,12 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import frames
+from tpugraph.analysis.batched_input import makers_of
 from tpugraph.analysis.shapes import element_count, is_static
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.nondeterminism import named_operands
+from tpugraph.ir.function_library import named_operands
 from tpugraph.ir.walks import reached, readers, source_of
 from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.pipelines import ahead_of, as_written
@@ -60,7 +61,7 @@ def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -
 
 def _maker(iterator: Node, takes: list[Node]) -> Node | None:
     """What gives the iterator its dataset, where these reads are all that there are and their shapes are known."""
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    makers = makers_of(iterator)
     static = all(is_static(shape) for shape in takes[0].attr("output_shapes"))
     in_order = all(before in after.controls for before, after in itertools.pairwise(takes))
     others = any(node.op in ops.GET_NEXT and node not in takes for node in readers(iterator, through=_HANDLES))
