@@ -22,29 +22,8 @@ class InlineFunctions(Pass):
 
     def run(self, graph: Graph) -> None:
         calls = inlining.calls_of(graph, graph)
-        named = _named(graph)
+        named = graph.roles.kept
         fed = graph.ancestors(call.node for call in calls)
         if lower_functional.replace_calls(graph, calls, named):  # what a function was given and did not need
             graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
             function_library.remove_unused(graph)
-
-
-# --------------------------------------------------------------------------- names that must stay
-
-
-def _named(graph: Graph) -> set[str]:
-    roles = graph.roles
-    found = [
-        roles.loss,
-        *roles.train_ops,
-        *roles.inputs,
-        *roles.updates,
-        *roles.summaries,
-        *roles.metrics,
-        *roles.savers,
-    ]
-    names = [finding.name for finding in found]
-    names += [v.initializer for v in roles.variables.values() if v.initializer is not None]
-    names += [*roles.table_initializers, *roles.iterator_initializers, *roles.enqueues]
-    names += [*roles.roots, *roles.variables, *roles.values.values(), *roles.predictions.values()]
-    return {name.partition(":")[0] for name in names}

@@ -39,14 +39,12 @@ class PadBatches(Pass):
     def run(self, graph: Graph) -> None:
         take = batched_input.take_of(graph)
         _read_predictions(graph, take)
-        iterator, dataset = batched_input.dataset_of(graph, take)
+        iterator, dataset = batched_input.dataset_of(take)
         chain = list(batched_input.stages(dataset))
         batcher = chain[-1] if chain and chain[-1].op in ops.BATCHING else None
-        plain_rows = rows = batched_input.rows_of(graph, take, batcher)
+        plain_rows = rows = batched_input.rows_of(take, batcher)
         whole = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
-        open_shapes = [
-            batched_input.with_open_rows(graph, take, i, s) for i, s in enumerate(take.attr("output_shapes"))
-        ]
+        open_shapes = [batched_input.with_open_rows(take, i, s) for i, s in enumerate(take.attr("output_shapes"))]
         if whole:
             refuse_uneven(graph, rows, self.num_replicas)
         else:  # a dimension of size 1 would be broadcast
@@ -61,20 +59,14 @@ class PadBatches(Pass):
             graph.set_attr(node, "_output_shapes", None)
         graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
         count, padded = pad(make, take, rows)
-        _infer(graph)
+        loop_shapes.infer(graph)
         texts = zero_made_of_text(make, count, padded, rows)
         sparse = grow_sparse(make, take, rows)
         plain = {} if whole else {**padded, **texts, **{parts[2]: parts[0].node.out(2) for parts in sparse}}
         graph.keep(PaddedBatches(rows, plain_rows, count.node.name, whole, tuple(map(str, padded)), tuple(map(str, texts)),
                                  tuple((str(i), str(v), str(s)) for i, v, s in sparse),
                                  {str(t): str(p) for t, p in plain.items()}, endless(chain)))  # fmt: skip
-        _infer(graph)
-
-
-def _infer(graph: Graph) -> None:
-    shapes.infer(graph)
-    while shapes.tell_lookups(graph) + loop_shapes.tell(graph):
-        shapes.infer(graph)
+        loop_shapes.infer(graph)
 
 
 def _read_predictions(graph: Graph, take: Node) -> None:
@@ -188,8 +180,7 @@ def go_on_empty(make: Builder, iterator: Node, take: Node, dataset: Node, open_s
     ever = make.add("RepeatDataset", [none, for_ever], (), name="empty/repeat", output_types=kinds, output_shapes=empty)
     both = make.add("ConcatenateDataset", [dataset.out(), ever], (), name="dataset", output_types=kinds,
                     output_shapes=list(open_shapes))  # fmt: skip
-    maker = next(use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR)
-    make.graph.set_input(maker, 0, both)
+    make.graph.set_input(batched_input.makers_of(iterator)[0], 0, both)
 
 
 def _empty_sparse(make: Builder, take: Node, index: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, loop_shapes
 from tpugraph.analysis.placements import Placement, Shard
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
@@ -67,9 +67,7 @@ class Partition(Pass):
         if roles.mode == "train":
             _mark_leaving(graph, leaving)
         _tell_local_shapes(graph, seeds)
-        shapes.infer(graph)
-        while shapes.tell_lookups(graph):
-            shapes.infer(graph)
+        loop_shapes.infer(graph)
         graph.keep(Partitioned(cores, None if rows is None else rows // cores, share, step.notes(),
                                {str(t): p for t, p in leaving.items()}, step.conversions.made, step.conversions.gathered,
                                step.conversions.combined))  # fmt: skip

@@ -10,7 +10,7 @@ from tpugraph.analysis.races import Writes
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.ir import Graph, Node, Tensor, Use, attrs
-from tpugraph.ir.walks import variable_of
+from tpugraph.ir.walks import reached, variable_of
 from tpugraph.tpu.pipeline import Pass
 
 _HANDLE = attrs.dtype("resource")
@@ -61,29 +61,22 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
 
 def _references(graph: Graph) -> dict[Node, None]:
     """Nodes that hand on a reference: RefSwitch, RefEnter and their kin, but not Identity, which takes the value."""
-    found: dict[Node, None] = {}
-    stack = graph.of_type(*ops.REF_VARIABLES)
-    while stack:
-        for use in stack.pop().uses():
-            hands_on = use.node.op.startswith("Ref") or (use.node.op in ops.ENTER | ops.SWITCH)
-            if use.node.op in ops.MERGE and any(t.node.op in ops.WRITES for t in use.node.inputs):
-                continue  # it joins values
-            if hands_on and use.index == 0 and use.node not in found:
-                found[use.node] = None
-                stack.append(use.node)
-    return found
+
+    def hands_on(use: Use) -> bool:
+        if use.node.op in ops.MERGE and any(t.node.op in ops.WRITES for t in use.node.inputs):
+            return False  # it joins values
+        return use.index == 0 and (use.node.op.startswith("Ref") or use.node.op in ops.ENTER | ops.SWITCH)
+
+    variables = graph.of_type(*ops.REF_VARIABLES)
+    found = reached(variables, lambda node: (use.node for use in node.uses() if hands_on(use)))
+    return {node: None for node in found if node.op not in ops.REF_VARIABLES}
 
 
 def _remove_unread(graph: Graph, reads: list[Node]) -> None:
     """Remove the reads all of whose readers got reads of their own."""
-    roles = graph.roles
-    wanted = {
-        *roles.roots,
-        *(f.name for f in roles.summaries),
-        *(graph.tensor(v).node.name for v in roles.values.values()),
-    }
+    kept = graph.roles.kept
     for node in dict.fromkeys(reads):
-        if not node.consumers() and node.name not in wanted:
+        if not node.consumers() and node.name not in kept:
             graph.remove(node)
 
 
@@ -207,8 +200,6 @@ class ReferenceReads:
 
 def _retype_write(graph: Graph, node: Node) -> None:
     op = ops.TO_RESOURCE[node.op]
-    wanted = ops.attr_names(op)
-    held = dict(node.raw_attrs)
-    if "dtype" in wanted and "T" in held:
-        held["dtype"] = held["T"]
-    graph.retype(node, op, attrs={key: value for key, value in held.items() if key in wanted}, outputs=[])
+    held = {"dtype": node.raw_attrs.get("T"), **node.raw_attrs}
+    wanted = {key: held[key] for key in ops.attr_names(op) if held.get(key) is not None}
+    graph.retype(node, op, attrs=wanted, outputs=[])

@@ -9,10 +9,11 @@ import tensorflow as tf
 from models import tf1, trace
 from tpugraph import ops, testing
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.batched_input import commonest
 from tpugraph.analysis.placements import Entries, Held, Partial, Placement, Replicate, Shard, Share
 from tpugraph.ir import Graph
 from tpugraph.passes.static_shapes import StaticShapes
-from tpugraph.spmd.analysis import analyse, commonest, refuse_uneven
+from tpugraph.spmd.analysis import analyse, refuse_uneven
 from tpugraph.spmd.demands import Demands
 from tpugraph.support.errors import ShapeError
 

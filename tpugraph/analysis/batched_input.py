@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError, ShapeError
 
 
@@ -30,10 +34,15 @@ def take_of(graph: Graph) -> Node:
     return takes[0]
 
 
-def dataset_of(graph: Graph, take: Node) -> tuple[Node, Node]:
+def makers_of(iterator: Node) -> list[Node]:
+    """The ops that give an iterator its dataset."""
+    return [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+
+
+def dataset_of(take: Node) -> tuple[Node, Node]:
     """The iterator and the dataset that it is made of."""
     iterator = take.inputs[0].node
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    makers = makers_of(iterator)
     if iterator.op not in ops.ITERATORS or len(makers) != 1:
         raise ConversionError(
             f"'{iterator.name}' is an iterator of {len(makers)} datasets of the graph, not of one",
@@ -52,15 +61,35 @@ def stages(dataset: Node) -> Iterator[Node]:
         node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHING else None
 
 
-def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
+def single(tensor: Tensor) -> Node | None:
+    """The constant of one element that a tensor is; None of any other."""
+    node = tensor.node
+    return node if node.op in ops.CONSTANTS and node.attr("value").size == 1 else None
+
+
+def batch_size(dataset: Node) -> Node | None:
+    return single(dataset.inputs[ops.BATCHING[dataset.op].size]) if dataset.op in ops.BATCHING else None
+
+
+def drop_remainder(graph: Graph, dataset: Node) -> bool:
+    """Let a dataset that batches drop its last partial batch; returns whether it can."""
+    batching = ops.BATCHING.get(dataset.op)
+    if batching is None or batching.drop_remainder is None:
+        return False
+    make = Builder(graph, dataset.name, device=dataset.device, source=dataset)
+    drops = make.constant(np.asarray(True), name="drop_remainder")
+    graph.set_input(dataset, batching.drop_remainder % len(dataset.inputs), drops)
+    return True
+
+
+def rows_of(take: Node, batcher: Node | None) -> int:
     """Rows of a full batch of one core: from the static shape, else from the dataset that batches."""
     static = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
     if len(static) == 1:
         return int(static.pop() or 0)
-    if batcher is not None:
-        size = batcher.inputs[ops.BATCHING[batcher.op][0]].node
-        if size.op in ops.CONSTANTS and size.attr("value").size == 1:
-            return int(size.attr("value").item())
+    size = None if batcher is None else batch_size(batcher)
+    if size is not None:
+        return int(size.attr("value").item())
     raise ShapeError(
         "the number of rows of a batch is not known: the dataset does not batch, or its batch size is computed",
         node=take,
@@ -80,7 +109,7 @@ def rank_of(unwrapped: Node) -> int:
     return int((shapes_known[0] or (None, None))[1] or 0)
 
 
-def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
+def with_open_rows(take: Node, index: int, shape: Shape) -> Shape:
     """The shape with an open number of rows, none of a sparse tensor; refuses what cannot be padded."""
     kind = take.attr("output_types")[index]
     if is_sparse(take, index):
@@ -101,22 +130,24 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
     return (None, *shape[1:])
 
 
+def commonest(sizes: Iterable[int | None]) -> int | None:
+    """The size that is there most often; of several, the largest."""
+    counts = Counter(filter(None, sizes))
+    return max(counts, key=lambda size: (counts[size], size), default=None)
+
+
 def rows_read(graph: Graph) -> int | None:
     """The rows that a step reads, by the shapes of its input, else by the dataset or queue that batches; None if unknown."""
     takes = [graph[finding.name] for finding in graph.roles.inputs if finding.name in graph]
     shapes = [shape for node in takes if node.has_attr("output_shapes") for shape in node.attr("output_shapes") or ()]
-    static: list[int] = [shape[0] for shape in shapes if shape and shape[0] is not None]
-    if static:
-        return max(set(static), key=lambda rows: (static.count(rows), rows))
+    if static := commonest(shape[0] for shape in shapes if shape):
+        return static
     for take in takes:
-        told = take.inputs[1] if take.op in ops.DEQUEUES and len(take.inputs) > 1 else _batch_size(take)
-        if told is not None and told.node.op in ops.CONSTANTS and told.node.attr("value").size == 1:
-            return int(told.node.attr("value").item())
+        if take.op in ops.DEQUEUES and len(take.inputs) > 1:
+            sizes = [single(take.inputs[1])]
+        else:
+            chains = (stages(maker.inputs[0].node) for source in take.inputs[:1] for maker in makers_of(source.node))
+            sizes = [batch_size(node) for chain in chains for node in chain if node.op in ops.BATCHING]
+        if sizes and sizes[0] is not None:
+            return int(sizes[0].attr("value").item())
     return None
-
-
-def _batch_size(take: Node) -> Tensor | None:
-    """The operand by which the dataset of an iterator batches."""
-    makers = [use.node for use in take.inputs[0].node.uses() if use.node.op in ops.MAKE_ITERATOR] if take.inputs else []
-    batcher = next((node for maker in makers for node in stages(maker.inputs[0].node) if node.op in ops.BATCHING), None)
-    return None if batcher is None else batcher.inputs[ops.BATCHING[batcher.op][0]]

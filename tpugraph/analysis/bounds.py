@@ -57,8 +57,6 @@ def _bound_rows(tensor: Tensor) -> Answer:
 
 
 def _rows_of_operand(index: int) -> Rule:
-    """As many rows as an operand has."""
-
     def rows(tensor: Tensor) -> Answer:
         return (yield _rows, tensor.node.inputs[index])
 

@@ -120,7 +120,6 @@ class Rules(dict[str, _Rule]):
         return register
 
     def of(self, op: str) -> _Rule:
-        """The rule of an op type."""
         return self.get(op) or self[""]
 
 

@@ -22,18 +22,24 @@ _OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIS
 """What ops do to arrays and stacks, which are resources."""
 
 
-def tell(graph: Graph) -> int:
-    """Say in ``_output_shapes`` what follows from the shapes that are known.
+def infer(graph: Graph) -> None:
+    """Infer shapes, and say in ``_output_shapes`` what follows from them, until nothing more does.
 
     A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
-    taken out of a list or an array has the shape of what is put in, where that is one.
+    taken out of a list or an array has the shape of what is put in, where that is one. A table finds a value for each key.
     """
-    told = {**_values(graph), **_elements(graph), **_of_arrays(graph)}
-    for tensor, shape in told.items():
-        known = [held for _, held in tensor.node.outputs or ()]
-        known[tensor.port] = shape
-        graph.set_attr(tensor.node, "_output_shapes", known)
-    return len(told)
+    shapes.infer(graph)
+    while told := {**_looked_up(graph), **_values(graph), **_elements(graph), **_of_arrays(graph)}:
+        for tensor, shape in told.items():
+            known = [held for _, held in tensor.node.outputs or ()]
+            known[tensor.port] = shape
+            graph.set_attr(tensor.node, "_output_shapes", known)
+        shapes.infer(graph)
+
+
+def _looked_up(graph: Graph) -> dict[Tensor, Shape]:
+    found = {node.out(): node.inputs[1].shape for node in graph.of_type("LookupTableFindV2", "LookupTableFind")}
+    return {tensor: shape for tensor, shape in found.items() if tensor.shape is None and shape is not None}
 
 
 def _values(graph: Graph) -> dict[Tensor, Shape]:

@@ -9,7 +9,7 @@ taken before shows the new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -76,22 +76,19 @@ def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> di
 
 
 def _reads(variable: Node) -> list[Node]:
-    """What reads the memory of a variable."""
     found: dict[Node, None] = {}
-    stack, seen = [variable], {variable}
-    while stack:
-        for use in stack.pop().uses():
-            node = use.node
-            if node.op in ops.WRITES and use.index in ops.WRITES[node.op].variables:
-                onward = not node.op.startswith("Resource")  # a ref write hands its reference on
-            elif node.op in ops.SHARES_MEMORY and (use.index == 0 or node.op in ops.MERGE):
-                onward = True
+
+    def sharing(node: Node) -> Iterator[Node]:
+        for reader, index in node.uses():
+            if reader.op in ops.WRITES and index in ops.WRITES[reader.op].variables:
+                if not reader.op.startswith("Resource"):  # a ref write hands its reference on
+                    yield reader
+            elif reader.op in ops.SHARES_MEMORY and (index == 0 or reader.op in ops.MERGE):
+                yield reader
             else:
-                found[node] = None
-                onward = False
-            if onward and node not in seen:
-                seen.add(node)
-                stack.append(node)
+                found[reader] = None
+
+    reached((variable,), sharing)
     return list(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import warnings
 from collections.abc import Iterable
@@ -127,12 +128,7 @@ def is_static(shape: Shape) -> bool:
 
 def element_count(shape: Shape) -> int | None:
     """The number of elements, or None where the shape is open."""
-    if shape is None or None in shape:
-        return None
-    count = 1
-    for dim in shape:
-        count *= dim or 0
-    return count
+    return None if shape is None or None in shape else math.prod(dim or 0 for dim in shape)
 
 
 def byte_size(tensor: Tensor) -> int | None:
@@ -144,17 +140,6 @@ def byte_size(tensor: Tensor) -> int | None:
 def open_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those whose shape is not fully known."""
     return [tensor for tensor in tensors if not is_static(tensor.shape)]
-
-
-def tell_lookups(graph: Graph) -> int:
-    """A table finds a value for each key; TensorFlow's shape function does not say so. Returns how many it was told."""
-    count = 0
-    for node in graph.of_type("LookupTableFindV2", "LookupTableFind"):
-        keys = node.inputs[1]
-        if node.out().shape is None and keys.shape is not None:
-            graph.set_attr(node, "_output_shapes", [keys.shape])
-            count += 1
-    return count
 
 
 def shown(shape: Shape) -> str:

@@ -54,7 +54,6 @@ def read_by_host(graph: Graph) -> list[Tensor]:
 
 
 def is_tpu_graph(graph: Graph) -> bool:
-    """Whether the graph is in the TPUReplicate form."""
     return bool(graph.of_type("TPUReplicateMetadata"))
 
 

@@ -187,9 +187,7 @@ class Results:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> str:
-        """The node or tensor."""
         return self.names[name]
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is one."""
         return name in self.names

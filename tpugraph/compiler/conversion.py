@@ -19,7 +19,7 @@ from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.options import ConvertOptions, given
 from tpugraph.compiler.report import report
 from tpugraph.compiler.set_shapes import set_shapes
-from tpugraph.control_flow import lower_functional, one_shot
+from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.passes.inline_functions import InlineFunctions
@@ -168,7 +168,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     Calls of functions that write variables are inlined. The graph of a SavedModel that predicts is given an input.
     """
     set_shapes(graph, options.set_shape)
-    one_shot.make_initializable(graph)
+    lower_functional.make_initializable(graph)
     if options.mode == "eval":
         return evaluation_roles.find_evaluation(
             graph, metrics=options.metrics, loss=options.loss, collected=options.collected

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import InProcess
 from tpugraph.ir import Graph, Node, function_library
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError
 from tpugraph.support.wording import first_of
 
@@ -68,24 +71,14 @@ def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
 
 def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node | None:
     """The op that stops the gradient on every path from the variable to the loss; None where one gets through."""
-    if variable not in forward:
-        return None
-    blocker: Node | None = None
-    stack, seen = [variable], {variable}
-    while stack:
-        node = stack.pop()
-        if node is loss:
-            return None
-        for use in node.uses():
-            if use.node not in forward or use.node in seen:
-                continue
-            seen.add(use.node)
-            if use.node.op in ops.NO_GRADIENT or _casts_to_whole(use.node):
-                blocker = blocker or use.node
+    blockers: dict[Node, None] = {}
+
+    def behind(node: Node) -> Iterator[Node]:
+        for reader in (use.node for use in node.uses() if use.node in forward):
+            to_integers = reader.op in ops.CASTS and not reader.attr("DstT").floating
+            if to_integers or reader.op in ops.NO_GRADIENT:
+                blockers[reader] = None
             else:
-                stack.append(use.node)
-    return blocker
+                yield reader
 
-
-def _casts_to_whole(node: Node) -> bool:
-    return node.op in ops.CASTS and not node.attr("DstT").floating
+    return None if loss in reached((variable,), behind) else next(iter(blockers), None)

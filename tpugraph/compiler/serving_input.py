@@ -13,8 +13,8 @@ from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.function_library import named_operands
 from tpugraph.ir.model_files import DEFAULT, Signature
-from tpugraph.ir.validate import tensors
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 
@@ -81,7 +81,7 @@ class _Feature:
 def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
     """The features that the graph itself parses, else one for each input."""
     only = next(iter(fed.values())).node
-    parsers = [use.node for use in only.uses() if _operands(use.node)[0] == "serialized"]
+    parsers = [use.node for use in only.uses() if next(named_operands(use.node))[0] == "serialized"]
     if len(fed) == 1 and len(parsers) == len(only.uses()) == 1:
         return _of_parser(graph, parsers[0])
     make = Builder(graph, "examples")
@@ -96,7 +96,7 @@ def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
 def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
     """The features of an op that parses examples: sparse, then dense ones."""
     held: dict[str, list[Tensor]] = {}
-    for name, tensor in zip(_operands(parser), parser.inputs, strict=True):
+    for name, tensor in named_operands(parser):
         held.setdefault(name, []).append(tensor)
     dense, sparse, ragged = [_texts(held.get(f"{kind}_keys", [])) for kind in ("dense", "sparse", "ragged")]
     rows = parser.attr("dense_shapes")
@@ -110,14 +110,6 @@ def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
     fixed = zip(dense, parser.attr("Tdense"), rows, held.get("dense_defaults", []), strict=True)
     return lists + [_Feature(key, kind, tuple(shape), default, (parser.out(3 * count + at),))
                     for at, (key, kind, shape, default) in enumerate(fixed)]  # fmt: skip
-
-
-def _operands(node: Node) -> list[str]:
-    """The operands' names in the op's definition."""
-    definition = ops.op_def(node.op)
-    if definition is None:
-        return [""] * len(node.inputs)
-    return [name for name, _ in tensors(definition, definition.input_arg, node.raw_attrs)]
 
 
 def _texts(constants: list[Tensor]) -> list[str] | None:

@@ -99,7 +99,6 @@ class Report:
 
     @property
     def stopping(self) -> list[Diagnostic]:
-        """The findings that stop the step."""
         return [finding for finding in self.findings if finding.cause not in NOTES]
 
     @property
@@ -117,7 +116,6 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
         count = f"{counted(self.device_nodes, 'node')} on the device"
         if self.compiles:
             return f"can run on a TPU: {count}, nothing against any of them"
@@ -364,16 +362,13 @@ def _of(
     called += [f.name for value in decoded.values() if isinstance(value, list) for f in value if isinstance(f, Func)]
     for function in [*called, op]:
         if function in library and function not in inside:
-            yield from _in_function(name, library[function], library, (*inside, function))
+            for node in library[function].node_def:
+                if node.op not in _LOWERED:
+                    within = (*inside, function)
+                    yield from _of(f"{name}/{node.name}", node.op, _decoded(node.attr), library, within)
     found = None if op in library else _judge(op, decoded)
     if found is not None:
         yield name, op, found
-
-
-def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: tuple[str, ...]) -> Iterator[_Missing]:
-    for node in function.node_def:
-        if node.op not in _LOWERED:
-            yield from _of(f"{name}/{node.name}", node.op, _decoded(node.attr), library, inside)
 
 
 def _judge(op: str, decoded: Mapping[str, Any]) -> _Fault | None:

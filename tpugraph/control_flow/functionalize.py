@@ -91,15 +91,11 @@ def _innermost(graph: Graph) -> _Frame:
         elif len(enter.uses()) > 1:
             raise ConversionError("the first value of a loop is read past its Merge", node=enter)
         else:
-            frame.carried.append(_carried(merge))
+            carried = loops.carried(merge)
+            if carried is None or merge.uses(1):
+                raise ConversionError("the Merge closes no loop of tf.while_loop", node=merge)
+            frame.carried.append(carried)
     return frame
-
-
-def _carried(merge: Node) -> Carried:
-    found = loops.carried(merge)
-    if found is None or merge.uses(1):
-        raise ConversionError("the Merge closes no loop of tf.while_loop", node=merge)
-    return found
 
 
 # --------------------------------------------------------------------------- one loop
@@ -132,7 +128,7 @@ def _raise_loop(frame: _Frame) -> None:
         "While" if effects else "StatelessWhile",
         f"{frame.condition.name}/While",
         initial,
-        controls=_waits(frame),
+        controls=dict.fromkeys(c for n in frame.nodes for c in n.controls if c not in frame.nodes),
         attrs={"T": [t.dtype for t in initial], "cond": Func(names["cond"]), "body": Func(names["body"]),
                "output_shapes": [], "parallel_iterations": 1, "_xla_propagate_compile_time_consts": True},
         outputs=[group[0].node.output(group[0].port) for group in arguments],
@@ -147,10 +143,6 @@ def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], b
         return (node for node in nodes if node in frame.nodes and node not in borders)
 
     return reached(behind([*(t.node for t in results), *effects]), lambda node: behind(node.producers()))
-
-
-def _waits(frame: _Frame) -> list[Node]:
-    return list(dict.fromkeys(c for n in frame.nodes for c in n.controls if c not in frame.nodes))
 
 
 def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
@@ -263,11 +255,9 @@ def _path_of(tensor: Tensor, found: dict[Node, Path]) -> Path:
 
 
 def _joined(merge: Node, paths: list[Path]) -> Path:
-    if len(paths) == 2:
-        first, second = paths
-        outer = first[:-1]
-        if first and second and outer == second[:-1] and first[-1][0] == second[-1][0] and first[-1] != second[-1]:
-            return outer
+    first, second = paths if len(paths) == 2 else ((), ())
+    if first and second and first[:-1] == second[:-1] and first[-1][0] == second[-1][0] and first[-1] != second[-1]:
+        return first[:-1]
     raise ConversionError(
         "the Merge does not join the two sides of one predicate",
         node=merge, fix="write the conditional with tf.cond",
@@ -405,7 +395,9 @@ class _Conditional:
             for tensor in node.inputs:
                 need(tensor)
             for control in node.controls:
-                if (control in now or _is_pivot(control)) and self.inside.get(control) == side:
+                # constants wait for a pivot, an Identity of a Switch, so that they are in its branch
+                pivot = control.op in ops.IDENTITIES and control.inputs[0].node.op in ops.SWITCH
+                if (control in now or pivot) and self.inside.get(control) == side:
                     want(control)
         return _Branch(wanted, reads, results)
 
@@ -417,11 +409,6 @@ class _Conditional:
             raise ConversionError("the index of a Merge is read whose first input is the true branch", node=merge)
         index = Builder(self.graph, merge.name, source=merge).cast(self.predicate, _INT32, name="index")
         self.graph.replace_uses(merge.out(1), index)
-
-
-def _is_pivot(node: Node) -> bool:
-    """Whether constants wait for the node so that they are in its branch."""
-    return node.op in ops.IDENTITIES and node.inputs[0].node.op in ops.SWITCH
 
 
 def _function_name(name: str) -> str:
@@ -445,31 +432,20 @@ def make_function(
     The caller waits for what the nodes wait for outside. Results are outputs of the body, or argument tensors; ``finish`` edits the
     body, as a graph of its own, before it is saved.
     """
-    if finish is not None:
-        return _edited(graph, name, nodes, arguments, results, finish)
     given = [group[0] for group in arguments]
-    alike = {tensor: group[0] for group in arguments for tensor in group[1:]}
-    return function_library.add_function(graph, name, [*nodes], given, results, alike)
-
-
-def _edited(
-    graph: Graph,
-    name: str,
-    nodes: Iterable[Node],
-    arguments: Sequence[Sequence[Tensor]],
-    results: Sequence[Tensor],
-    finish: Callable[[Graph], object],
-) -> str:
+    if finish is None:
+        alike = {tensor: group[0] for group in arguments for tensor in group[1:]}
+        return function_library.add_function(graph, name, [*nodes], given, results, alike)
     body = Graph()
     body.library, body.versions, body.source, body.stage = graph.library, graph.versions, graph.source, graph.stage
-    given: list[Tensor] = []
     tensors: dict[Tensor, Tensor] = {}
     for index, group in enumerate(arguments):
         known = group[0].node.output(group[0].port)
-        given.append(body.add(ARGUMENT, f"in{index}", outputs=[known]).out())  # so no node of the body takes the name
-        tensors.update(dict.fromkeys(group, given[-1]))
+        given[index] = body.add(ARGUMENT, f"in{index}", outputs=[known]).out()  # so no node of the body takes the name
+        tensors.update(dict.fromkeys(group, given[index]))
     copy_into(body, graph.topological_order(nodes), tensors)
-    returned = [_returned(body, tensors, tensor) for tensor in results]
+    copies = [tensors[tensor] for tensor in results]
+    returned = [t if t.node.op == ARGUMENT else body.add(RESULT, "result", [t], outputs=[]).out() for t in copies]
     finish(body)
     found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
     inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
@@ -480,13 +456,6 @@ def _edited(
 
 RESULT = "_Retval"
 """Holds a result while the body is edited, so that edits of its producer are seen."""
-
-
-def _returned(body: Graph, tensors: dict[Tensor, Tensor], tensor: Tensor) -> Tensor:
-    copy = tensors[tensor]
-    if copy.node.op == ARGUMENT:
-        return copy
-    return body.add(RESULT, "result", [copy], outputs=[]).out()
 
 
 def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:

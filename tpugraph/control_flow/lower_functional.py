@@ -16,6 +16,7 @@ from tpugraph.control_flow import inlining, optionals
 from tpugraph.control_flow.inlining import Call
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.attrs import DType, Func, Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.function_library import Body
 from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
@@ -239,3 +240,23 @@ def _origin(tensor: Tensor) -> Node:
 
 def _reads(body: Body, index: int) -> bool:
     return body.arguments[index] in body.graph.ancestors(tensor.node for tensor in body.results)
+
+
+def make_initializable(graph: Graph) -> None:
+    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; its function is inlined.
+
+    One that a dataset reads stays: it starts when that dataset asks for the first element.
+    """
+    for node in graph.of_type("OneShotIterator"):
+        if any(ops.is_dataset(use.node.op) for use in node.uses(0)):
+            continue
+        make = Builder(graph, node.name, source=node)
+        call = make.add(
+            "PartitionedCall", (), (), name="dataset", Tout=[attrs.dtype("variant")], f=node.attr("dataset_factory")
+        )
+        kept = {name: value for name, value in node.raw_attrs.items() if name in ops.attr_names("IteratorV2")}
+        iterator = make.add("IteratorV2", (), (), name="initializable", **kept)
+        make.node("MakeIterator", [call, iterator], name="make")
+        graph.replace_uses(node.out(), iterator)
+        graph.remove(node)
+        replace_calls(graph, inlining.calls_of(graph, [call.node]), ())

@@ -15,6 +15,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.lookups.entries import Entries, Lists
 from tpugraph.lookups.lookup_nodes import LookupNodes
 from tpugraph.rewrite.row_updates import rows_of
@@ -84,16 +85,15 @@ def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[N
 
 def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
     """Whether a list of numbers has a known length as soon as these lookups do not part their ids."""
-    pending = [numbers]
-    while pending:
-        tensor = pending.pop()
-        if is_static(tensor.shape) or tensor.node in parted:
-            continue
-        node = tensor.node
-        if node.op not in ops.CONCATS | ops.RESHAPES | ops.CASTS | ops.IDENTITIES:
-            return False
-        pending += [node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs))]
-    return True
+    joins = ops.CONCATS | ops.RESHAPES | ops.CASTS | ops.IDENTITIES
+
+    def lengths_of(tensor: Tensor) -> list[Tensor]:
+        node, known = tensor.node, is_static(tensor.shape) or tensor.node in parted
+        places = () if known or node.op not in joins else ops.record(node.op).data_operands(len(node.inputs))
+        return [node.inputs[place] for place in places]
+
+    found = reached((numbers,), lengths_of)
+    return all(is_static(t.shape) or t.node in parted or t.node.op in joins for t in found)
 
 
 def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
@@ -101,22 +101,16 @@ def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
     count = len(stitch.inputs) // 2
     orders, rows = stitch.inputs[:count], stitch.inputs[count:]
     order = orders[0].node
-    gathers = tuple(_behind_identities(tensor).node for tensor in rows)
+    gathers = tuple(source_of(tensor).node for tensor in rows)
     if order.op not in ops.PARTITIONS or list(orders) != [order.out(port) for port in range(count)]:
         return None
     if order.inputs[0].node.op not in ops.RANGES or any(gather.op not in ops.LOOKUPS for gather in gathers):
         return None
-    numbers = [_behind_identities(gather.inputs[1]) for gather in gathers]
+    numbers = [source_of(gather.inputs[1]) for gather in gathers]
     parted = numbers[0].node
     if parted.op not in ops.PARTITIONS or numbers != [parted.out(port) for port in range(count)]:
         return None
     return (parted, order, gathers) if parted.inputs[1] == order.inputs[1] and parted is not order else None
-
-
-def _behind_identities(tensor: Tensor) -> Tensor:
-    while tensor.node.op in ops.IDENTITIES:
-        tensor = tensor.node.inputs[0]
-    return tensor
 
 
 def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:

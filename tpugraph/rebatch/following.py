@@ -87,7 +87,6 @@ class Following:
         return shape and tuple(d and int(d * scale) if axis in follow else d for axis, d in enumerate(shape))
 
     def in_twin(self, tensor: Tensor) -> Tensor:
-        """The same tensor of the twin."""
         return self.twin[tensor.node.name].out(tensor.port)
 
     def extent(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.batched_input import batch_size, makers_of, single
 from tpugraph.analysis.values import constant
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
@@ -50,7 +51,6 @@ class Take:
         return None if dataset is None or _is_open(dataset) else above
 
     def shapes(self) -> list[Shape]:
-        """The shapes of the elements."""
         node = self.node
         return (
             list(node.attr("output_shapes")) if node.has_attr("output_shapes") else [s for _, s in node.outputs or ()]
@@ -73,9 +73,9 @@ def takes_of(graph: Graph) -> list[Take]:
 
 def _take(node: Node) -> Take:
     if node.op in ops.BATCH_DEQUEUES:
-        return Take(node, _constant(node.inputs[1]))
+        return Take(node, single(node.inputs[1]))
     iterator = node.inputs[0].node if node.inputs else None
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR] if iterator is not None else []
+    makers = makers_of(iterator) if iterator is not None else []
     if node.op not in ops.GET_NEXT or iterator is None or len(makers) != 1:
         return Take(node, None)
     chain, dataset = [iterator], makers[0].inputs[0].node
@@ -83,13 +83,8 @@ def _take(node: Node) -> Take:
         chain.append(dataset)
         dataset = dataset.inputs[0].node
     if dataset.op in ops.BATCHING and dataset.op not in ops.REBATCH_DATASETS:
-        return Take(node, _constant(dataset.inputs[ops.BATCHING[dataset.op][0]]), (dataset, *reversed(chain)))
+        return Take(node, batch_size(dataset), (dataset, *reversed(chain)))
     return Take(node, None, (makers[0].inputs[0].node, iterator))
-
-
-def _constant(tensor: Tensor) -> Node | None:
-    node = tensor.node
-    return node if node.op in ops.CONSTANTS and constant(node).size == 1 else None
 
 
 def resize(graph: Graph, take: Take, rows: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tpugraph.analysis.placements import SUM, Entries, Shard
 from tpugraph.analysis.values import constant, made_of_values
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.walks import source_of
 from tpugraph.rebatch.following import Following
 from tpugraph.rebatch.loops_over_rows import loop_limits
 from tpugraph.spmd import factors
@@ -30,24 +31,18 @@ def read(following: Following) -> None:
         reading(following)
 
 
-def divided_sums(f: Following) -> None:
-    """A number that divides a sum over rows by as many elements as were summed is the number of these."""
-    _divided(f, _summed, "divides a sum over rows by as many elements as were summed")
-
-
-def divided_gradients(f: Following) -> None:
-    """A number that divides what is repeated for all rows by as many elements is the factor of a mean's gradient."""
-    _divided(f, _repeated, "the factor of a mean's gradient: what it divides is repeated as often")
-
-
-def _divided(f: Following, count: Callable[[Following, Tensor], tuple[Counts, list[Tensor]]], why: str) -> None:
-    for node in f.order:
-        if node.op not in _DIVIDED | _SCALED or len(node.inputs) != 2:
-            continue
-        for part in (0, 1) if node.op in _SCALED else (0,):
-            counts, summed = count(f, node.inputs[part])
-            if counts:
-                _count_in(f, node.inputs[1 - part], counts, summed, why, divides=node.op in _DIVIDED)
+def divided(f: Following) -> None:
+    """Numbers that divide a sum over rows by as many elements, and those that divide what is repeated for all rows."""
+    for count, why in (
+        (_summed, "divides a sum over rows by as many elements as were summed"),
+        (_repeated, "the factor of a mean's gradient: what it divides is repeated as often"),
+    ):
+        for node in f.order:
+            if node.op in _DIVIDED | _SCALED and len(node.inputs) == 2:
+                for part in (0, 1) if node.op in _SCALED else (0,):
+                    counts, summed = count(f, node.inputs[part])
+                    if counts:
+                        _count_in(f, node.inputs[1 - part], counts, summed, why, divides=node.op in _DIVIDED)
 
 
 def _summed(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
@@ -94,8 +89,7 @@ def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: i
 
 def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     """How often a value is there that is repeated for all rows."""
-    while tensor.node.op in _SAME_NUMBER and tensor.node.op not in ops.RESHAPES:
-        tensor = tensor.node.inputs[0]
+    tensor = source_of(tensor, _SAME_NUMBER - ops.RESHAPES)
     node, shape = tensor.node, tensor.shape
     if node.op not in ops.SPREADS or shape is None or None in shape:
         return {}, []
@@ -156,29 +150,21 @@ def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> None:
 
 def counters(f: Following) -> None:
     """A number that is counted up in a variable divides another, to which as many elements are added: the count of a metric."""
-    added = {_variable(n.inputs[0]): n.inputs[1] for n in f.order if n.op in ops.ASSIGN_ADDS}
+    why = "counts in a variable the elements that are summed in another"
+
+    def variable(tensor: Tensor) -> Node:
+        return source_of(tensor, _PARTS_OF_COUNT).node
+
+    added = {variable(n.inputs[0]): n.inputs[1] for n in f.order if n.op in ops.ASSIGN_ADDS}
     for node in f.order:
         if node.op in _DIVIDED:
-            total, count = (added.get(_variable(tensor)) for tensor in node.inputs[:2])
+            total, count = (added.get(variable(tensor)) for tensor in node.inputs[:2])
             counts, summed = ({}, []) if total is None or count is None else _summed(f, total)
             if count is not None and counts:
-                _count_in(
-                    f,
-                    count,
-                    counts,
-                    summed,
-                    "counts in a variable the elements that are summed in another",
-                    divides=True,
-                )
+                _count_in(f, count, counts, summed, why, divides=True)
 
 
 _PARTS_OF_COUNT = ops.READS | ops.IDENTITIES | ops.CASTS | ops.ELEMENTWISE | ops.ASSIGN_ADDS
-
-
-def _variable(tensor: Tensor) -> Node:
-    while tensor.node.inputs and tensor.node.op in _PARTS_OF_COUNT:
-        tensor = tensor.node.inputs[0]
-    return tensor.node
 
 
 def whole_shapes(f: Following) -> None:
@@ -235,5 +221,5 @@ def reshapes_back(f: Following) -> None:
                 f.force(node.out(), axis)
 
 
-READINGS = (divided_sums, divided_gradients, counters, whole_shapes, reshapes_back, loop_limits)
+READINGS = (divided, counters, whole_shapes, reshapes_back, loop_limits)
 """The readings, in the order in which they are made."""

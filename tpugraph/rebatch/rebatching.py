@@ -12,6 +12,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import loop_shapes, shapes
+from tpugraph.analysis.batched_input import commonest
 from tpugraph.analysis.placements import Entries, Shard
 from tpugraph.analysis.values import constant
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
@@ -21,7 +22,6 @@ from tpugraph.rebatch.reading_input import Take, resize, takes_of
 from tpugraph.rebatch.readings import read
 from tpugraph.rewrite.local_sizes import LocalSizes
 from tpugraph.spmd import factors
-from tpugraph.spmd.analysis import commonest
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import GraphError, ShapeError, UsageError
 from tpugraph.support.suggestions import near_nodes
@@ -126,9 +126,7 @@ def _with_shapes(graph: Graph) -> Graph:
     """A copy of the graph with all shapes that can be told, those of what loops carry among them."""
     made = graphdef.copy(graph)
     made.roles = graph.roles
-    shapes.infer(made)
-    while shapes.tell_lookups(made) + loop_shapes.tell(made):
-        shapes.infer(made)
+    loop_shapes.infer(made)
     return made
 
 

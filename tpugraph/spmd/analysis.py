@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tpugraph import analysis, ops
+from tpugraph.analysis.batched_input import commonest
 from tpugraph.analysis.placements import REPLICATE, Placement, Shard
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Tensor
@@ -88,15 +89,6 @@ def _elements(graph: Graph) -> list[Tensor]:
         return [graph.tensor(name) for name in names if name.partition(":")[0] in graph]
     takes = [n for n in graph.of_type(*ops.INPUTS) if not analysis.in_cluster(n)]
     return [n.out(port) for n in takes for port in range(len(n.outputs or ()))]
-
-
-def commonest(sizes: Iterable[int | None]) -> int | None:
-    """The size that is there most often; of several, the largest."""
-    counts: dict[int, int] = {}
-    for size in sizes:
-        if size:
-            counts[size] = counts.get(size, 0) + 1
-    return max(counts, key=lambda size: (counts[size], size), default=None)
 
 
 def _rows(tensor: Tensor) -> int | None:

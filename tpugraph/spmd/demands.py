@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -81,9 +82,7 @@ class Demands:
 
 
 def _cost(tensor: Tensor, frames: Mapping[Node, str]) -> int:
-    size = 1
-    for dim in tensor.shape or ():
-        size *= dim or 1
+    size = math.prod(dim or 1 for dim in tensor.shape or ())
     inside = frames.get(tensor.node) and tensor.node.op not in ops.EXIT
     backwards = tensor.node.op in ops.MERGE | ops.NEXT_ITERATION | ops.ENTER | ops.SWITCH
     cost = 16 * size * (tensor.dtype.size or 4) + 1

@@ -99,7 +99,6 @@ class Explanation:
         return "" if placement is None else type(placement).__name__.lower()
 
     def words(self, tensor: Tensor) -> str:
-        """Where a value lives."""
         placement = self.made(tensor)
         if placement is None:
             return "no value reaches it"

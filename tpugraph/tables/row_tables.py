@@ -47,12 +47,10 @@ class RowTable:
 
     @property
     def name(self) -> str:
-        """The name of the table's variable."""
         return next(iter(self.variables)).name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of each of the variables."""
         return tuple(next(iter(self.variables)).attr("shape"))
 
 
@@ -106,7 +104,6 @@ class _Uses:
         return any(use.node.op in _LOOKUPS and not use.index for use in uses)
 
     def table(self, variable: Node) -> RowTable:
-        """The table with all that belongs to it."""
         found, pending = RowTable(), {variable: None}
         while pending:
             member = pending.popitem()[0]
@@ -167,7 +164,6 @@ class _Uses:
             raise NotByRows(f"{_called(node)} reads it whole")
 
     def _written(self, node: Node) -> Iterator[Node]:
-        """The variables that an update writes."""
         for index in ops.WRITES[node.op].variables:
             variable = variable_of(node.inputs[index], ())
             if variable is None:

@@ -40,7 +40,6 @@ class Sharding:
         self._numbers = OwnNumbers(graph, collectives, self.layout)
 
     def apply(self) -> None:
-        """Rewrite the graph."""
         # what comes from the host is none of them: each core is fed its own
         alike = cluster_nodes(self._graph).keys() - replica_varying(self._graph).keys()
         distinct = self._localise_updates()
@@ -189,7 +188,6 @@ class Layout:
 
     @property
     def piece(self) -> int:
-        """The rows of each core but the last."""
         return -(-self.rows // self.cores)
 
     @property
@@ -198,7 +196,6 @@ class Layout:
         return self.piece + 1
 
     def start(self, core: int) -> int:
-        """The first row of a core."""
         return core * self.piece
 
     def count(self, core: int) -> int:

@@ -235,6 +235,5 @@ def _block(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def block_of(node: Node) -> list[int] | None:
-    """The sides of the block."""
     side = node.attr("block_size", None)
     return [int(side)] * 2 if side is not None else factors.integers(node.inputs[1])
