@@ -39,15 +39,11 @@ _shard = cache(Shard)
 
 @dataclass(frozen=True)
 class Entries:
-    """Any number of entries for each row of this core, along dimension 0, as of a sparse tensor.
+    """Any number of entries for each row of this core, along dimension 0, as of a sparse tensor."""
 
-    Attributes:
-        role: ``values``; ``local`` (numbers that mean places on this core alone); ``shape`` (sizes of such tensors).
-        of: of ``local`` places, the tensor that they are places of.
-    """
-
+    # ``values``; ``local`` (numbers that mean places on this core alone); ``shape`` (sizes of such tensors)
     role: str = "values"
-    of: str = ""
+    of: str = ""  # of ``local`` places, the tensor that they are places of
 
     def __str__(self) -> str:
         return f"entries of this core's rows ({self.role})"

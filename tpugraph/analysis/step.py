@@ -73,27 +73,18 @@ class JoinedTables:
 
 @dataclass(frozen=True)
 class PaddedBatches:
-    """Batches of evaluation and prediction have been padded.
-
-    Attributes:
-        count: the node that counts the true ones.
-        whole: whether the plain graph has that number of rows in its shapes, so that it drops the last partial batch.
-        tensors: the tensors of the padded batch.
-        numbers: numbers made of padded text, zero where it is padding.
-        sparse: indices, values and shape of the sparse ones.
-        plain: by tensor of the padded batch, or made of its padding, what the plain graph reads.
-        endless: whether the dataset repeats for ever.
-    """
+    """Batches of evaluation and prediction have been padded."""
 
     rows: int
     plain_rows: int
-    count: str
+    count: str  # the node that counts the true ones
+    # whether the plain graph has that number of rows in its shapes, so that it drops the last partial batch
     whole: bool
-    tensors: tuple[str, ...]
-    numbers: tuple[str, ...]
-    sparse: tuple[tuple[str, str, str], ...]
-    plain: Mapping[str, str]
-    endless: bool
+    tensors: tuple[str, ...]  # the tensors of the padded batch
+    numbers: tuple[str, ...]  # numbers made of padded text, zero where it is padding
+    sparse: tuple[tuple[str, str, str], ...]  # indices, values and shape of the sparse ones
+    plain: Mapping[str, str]  # by tensor of the padded batch, or made of its padding, what the plain graph reads
+    endless: bool  # whether the dataset repeats for ever
 
 
 @dataclass(frozen=True)
@@ -113,19 +104,14 @@ class HostModels:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a step is cut between host and device.
+    """Where a step is cut between host and device."""
 
-    Attributes:
-        tensors: what crosses to the device, with its bytes for one core in each step.
-        naive_bytes: how many bytes the whole input would take; None where that is open.
-        dropped: what watched the step and cannot do so on several cores, by node, with the reason.
-        tail: the nodes that watch the step on the host behind the device.
-    """
-
+    # what crosses to the device, with its bytes for one core in each step
     tensors: Mapping[str, int] = field(default_factory=dict)
-    naive_bytes: int | None = 0
+    naive_bytes: int | None = 0  # how many bytes the whole input would take; None where that is open
+    # what watched the step and cannot do so on several cores, by node, with the reason
     dropped: Mapping[str, str] = field(default_factory=dict)
-    tail: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()  # the nodes that watch the step on the host behind the device
     waits: tuple[str, ...] = ()
 
     def bytes(self) -> int:
@@ -135,25 +121,17 @@ class Cut:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The step has been partitioned over the cores; as long as it has not, nothing is said.
-
-    Attributes:
-        rows: rows of one core's batch; None where the batch has no dimension.
-        loss_share: the tensor that is one core's share of the loss.
-        leaving: how the tensors that leave the device live on the cores.
-        combined: the tensors that cores combine, with the reason.
-        gathered: the tensors whose rows are gathered, with their bytes.
-        unified: updates that were made the same on every core, by node.
-    """
+    """The step has been partitioned over the cores; as long as it has not, nothing is said."""
 
     cores: int = 0
-    rows: int | None = None
-    loss_share: str = ""
+    rows: int | None = None  # rows of one core's batch; None where the batch has no dimension
+    loss_share: str = ""  # the tensor that is one core's share of the loss
     notes: tuple[str, ...] = ()
+    # how the tensors that leave the device live on the cores
     leaving: Mapping[str, Placement] = field(default_factory=dict)
-    combined: Mapping[str, Any] = field(default_factory=dict)
-    gathered: Mapping[str, Any] = field(default_factory=dict)
-    unified: Mapping[str, Any] = field(default_factory=dict)
+    combined: Mapping[str, Any] = field(default_factory=dict)  # the tensors that cores combine, with the reason
+    gathered: Mapping[str, Any] = field(default_factory=dict)  # the tensors whose rows are gathered, with their bytes
+    unified: Mapping[str, Any] = field(default_factory=dict)  # updates that were made the same on every core, by node
 
 
 @dataclass(frozen=True)

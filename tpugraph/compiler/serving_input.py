@@ -63,19 +63,14 @@ def _chosen(graph: Graph, name: str | None) -> Signature:
 
 @dataclass(frozen=True)
 class _Feature:
-    """A feature of an example.
-
-    Attributes:
-        shape: of one example; None for a list of any length, which is a sparse tensor to the graph.
-        default: where an example lacks it; a tensor without elements where it must not, None for a list.
-        read: the tensor that the graph reads; of a list its indices, values and shape.
-    """
+    """A feature of an example."""
 
     key: str
     kind: DType
+    # of one example; None for a list of any length, which is a sparse tensor to the graph
     shape: tuple[int, ...] | None
-    default: Tensor | None
-    read: tuple[Tensor, ...]
+    default: Tensor | None  # where an example lacks it; a tensor without elements where it must not, None for a list
+    read: tuple[Tensor, ...]  # the tensor that the graph reads; of a list its indices, values and shape
 
 
 def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:

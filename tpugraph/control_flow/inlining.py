@@ -17,20 +17,14 @@ from tpugraph.support.errors import ConversionError
 
 @dataclass(frozen=True)
 class Call:
-    """A node that calls functions.
-
-    Attributes:
-        scope: the prefix of the names of the nodes that replace it.
-        pivot: nodes that run just when the call would, in its loop or branch; inlined nodes without inputs wait for them.
-        inside: the functions whose bodies the call comes from, outermost first.
-        gates: whether a result waits for the side effects of the body.
-    """
+    """A node that calls functions."""
 
     node: Node
-    scope: str
+    scope: str  # the prefix of the names of the nodes that replace it
+    # nodes that run just when the call would, in its loop or branch; inlined nodes without inputs wait for them
     pivot: tuple[Node, ...] = ()
-    inside: tuple[str, ...] = ()
-    gates: bool = True
+    inside: tuple[str, ...] = ()  # the functions whose bodies the call comes from, outermost first
+    gates: bool = True  # whether a result waits for the side effects of the body
 
     @property
     def starts(self) -> tuple[Node, ...]:

@@ -26,10 +26,6 @@ class Loop:
 
     Args:
         limit: handle of the int32 resource variable that holds the number of iterations.
-
-    Attributes:
-        counter: the iteration number, inside the body.
-        pivot: runs once per iteration that takes place; body nodes without inputs wait for it.
     """
 
     graph: Graph
@@ -49,7 +45,8 @@ class Loop:
         read = self._add("ReadVariableOp", [self.enter(self.limit)], name="limit", controls=[merge], dtype=_INT32)
         less = self._add("Less", [merge.out(), read.out()], name="less")
         self.condition = self._add("LoopCond", [less.out()], name="condition")
-        self.counter = self._body_value(merge)
+        self.counter = self._body_value(merge)  # the iteration number, inside the body
+        # runs once per iteration that takes place; body nodes without inputs wait for it
         self.pivot = self.counter.node
         self._increment_step = self._add("Const", name="one", controls=[self.pivot], dtype=_INT32, value=np.int32(1))
         increment = self._add("AddV2", [self.counter, self._increment_step.out()], name="next")

@@ -32,20 +32,15 @@ ARGUMENT = "Placeholder"
 
 @dataclass(frozen=True)
 class Body:
-    """What a library function does, as a graph to read from; its arguments are nodes of op ``ARGUMENT``.
-
-    Attributes:
-        shapes: the shape of each argument where the function was written; None where that is not known.
-        must_run: the nodes that the function names as its control outputs.
-    """
+    """What a library function does, as a graph to read from; its arguments are nodes of op ``ARGUMENT``."""
 
     graph: Graph
     arguments: list[Node]
     types: list[DType]
-    shapes: list[Shape]
+    shapes: list[Shape]  # the shape of each argument where the function was written; None where that is not known
     results: list[Tensor]
     result_types: list[DType]
-    must_run: list[Node]
+    must_run: list[Node]  # the nodes that the function names as its control outputs
 
 
 def function_body(graph: Graph, name: str, call: Node | None) -> Body:

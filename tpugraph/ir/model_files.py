@@ -30,19 +30,14 @@ _COLLECTIONS = frozenset(
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a path held: a GraphDef, MetaGraphDef (then ``meta``), SavedModel or event file.
-
-    Attributes:
-        data: the bytes of the file; none of event files.
-        plain: of a converted graph the file of the plain one, which it keeps.
-    """
+    """What a path held: a GraphDef, MetaGraphDef (then ``meta``), SavedModel or event file."""
 
     kind: str
     graph_def: Any
     meta: Any
     path: Path
-    data: bytes = b""
-    plain: bytes = b""
+    data: bytes = b""  # the bytes of the file; none of event files
+    plain: bytes = b""  # of a converted graph the file of the plain one, which it keeps
 
 
 def sniff(path: Path) -> Loaded:

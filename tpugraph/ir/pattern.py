@@ -43,27 +43,19 @@ class Miss:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a tensor must be made of.
+    """What a tensor must be made of."""
 
-    Attributes:
-        at: binds tensors to names, or says where it does not match; the number is the distance from the start.
-        types: the op types of the nodes that it can end in; None where these can be any.
-    """
-
+    # binds tensors to names, or says where it does not match; the number is the distance from the start
     at: Callable[[Tensor, Bound, int], Miss | None]
-    types: frozenset[str] | None = None
+    types: frozenset[str] | None = None  # the op types of the nodes that it can end in; None where these can be any
 
 
 @dataclass(frozen=True)
 class Match:
-    """What came of looking for a pattern; true where it was found.
+    """What came of looking for a pattern; true where it was found."""
 
-    Attributes:
-        bound: the tensors by the names of the pattern; empty where it did not match.
-        missed: where it did not match, of all ways to match it the one that went furthest; None where it did.
-    """
-
-    bound: Mapping[str, Tensor]
+    bound: Mapping[str, Tensor]  # the tensors by the names of the pattern; empty where it did not match
+    # where it did not match, of all ways to match it the one that went furthest; None where it did
     missed: Miss | None = None
 
     def __bool__(self) -> bool:
@@ -198,12 +190,11 @@ class Rule:
     """What takes the place of what a pattern finds.
 
     Attributes:
-        pattern: what is looked for, at the first output of a node.
         replace: given the graph, the node and what the pattern bound, returns the tensor to be read instead of that output; None
             where it has edited the graph itself, as by ``graph.retype``. The node stays unless it removes it.
     """
 
-    pattern: Pattern
+    pattern: Pattern  # what is looked for, at the first output of a node
     replace: Callable[[Graph, Node, Match], Tensor | None]
 
 

@@ -22,18 +22,12 @@ _WORDS = {"reads": "reads a file", "writes": "writes a file", "prints": "prints"
 
 @dataclass(frozen=True)
 class SideEffect:
-    """A side effect of a node, or of a function that the node calls.
-
-    Attributes:
-        op: the op that does it.
-        does: ``reads``, ``writes``, ``prints``, ``calls`` or ``ends``.
-        files: the names that it opens, as far as constants hold them.
-    """
+    """A side effect of a node, or of a function that the node calls."""
 
     node: str
-    op: str
-    does: str
-    files: tuple[str, ...]
+    op: str  # the op that does it
+    does: str  # ``reads``, ``writes``, ``prints``, ``calls`` or ``ends``
+    files: tuple[str, ...]  # the names that it opens, as far as constants hold them
 
     @property
     def words(self) -> str:

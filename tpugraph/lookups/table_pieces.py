@@ -24,19 +24,13 @@ from tpugraph.rewrite.step_nodes import remove_unread
 
 @dataclass(frozen=True)
 class PiecedLookup:
-    """A lookup in a table that is partitioned.
-
-    Attributes:
-        parted: the node that parts the numbers of the rows in their pieces.
-        order: the node that parts the numbers 0, 1, 2, ... of the ids.
-        steps: the updates of the pieces by the gradients of the lookup.
-    """
+    """A lookup in a table that is partitioned."""
 
     stitch: Node
-    parted: Node
-    order: Node
+    parted: Node  # the node that parts the numbers of the rows in their pieces
+    order: Node  # the node that parts the numbers 0, 1, 2, ... of the ids
     gathers: tuple[Node, ...]
-    steps: tuple[Node, ...]
+    steps: tuple[Node, ...]  # the updates of the pieces by the gradients of the lookup
 
 
 def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:

@@ -8,27 +8,17 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Write:
-    """What an op writes.
+    """What an op writes."""
 
-    Attributes:
-        kind: ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows).
-        variables: indices of the operands that are written.
-        value: index of the operand that carries the new value, the gradient or the rows.
-        rows: index of the operand that says which rows, or None.
-        additive: whether a zero in the value changes nothing.
-        adds: whether what is written is the sum of what was there and the value.
-        places: whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows.
-        idempotent: whether the same rows written once more change nothing.
-    """
-
-    kind: str
-    variables: tuple[int, ...]
-    value: int
-    rows: int | None = None
-    additive: bool = False
-    adds: bool = False
+    kind: str  # ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows)
+    variables: tuple[int, ...]  # indices of the operands that are written
+    value: int  # index of the operand that carries the new value, the gradient or the rows
+    rows: int | None = None  # index of the operand that says which rows, or None
+    additive: bool = False  # whether a zero in the value changes nothing
+    adds: bool = False  # whether what is written is the sum of what was there and the value
+    # whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows
     places: bool = False
-    idempotent: bool = False
+    idempotent: bool = False  # whether the same rows written once more change nothing
 
 
 class Batching(NamedTuple):
@@ -56,63 +46,39 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What an op does to a stack, an array or a list of tensors, which is its first operand, or which it makes.
+    """What an op does to a stack, an array or a list of tensors, which is its first operand, or which it makes."""
 
-    Attributes:
-        length: the operand that says how many elements a container is made for.
-        shape: the operand that says the shape of the elements of a container that is made empty.
-        element_shape: of other ops on lists, the operand that says the shape of the elements that are put in or taken out.
-        puts: the operand that is put in as an element.
-        index: the operand that says which element is put in or taken out.
-        takes: the output that is an element.
-        grows: whether elements are put behind the last one, or the last one is taken.
-        stacked: whether all elements are put in or taken out at once, as the slices of a tensor along its first dimension.
-        joined: whether all are taken out at once, one behind the other along the first dimension of a tensor.
-        lengths: where all are put in so, the operand that says how long each of them is.
-        value: whether the container is a list, which is a value: what puts an element in or takes the last one hands it on.
-    """
-
-    length: int | None = None
-    shape: int | None = None
+    length: int | None = None  # the operand that says how many elements a container is made for
+    shape: int | None = None  # the operand that says the shape of the elements of a container that is made empty
+    # of other ops on lists, the operand that says the shape of the elements that are put in or taken out
     element_shape: int | None = None
-    puts: int | None = None
-    index: int | None = None
-    takes: int | None = None
-    grows: bool = False
+    puts: int | None = None  # the operand that is put in as an element
+    index: int | None = None  # the operand that says which element is put in or taken out
+    takes: int | None = None  # the output that is an element
+    grows: bool = False  # whether elements are put behind the last one, or the last one is taken
+    # whether all elements are put in or taken out at once, as the slices of a tensor along its first dimension
     stacked: bool = False
+    # whether all are taken out at once, one behind the other along the first dimension of a tensor
     joined: bool = False
-    lengths: int | None = None
+    lengths: int | None = None  # where all are put in so, the operand that says how long each of them is
+    # whether the container is a list, which is a value: what puts an element in or takes the last one hands it on
     value: bool = False
 
 
 class Rank(NamedTuple):
-    """The rank that an operand has.
+    """The rank that an operand has."""
 
-    Attributes:
-        operand: the index of the operand, or a slice of them.
-        number: the rank, or the attribute that holds it.
-        exact: whether it is this rank; else this one or more.
-        more: how much to add to the number.
-    """
-
-    operand: int | slice
-    number: int | str
-    exact: bool = True
-    more: int = 0
+    operand: int | slice  # the index of the operand, or a slice of them
+    number: int | str  # the rank, or the attribute that holds it
+    exact: bool = True  # whether it is this rank; else this one or more
+    more: int = 0  # how much to add to the number
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """What is taken for granted of one op type.
+    """What is taken for granted of one op type."""
 
-    Attributes:
-        ranks: the ranks of operands.
-        most: attributes of the type int, and the largest absolute value that each has.
-        never: attributes that are dtypes, and a dtype that each is not.
-        alike: attributes that are lists of one length.
-    """
-
-    ranks: tuple[Rank, ...] = ()
-    most: tuple[tuple[str, int], ...] = ()
-    never: tuple[tuple[str, str], ...] = ()
-    alike: tuple[str, ...] = ()
+    ranks: tuple[Rank, ...] = ()  # the ranks of operands
+    most: tuple[tuple[str, int], ...] = ()  # attributes of the type int, and the largest absolute value that each has
+    never: tuple[tuple[str, str], ...] = ()  # attributes that are dtypes, and a dtype that each is not
+    alike: tuple[str, ...] = ()  # attributes that are lists of one length

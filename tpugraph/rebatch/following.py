@@ -39,13 +39,6 @@ class Following:
     Placements say it: a tensor that would hold a core's rows along a dimension has that dimension scaled with the batch. Where
     an op takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its
     result follow, and these are followed by another layer of placements.
-
-    Attributes:
-        axes: by tensor, the dimensions that follow.
-        changes: by constant, how it follows.
-        lists: the containers that have an element for each row.
-        opened: by node and name, attributes that say shapes of elements, with the rows open.
-        twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
     """
 
     def __init__(
@@ -54,12 +47,13 @@ class Following:
         self.graph, self.order, self.rows = graph, order, rows
         self.literals = frozenset(literals)
         self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
-        self.changes: dict[Node, Change] = {}
-        self.lists: dict[str, None] = {}
+        self.changes: dict[Node, Change] = {}  # by constant, how it follows
+        self.lists: dict[str, None] = {}  # the containers that have an element for each row
+        # by node and name, attributes that say shapes of elements, with the rows open
         self.opened: dict[tuple[str, str], Any] = {}
         self.layers: list[Placing] = []
-        self.axes: dict[Tensor, set[int]] = {}
-        self.twin = graphdef.copy(graph)
+        self.axes: dict[Tensor, set[int]] = {}  # by tensor, the dimensions that follow
+        self.twin = graphdef.copy(graph)  # the graph with a batch :data:`PROBE` times as large, as far as it is known
         for node in graph:
             self.twin.set_outputs(self.twin[node.name], node.outputs or ())
 
@@ -310,21 +304,14 @@ def formula_of(number: float, rows: int) -> Formula | None:
 
 @dataclass
 class Change:
-    """A constant that follows the batch.
+    """A constant that follows the batch."""
 
-    Attributes:
-        exponents: by element, the power of the scale that it is multiplied by; None of a value of rows.
-        axes: of a value of rows, the dimensions that follow.
-        why: the reading, in a sentence.
-        formula: of one number, what it was made of the rows; it goes before the power.
-        rows: the rows that the formula takes.
-    """
-
+    # by element, the power of the scale that it is multiplied by; None of a value of rows
     exponents: np.ndarray[Any, Any] | None
-    axes: set[int] = field(default_factory=set)
-    why: str = ""
-    formula: Formula | None = None
-    rows: int = 0
+    axes: set[int] = field(default_factory=set)  # of a value of rows, the dimensions that follow
+    why: str = ""  # the reading, in a sentence
+    formula: Formula | None = None  # of one number, what it was made of the rows; it goes before the power
+    rows: int = 0  # the rows that the formula takes
 
     def factors(self, scale: Fraction) -> list[Fraction]:
         """By element, how many times as large it is with a batch that is so many times as large."""

@@ -17,16 +17,11 @@ from tpugraph.support.errors import ShapeError
 
 @dataclass(frozen=True)
 class Take:
-    """A node by which a step takes a batch.
+    """A node by which a step takes a batch."""
 
-    Attributes:
-        node: the node.
-        size: the constant that holds the rows of the batch; None where no constant decides them.
-        chain: the datasets from the one that batches to the last one, and the iterator; empty of a queue.
-    """
-
-    node: Node
-    size: Node | None
+    node: Node  # the node
+    size: Node | None  # the constant that holds the rows of the batch; None where no constant decides them
+    # the datasets from the one that batches to the last one, and the iterator; empty of a queue
     chain: tuple[Node, ...] = ()
 
     @property

@@ -31,21 +31,14 @@ _ROUNDS = 60
 
 @dataclass(frozen=True)
 class Rebatched:
-    """What was changed.
-
-    Attributes:
-        inputs: what reads other batches, in words.
-        constants: by constant, its value before and now, and why.
-        regrouped: by node, how it takes rows apart or together.
-        left: constants that lead to the loss, equal the rows or a number made of them, and stay.
-    """
+    """What was changed."""
 
     before: int
     rows: int
-    inputs: tuple[str, ...]
-    constants: dict[str, str]
-    regrouped: dict[str, str]
-    left: tuple[str, ...] = ()
+    inputs: tuple[str, ...]  # what reads other batches, in words
+    constants: dict[str, str]  # by constant, its value before and now, and why
+    regrouped: dict[str, str]  # by node, how it takes rows apart or together
+    left: tuple[str, ...] = ()  # constants that lead to the loss, equal the rows or a number made of them, and stay
 
     def lines(self) -> list[str]:
         """What was changed, for people: a line each."""

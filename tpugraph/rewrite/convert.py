@@ -21,22 +21,16 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass
 class Conversions:
-    """Makes the conversions of one step, each once, and keeps what it made for the report.
-
-    Attributes:
-        made: by tensor, what the cores combine.
-        gathered: by tensor, the bytes that are gathered and for which node.
-        combined: by variable, how values that differ between cores become one.
-        behind: what is read instead of a tensor, made right behind it.
-    """
+    """Makes the conversions of one step, each once, and keeps what it made for the report."""
 
     placing: Placing
     c: Collectives
     varying_updates: str = "mean"
-    made: dict[str, str] = field(default_factory=dict)
-    gathered: dict[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)  # by tensor, what the cores combine
+    gathered: dict[str, str] = field(default_factory=dict)  # by tensor, the bytes that are gathered and for which node
+    # by variable, how values that differ between cores become one
     combined: dict[str, str] = field(default_factory=dict)
-    behind: dict[Tensor, Tensor] = field(default_factory=dict)
+    behind: dict[Tensor, Tensor] = field(default_factory=dict)  # what is read instead of a tensor, made right behind it
     _kept: dict[tuple[Tensor, Placement], Tensor] = field(default_factory=dict)
 
     def converted(self, node: Node, tensor: Tensor, want: Placement) -> Tensor:

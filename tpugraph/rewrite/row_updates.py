@@ -21,23 +21,16 @@ from tpugraph.rewrite.step_nodes import remove_unread
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a gradient and all that is done with them.
+    """Rows of a gradient and all that is done with them."""
 
-    Attributes:
-        values: the rows, one for each number.
-        numbers: which rows of the variable they are.
-        between: from the sum of the rows that have one number to the updates, element by element, in order.
-        total: the sum of the rows that have one number; None where updates read the rows themselves.
-        unique: the node that finds which numbers there are, with ``total``.
-    """
-
-    values: Tensor
-    numbers: Tensor
+    values: Tensor  # the rows, one for each number
+    numbers: Tensor  # which rows of the variable they are
     shape: tuple[int, ...]
     steps: tuple[Node, ...]
+    # from the sum of the rows that have one number to the updates, element by element, in order
     between: tuple[Node, ...] = ()
-    total: Node | None = None
-    unique: Node | None = None
+    total: Node | None = None  # the sum of the rows that have one number; None where updates read the rows themselves
+    unique: Node | None = None  # the node that finds which numbers there are, with ``total``
 
     @property
     def dense_bytes(self) -> int:

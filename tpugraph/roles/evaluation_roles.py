@@ -26,13 +26,7 @@ NO_LOSS = Finding("", "there is none")
 
 
 class PlainStep:
-    """Facts of a plain graph that does not train; shapes are inferred where they are not known.
-
-    Attributes:
-        restored: descendants of the reads of checkpoints.
-        moving: the writes that the input causes.
-        kept: the names of the variables that a checkpoint holds.
-    """
+    """Facts of a plain graph that does not train; shapes are inferred where they are not known."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -41,12 +35,14 @@ class PlainStep:
         self.inputs = graph.of_type(*ops.INPUTS)
         self.writes = graph.of_type(*ops.WRITES)
         self.varying = flows_from(graph, self.inputs)
-        self.restored = from_checkpoints(graph)
+        self.restored = from_checkpoints(graph)  # descendants of the reads of checkpoints
         behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
+        # the writes that the input causes
         self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
         self.inside = analysis.nested(graph)
         saved = find_variables(graph, ())
         hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
+        # the names of the variables that a checkpoint holds
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
 
     def check_input(self) -> None:

@@ -21,50 +21,36 @@ class Finding:
 
 @dataclass
 class Variable:
-    """One variable of the graph.
-
-    Attributes:
-        slice: the ``shape_and_slices`` text of its saver entry ("" for the whole variable).
-    """
+    """One variable of the graph."""
 
     name: str
     key: str | None = None
-    slice: str = ""
+    slice: str = ""  # the ``shape_and_slices`` text of its saver entry ("" for the whole variable)
     initializer: str | None = None
     trained: bool = False
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of a graph, by names, which stay valid while the graph is rewritten.
-
-    Attributes:
-        updates: the nodes that write trained variables; of evaluation those that update metrics.
-        metrics: the nodes that update metrics while the graph trains.
-        savers: the nodes that write checkpoints.
-        enqueues: the nodes that queue runners run.
-        other_candidates: further candidates, by role.
-        values: of evaluation, the value tensor by the name of a metric.
-        predictions: the tensors to return for each batch, by name.
-        replica: whether the graph is the program of one replica, which has collectives of its own.
-    """
+    """The roles of a graph, by names, which stay valid while the graph is rewritten."""
 
     loss: Finding
     train_ops: Sequence[Finding]
     step: Finding | None
     inputs: Sequence[Finding]
     variables: Mapping[str, Variable]
-    updates: Sequence[Finding]
+    updates: Sequence[Finding]  # the nodes that write trained variables; of evaluation those that update metrics
     summaries: Sequence[Finding] = ()
-    metrics: Sequence[Finding] = ()
-    savers: Sequence[Finding] = ()
+    metrics: Sequence[Finding] = ()  # the nodes that update metrics while the graph trains
+    savers: Sequence[Finding] = ()  # the nodes that write checkpoints
     table_initializers: Sequence[str] = ()
     iterator_initializers: Sequence[str] = ()
-    enqueues: Sequence[str] = ()
-    other_candidates: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
+    enqueues: Sequence[str] = ()  # the nodes that queue runners run
+    other_candidates: Mapping[str, Sequence[Finding]] = field(default_factory=dict)  # further candidates, by role
     mode: str = "train"
-    values: Mapping[str, str] = field(default_factory=dict)
-    predictions: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)  # of evaluation, the value tensor by the name of a metric
+    predictions: Mapping[str, str] = field(default_factory=dict)  # the tensors to return for each batch, by name
+    # whether the graph is the program of one replica, which has collectives of its own
     replica: bool = field(default=False, kw_only=True)
 
     @property

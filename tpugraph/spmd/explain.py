@@ -24,20 +24,14 @@ _ENTRIES = {
 
 @dataclass(frozen=True)
 class Reason:
-    """A link of the chain.
-
-    Attributes:
-        because: the rule that says so, in words.
-        operands: the operands that decided it.
-        collectives: what the cores do with it for its readers, a sentence each.
-    """
+    """A link of the chain."""
 
     tensor: str
     op: str
     placement: str
-    because: str
-    operands: tuple[str, ...] = ()
-    collectives: tuple[str, ...] = ()
+    because: str  # the rule that says so, in words
+    operands: tuple[str, ...] = ()  # the operands that decided it
+    collectives: tuple[str, ...] = ()  # what the cores do with it for its readers, a sentence each
 
     def __str__(self) -> str:
         if not self.tensor:

@@ -19,21 +19,15 @@ from tpugraph.ir import Graph, Node, Tensor
 
 @dataclass(slots=True)
 class Verdict:
-    """What a rule says of a node.
+    """What a rule says of a node."""
 
-    Attributes:
-        outputs: the placement of each output; None where no value has reached it.
-        wants: by operand, how the node reads it where that differs from how it lives.
-        averaged: the outputs that are means over this core's rows, to be divided by the number of cores.
-        cuts: the outputs that every core computes whole and then slices.
-        why: the rule in words.
-    """
-
-    outputs: Sequence[Placement | None]
+    outputs: Sequence[Placement | None]  # the placement of each output; None where no value has reached it
+    # by operand, how the node reads it where that differs from how it lives
     wants: dict[int, Placement] = field(default_factory=dict)
+    # the outputs that are means over this core's rows, to be divided by the number of cores
     averaged: tuple[int, ...] = ()
-    why: str = ""
-    cuts: tuple[int, ...] = ()
+    why: str = ""  # the rule in words
+    cuts: tuple[int, ...] = ()  # the outputs that every core computes whole and then slices
 
 
 VALUES = Entries("values")
@@ -52,12 +46,6 @@ class Placing:
 
     Args:
         policies: ``batch_norm`` and ``random``, as the user chose.
-
-    Attributes:
-        reduced: partial values that every reader reads replicated: they are reduced once, behind their node.
-        drawn: random ops whose every use keeps rows apart, with the rows that each core draws.
-        held: by container, the placement of its elements.
-        disagreements: how often a merge was given values of placements that do not go together.
     """
 
     def __init__(
@@ -74,9 +62,12 @@ class Placing:
         self.cores = cores
         self.seeds = dict(seeds)
         self.policies = dict(policies or {})
+        # partial values that every reader reads replicated: they are reduced once, behind their node
         self.reduced: dict[Tensor, None] = {}
+        # random ops whose every use keeps rows apart, with the rows that each core draws
         self.drawn: dict[Node, Shard] = {}
-        self.held: dict[str, Placement] = {}
+        self.held: dict[str, Placement] = {}  # by container, the placement of its elements
+        # how often a merge was given values of placements that do not go together
         self.disagreements: Counter[Node] = Counter()
         self.flow: Solver[Placement, Verdict] = Solver(order, self._apply, fixed=self.seeds)
         self.verdicts, self._placed = self.flow.said, self.flow.facts

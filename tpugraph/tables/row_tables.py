@@ -29,21 +29,16 @@ _LOOKUPS = ops.PICKS | ops.GATHERS
 
 @dataclass(frozen=True)
 class RowTable:
-    """A table, and all that is done with it.
+    """A table, and all that is done with it."""
 
-    Attributes:
-        variables: the table first, then the variables of the optimizer; with the node that gives each its first value.
-        lookups: gathers of rows, which read a variable or its whole value; their operand 1 has the numbers of the rows.
-        steps: updates of rows.
-        wide: reads of whole variables and what is made of these element by element, in the shape of the table.
-        dense: updates of whole variables by such values.
-    """
-
+    # the table first, then the variables of the optimizer; with the node that gives each its first value
     variables: dict[Node, Node] = field(default_factory=dict)
+    # gathers of rows, which read a variable or its whole value; their operand 1 has the numbers of the rows
     lookups: NodeSet = field(default_factory=dict)
-    steps: NodeSet = field(default_factory=dict)
+    steps: NodeSet = field(default_factory=dict)  # updates of rows
+    # reads of whole variables and what is made of these element by element, in the shape of the table
     wide: NodeSet = field(default_factory=dict)
-    dense: NodeSet = field(default_factory=dict)
+    dense: NodeSet = field(default_factory=dict)  # updates of whole variables by such values
 
     @property
     def name(self) -> str:

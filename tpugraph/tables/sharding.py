@@ -209,22 +209,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class ShardedTable:
-    """A table whose rows were dealt out to the cores.
-
-    Attributes:
-        bytes_per_core: of all these variables on a core.
-        bytes: what they would take on each core otherwise.
-        sums: the nodes that sum over the cores what lookups find.
-        local: the nodes whose values are of the core's own rows, and of all rows in the plain graph.
-    """
+    """A table whose rows were dealt out to the cores."""
 
     variables: tuple[str, ...]
     rows: int
     rows_per_core: int
-    bytes_per_core: int
-    bytes: int
-    sums: tuple[str, ...]
-    local: tuple[str, ...]
+    bytes_per_core: int  # of all these variables on a core
+    bytes: int  # what they would take on each core otherwise
+    sums: tuple[str, ...]  # the nodes that sum over the cores what lookups find
+    local: tuple[str, ...]  # the nodes whose values are of the core's own rows, and of all rows in the plain graph
 
 
 @dataclass(frozen=True)

@@ -112,18 +112,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class OnCores:
-    """A tensor of the plain graph on the cores, as a node reads it there: scaled, reduced or gathered where it is.
+    """A tensor of the plain graph on the cores, as a node reads it there: scaled, reduced or gathered where it is."""
 
-    Attributes:
-        tensor: its name in the converted graph.
-        reader: the node that reads it so; "" where it is compared as it is made.
-        because: why it lives so.
-    """
-
-    tensor: str
+    tensor: str  # its name in the converted graph
     placement: Placement = REPLICATE
-    reader: str = ""
-    because: str = ""
+    reader: str = ""  # the node that reads it so; "" where it is compared as it is made
+    because: str = ""  # why it lives so
 
     @property
     def how(self) -> str:

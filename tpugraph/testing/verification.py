@@ -165,18 +165,13 @@ def load(model: Model, rebind: Mapping[str, str] | None = None) -> Graph:
 
 @dataclass
 class Pair:
-    """The plain graph and its conversion.
-
-    Attributes:
-        start: what the variables of both start with.
-        notes: what was changed so that they can be compared.
-        recorded: how many batches both read from one recording, where the input gives others in each run; else None.
-    """
+    """The plain graph and its conversion."""
 
     plain: PlainRun
     program: Program
-    start: Values
-    notes: list[str]
+    start: Values  # what the variables of both start with
+    notes: list[str]  # what was changed so that they can be compared
+    # how many batches both read from one recording, where the input gives others in each run; else None
     recorded: int | None
 
     @contextmanager

@@ -15,15 +15,7 @@ from tpugraph.support.errors import ConversionError, ShapeError
 
 
 class Step:
-    """The step.
-
-    Attributes:
-        lookups: gathers that the host runs in front of the device.
-        variable_dependents: descendants of the variables that the device reads.
-        host_dependents: descendants of host ops.
-        observers: host ops that only watch the step, taken out of it.
-        fed: the tensors that the input yields.
-    """
+    """The step."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -32,20 +24,22 @@ class Step:
         self.cone = graph.ancestors(self.roots)
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.variables = dict.fromkeys(variables)
-        self.lookups = self._endless_lookups()
+        self.lookups = self._endless_lookups()  # gathers that the host runs in front of the device
         reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
+        # descendants of the variables that the device reads
         self.variable_dependents: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
         self._whole_loops()
         self.after_variables: NodeSet = graph.descendants(
             [n for n in self.variable_dependents if n not in self.variables]
         )
-        self.observers: list[Node] = []
+        self.observers: list[Node] = []  # host ops that only watch the step, taken out of it
         self._move_aside()
         host_only = [
             n for n in self.cone if n not in self.variable_dependents and (n in self.lookups or must_be_host(n))
         ]
         self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
-        self.host_dependents: NodeSet = graph.descendants(host_only)
+        self.host_dependents: NodeSet = graph.descendants(host_only)  # descendants of host ops
+        # the tensors that the input yields
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
 
     def _endless_lookups(self) -> NodeSet:

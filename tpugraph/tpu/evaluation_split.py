@@ -31,20 +31,13 @@ from tpugraph.support.errors import ConversionError
 
 @dataclass(frozen=True)
 class Batch:
-    """The padded batch.
-
-    Attributes:
-        whole: whether the plain graph reads as many rows in each step, so that nothing has to keep rows apart.
-        placements: of its parts, with a core for each row.
-        plain: what the plain graph reads, by tensor of the padded batch or made of its padding.
-        parts: the part of the plain batch, by part of the padded one.
-    """
+    """The padded batch."""
 
     rows: int
-    whole: bool
-    placements: Mapping[Tensor, Placement]
-    plain: Mapping[Tensor, Tensor]
-    parts: Mapping[Tensor, Tensor]
+    whole: bool  # whether the plain graph reads as many rows in each step, so that nothing has to keep rows apart
+    placements: Mapping[Tensor, Placement]  # of its parts, with a core for each row
+    plain: Mapping[Tensor, Tensor]  # what the plain graph reads, by tensor of the padded batch or made of its padding
+    parts: Mapping[Tensor, Tensor]  # the part of the plain batch, by part of the padded one
 
 
 def padded_batch(graph: Graph) -> Batch:
@@ -174,12 +167,7 @@ class RowPlacements:
 
 
 class EvaluationSplit:
-    """The step in two parts.
-
-    Attributes:
-        tail: the nodes that the host runs on the plain batch: those that mix rows, write, or follow a write.
-        placed: which values keep rows apart.
-    """
+    """The step in two parts."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -193,8 +181,9 @@ class EvaluationSplit:
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         self.forced = {**self.host_bound, **ends, **writes}
         self.batch = padded_batch(graph)
-        self.placed = RowPlacements(graph, self.batch, self.cone, self.forced)
+        self.placed = RowPlacements(graph, self.batch, self.cone, self.forced)  # which values keep rows apart
         self.behind = self.placed.behind
+        # the nodes that the host runs on the plain batch: those that mix rows, write, or follow a write
         self.tail = self._tail()
 
     def _tail(self) -> NodeSet:
