@@ -125,11 +125,11 @@ BATCHED = """
 
 def test_the_dataset_behind_a_batch_and_its_rows() -> None:
     graph = testing.parse(BATCHED)
-    assert batched_input.dataset_of(graph, graph["take"]) == (graph["iterator"], graph["on"])
+    assert batched_input.dataset_of(graph["take"]) == (graph["iterator"], graph["on"])
     assert [node.name for node in batched_input.stages(graph["on"])] == ["on", "batched"]
-    assert batched_input.rows_of(graph, graph["take"], graph["batched"]) == 8
+    assert batched_input.rows_of(graph["take"], graph["batched"]) == 8
     with pytest.raises(ShapeError, match="the number of rows of a batch is not known"):
-        batched_input.rows_of(graph, graph["take"], None)
+        batched_input.rows_of(graph["take"], None)
     graph.remove(graph["maker"])
     with pytest.raises(ConversionError, match="'iterator' is an iterator of 0 datasets of the graph, not of one"):
-        batched_input.dataset_of(graph, graph["take"])
+        batched_input.dataset_of(graph["take"])

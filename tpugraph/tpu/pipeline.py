@@ -61,6 +61,7 @@ class Pass:
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:
+        """Parameter names and their defaults."""
         return {f.name: f.default for f in fields(cls)}
 
 
