@@ -140,19 +140,20 @@ class CompiledLoop(Engine):
     def train(self, loop: TrainingLoop) -> Trained:
         """Run a training loop, and read the input of the next one meanwhile."""
         if not self._on_devices:
-            self.devices.put(self._session.run(self._reads))
+            self.devices.put(self.devices.same(loop.trained, self._session.run(self._reads)))
             self._on_devices = True
         staged = self._ahead.take(loop.steps)
-        if not staged.steps:
+        steps = -self.agree(-staged.steps)  # of several processes, all end where the first one's data do
+        if not steps:
             return Trained([])
-        if staged.steps == loop.steps:
+        if steps == loop.steps:
             self._ahead.begin(loop.following)
         names = [name if ":" in name else f"{name}:0" for name in self._host_values]  # else it is an operation
         host = dict(zip(self._host_values, self._session.run(names), strict=True)) if names else {}
         with self._timeline.span(DEVICE):
-            sent, outputs = self.devices.run(staged.steps, (self._seed, loop.trained), staged.placed, host)
+            sent, outputs = self.devices.run(steps, (self._seed, loop.trained), staged.placed, host)
         self._stale.update(self.devices.written)
-        self._session.set_steps(staged.steps)
+        self._session.set_steps(steps)
         with self._timeline.span(OUTFEED):
             return self._deliver(sent, outputs, loop)
 

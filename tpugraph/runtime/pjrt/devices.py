@@ -7,6 +7,7 @@ devices of all of them. Each gives the batches of its own cores, and all get wha
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tpugraph.xla.module import HELD, Module, Value
 
 Array = np.ndarray[Any, Any]
 Placed = list[Any]  # of each infeed argument, a jax.Array that is spread over the cores
+_PIECE = 1 << 26  # bytes
 
 
 class Devices:
@@ -31,7 +33,10 @@ class Devices:
         own: the numbers of the cores that this process drives.
         first: whether this process drives core 0.
         kind: what the devices call themselves.
+        specs: of a mesh, how each argument and result lies.
     """
+
+    specs: Mapping[Value, Any] = {}
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
         self.module = module
@@ -59,6 +64,12 @@ class Devices:
         self._compile(client, jax_client.parse(module.code), options, platform)
 
     def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
+        how = [self.specs.get(value) for value in (*self.module.arguments, *self.module.results)]
+        step = zlib.crc32(repr(how).encode(), zlib.crc32(self.module.code))
+        if len(set(self._of_all_cores(np.asarray([step])))) > 1:
+            raise RunError("the processes do not compile the same step",
+                           fix="give all of them the same model and options, and the same versions of tpugraph, TensorFlow and "
+                           "jax")  # fmt: skip
         started = time.perf_counter()
         try:
             self._run = self._devices[0].client.compile_and_load(code, client.DeviceList(tuple(self._devices)), options)
@@ -162,13 +173,34 @@ class Devices:
     def _allgather(self, array: Any) -> Array:
         """All-gather over the processes: the whole value of a sharded array, or their arrays along dimension 0."""
         gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
-        with self._jax.enable_x64(True):
+        with naming_the_lost(), self._jax.enable_x64(True):
             return np.asarray(gather(array, tiled=True))
 
     def agree(self, number: int) -> int:
         """The largest of the numbers that the processes give."""
+        return int(self._of_all_cores(np.asarray([number], np.int64)).max())
+
+    def same(self, step: int, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The values that the first process begins with, for all: each may have drawn fresh weights of its own.
+
+        Raises:
+            RunError: the processes do not begin with the same step.
+        """
+        names = sorted(values) if self.processes > 1 else []
+        sums = [zlib.crc32(_bytes_of(values[name]).data) for name in names]
+        of_all = self._of_all_cores(np.asarray([[step, *sums]], np.int64))
+        if len(set(of_all[:, 0])) > 1:
+            raise RunError(f"the processes begin with different steps: {', '.join(map(str, of_all[:, 0]))}",
+                           fix="a --model_dir, or a --checkpoint, in a folder that all hosts share")  # fmt: skip
+        differ = [name for name, column in zip(names, of_all.T[1:], strict=True) if len(set(column)) > 1]
+        return {**values, **{name: self._of_first(values[name]) for name in differ}}
+
+    def _of_first(self, array: Array) -> Array:
+        """What the first process has, piece by piece: all of a table need not fit a device."""
+        send = jax_client.load("jax.experimental.multihost_utils", "pjrt").broadcast_one_to_all
+        parts = np.array_split(_bytes_of(array), -(-array.nbytes // _PIECE) or 1)
         with naming_the_lost():
-            return int(self._of_all_cores(np.asarray([number], np.int32)).max())
+            return np.concatenate([send(part, self.first) for part in parts]).view(array.dtype).reshape(array.shape)
 
     def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
         if value.kind == "variable":
@@ -189,6 +221,10 @@ class Devices:
 
     def _of(self, *kinds: str) -> list[Value]:
         return [value for value in self.module.arguments if value.kind in kinds]
+
+
+def _bytes_of(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 Read = Callable[[int], tuple[int, list[list[Array]]]]
