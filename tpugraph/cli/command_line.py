@@ -33,11 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if outcome.abandoned and arguments is None:
             _leave(outcome.code)
         return outcome.code
-    except TpuGraphError as error:
-        code = _fail(console, error, with_traceback="--traceback" in words)
-        if arguments is None and _is_joined():  # jax would wait for the processes that do not come any more
-            _leave(code)
-        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr, flush=True)
         if arguments is None:
@@ -47,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        return _fail(console, _unforeseen(error), with_traceback="--traceback" in words)
+        found = error if isinstance(error, TpuGraphError) else _unforeseen(error)
+        code = _fail(console, found, with_traceback="--traceback" in words)
+        if arguments is None and _is_joined():  # jax would wait for the processes that do not come any more
+            _leave(code)
+        return code
 
 
 def _is_joined() -> bool:

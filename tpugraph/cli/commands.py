@@ -148,10 +148,12 @@ def run(flags: Flags) -> None:
     flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; pjrt, which compiles the loop for "
                "jax's devices; xla, which divides the plain step among them; auto, which takes pjrt if they are accelerators")
     _mesh(flags)
-    flags.string("coordinator", "HOST:PORT", "of pjrt and xla on several hosts: address of process 0")
-    flags.number("connect_timeout", "SECONDS", "how long --master, --workers and --coordinator are waited for", 15.0)
+    flags.enum("distributed", ("off", "auto"), "of pjrt and xla on several hosts: join the processes of the cluster that jax detects "
+               "(TPU hosts of GKE and Compute Engine, Slurm, Open MPI)")
+    flags.string("coordinator", "HOST:PORT", "the same where there is no such cluster: address of process 0")
     flags.integer("processes", "N", "how many processes --coordinator joins", 1, lowest=1)
     flags.integer("process", "N", "the number of this process", 0)
+    flags.number("connect_timeout", "SECONDS", "how long --master, --workers and the other processes are waited for", 15.0)
     flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
     _rebind(flags)
     flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')

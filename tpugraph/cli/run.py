@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,14 +39,14 @@ def run(flags: Parsed, console: Console) -> Outcome:
     program = programs.load(flags, console)
     for line in programs.files_lines(program, names):
         console.say(line)
-    _join(flags, program, layout)
+    process = _join(flags, program, layout, console)
     options = {"master": flags["master"], "engine": engine, "platform": flags["platform"], "mesh": layout,
                "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"],
                "timeline": timeline}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
     quiet = stderr_held_back() if engine == "auto" else contextlib.nullcontext()
     with contextlib.ExitStack() as open_:
-        writer = open_.enter_context(_writer(flags))
+        writer = open_.enter_context(_writer(flags, process))
         with quiet:
             session = open_.enter_context(TPUSession(program, rebind=names, **options))
         if engine != "emulator":
@@ -82,6 +83,8 @@ def _check(flags: Parsed) -> None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     if flags["trace"] is not None:
         check_writable(Path(flags["trace"]), "--trace")
+    if programs.by_xla(flags) and flags["platform"] not in (None, "cpu") and flags["mesh"] is None and _joins(flags):
+        raise UsageError("how many devices all processes have is not known before they are joined", fix="--mesh=data:N")
 
 
 @contextlib.contextmanager
@@ -119,19 +122,44 @@ def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:
     return max(int(flags["max_steps"]) - reached, 0)
 
 
-def _join(flags: Parsed, program: Program, layout: Layout | None) -> None:
-    if flags["coordinator"] is None:
+_OF_A_PROCESS = frozenset(
+    "process coordinator distributed connect_timeout model_dir checkpoint rebind losses trace json traceback dump_dir "
+    "dump_after dump_changed".split()
+)
+"""The flags that each of several processes may be given for itself."""
+
+
+def _joins(flags: Parsed) -> bool:
+    return flags["distributed"] == "auto" or flags["coordinator"] is not None
+
+
+def _join(flags: Parsed, program: Program, layout: Layout | None, console: Console) -> int:
+    """Join this process with others, where it is one of several; returns its number."""
+    detected = flags["distributed"] == "auto"
+    if detected and {"coordinator", "processes", "process"} & flags.given:
+        raise UsageError("--distributed=auto asks the cluster for what --coordinator, --processes and --process say",
+                         fix="leave out either")  # fmt: skip
+    if not _joins(flags):
         if flags["processes"] > 1:
             raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
-        return
+        return 0
     if layout is None and flags["engine"] != "pjrt":
-        raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
-                         fix="--engine=pjrt")  # fmt: skip
+        raise UsageError(
+            f"several processes are joined by PJRT, not by the engine {flags['engine']}", fix="--engine=pjrt"
+        )
+    if detected:
+        place = interruptible(lambda: processes.detect(flags["connect_timeout"]))
+    else:
+        place = flags["coordinator"], flags["processes"], flags["process"]
     cores = cores_of(program.graph_def) if layout is None else layout.mesh.size
     assert cores is not None  # what runs here was converted
-    interruptible(lambda: processes.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
-                                       platform=flags["platform"] or "cpu",
-                                       seconds=flags["connect_timeout"]))  # fmt: skip
+    model = hashlib.sha256(program.graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
+    asked = {f"--{name}": str(value) for name, value in flags.values.items() if name not in _OF_A_PROCESS}
+    asked |= {"MODEL": model, "--model_dir": "none" if flags["model_dir"] is None else "DIR"}
+    interruptible(lambda: processes.join(*place, cores=cores, platform=flags["platform"] or "cpu", asked=asked,
+                                         seconds=flags["connect_timeout"]))  # fmt: skip
+    console.say(f"process {place[2]} of {place[1]}, joined at {place[0]}")
+    return place[2]
 
 
 def _engine_line(session: TPUSession) -> str:
@@ -143,9 +171,9 @@ def _engine_line(session: TPUSession) -> str:
             f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 
-def _writer(flags: Parsed) -> contextlib.AbstractContextManager[Any]:
+def _writer(flags: Parsed, process: int) -> contextlib.AbstractContextManager[Any]:
     """The lock of the model_dir, for the process that writes it."""
-    writes = flags["model_dir"] is not None and flags["process"] == 0
+    writes = flags["model_dir"] is not None and process == 0
     return FolderLock(flags["model_dir"]) if writes else contextlib.nullcontext()
 
 

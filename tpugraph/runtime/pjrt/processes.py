@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ipaddress
+import json
 import os
 import re
 import select
@@ -15,13 +17,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.xla import jax_client
 
 _GO = b"go\n"
-_HELLO = re.compile(rb"tpugraph (\d{1,6})\n")
+_HELLO = re.compile(rb"tpugraph (\d{1,6}) (.*)\n")
+_LONGEST = 1 << 20
+"""Bytes of a line that a process says."""
 _WAIT = 0.2
 _DONE = b"done\n"
 _GRACE = 20.0
@@ -37,29 +41,62 @@ _lost: list[int] = []
 _is_lost = threading.Event()
 
 
-def meet(coordinator: str, processes: int, process: int, seconds: float) -> dict[int, socket.socket]:
-    """Wait until all processes are there; returns the connections, by the number of the process."""
+def detect(seconds: float) -> tuple[str, int, int]:
+    """The coordinator's address, how many processes there are, and which one this is, as jax finds them in the environment.
+
+    Raises:
+        UsageError: jax knows no cluster that this process is part of.
+        RunError: the cluster does not say what jax asks of it.
+    """
+    cluster = jax_client.load("jax._src.clusters", "pjrt").ClusterEnv
+    asked = (os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, int(seconds))
+    try:
+        coordinator, processes, process, _ = cluster.auto_detect_unset_distributed_params(*asked)
+    except (RuntimeError, ValueError, LookupError, ImportError, OSError) as error:
+        raise RunError(f"jax finds a cluster, but not its processes: {type(error).__name__}: {error}",
+                       fix="--coordinator=HOST:PORT, --processes=N and --process=K say the same") from error  # fmt: skip
+    if None in (coordinator, processes, process):
+        raise UsageError("jax finds no cluster that this process is part of: it knows TPU hosts of GKE and Compute Engine, Slurm "
+                         "and Open MPI", fix="start it by srun or mpirun, or give --coordinator=HOST:PORT, --processes=N and "
+                         "--process=K")  # fmt: skip
+    return coordinator, processes, process
+
+
+def meet(coordinator: str, processes: int, process: int, seconds: float, asked: Mapping[str, str]
+         ) -> dict[int, socket.socket]:  # fmt: skip
+    """Wait until all processes are there, and were asked for the same; returns the connections, by the number of the process."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"the coordinator '{coordinator}' is no HOST:PORT with a port from 1 to 65535",
                          fix="the address of process 0, such as 10.0.0.2:8476")  # fmt: skip
     place, until = (host.strip("[]"), int(port)), time.monotonic() + seconds
     if process == 0:
-        return _gather(place, set(range(1, processes)), until, seconds)
-    return {0: _come(place, process, until, seconds)}
+        return _gather(place, set(range(1, processes)), until, seconds, asked)
+    return {0: _come(place, process, until, seconds, asked)}
 
 
-def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: float) -> dict[int, socket.socket]:
+def _listen(place: tuple[str, int]) -> socket.socket:
+    """A listener at an address; behind a name on all interfaces, as jax listens: a host may know itself by a loopback address."""
+    try:
+        family = {4: socket.AF_INET, 6: socket.AF_INET6}[ipaddress.ip_address(place[0]).version]
+        return socket.create_server(place, family=family)
+    except ValueError:
+        both = socket.has_dualstack_ipv6()
+        return socket.create_server(
+            ("", place[1]), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+        )
+
+
+def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: float, asked: Mapping[str, str]
+            ) -> dict[int, socket.socket]:  # fmt: skip
     """Wait for the others, and let them go."""
     came: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as open_:
         try:
-            family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
-            listener = socket.create_server(place, family=family)
+            listener = open_.enter_context(_listen(place))
         except OSError as error:
             raise UsageError(f"process 0 cannot listen at the coordinator's address {place[0]}:{place[1]}: {error.strerror}",
                              fix="an address of this host with a free port") from error  # fmt: skip
-        open_.callback(listener.close)
         listener.settimeout(_WAIT)
         while missing - set(came):
             if time.monotonic() > until:
@@ -67,12 +104,20 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
                 raise RunError(f"of {len(missing) + 1} processes these did not come to {place[0]}:{place[1]} within "
                                f"{seconds:g} s: {absent}",
                                fix="start all processes with the same --coordinator and --processes")  # fmt: skip
-            with contextlib.suppress(OSError):  # who does not say hello in time comes again or is no process of ours
-                connection = open_.enter_context(listener.accept()[0])
-                connection.settimeout(_WAIT)
-                hello = _HELLO.fullmatch(connection.recv(64))
-                if hello is not None and int(hello[1]) in missing:
-                    came[int(hello[1])] = connection
+            # who says no hello in time comes again, or is no process of ours
+            with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as one:
+                connection = one.enter_context(listener.accept()[0])
+                connection.settimeout(1.0)
+                hello = _HELLO.fullmatch(_line(connection))
+                if hello is None:
+                    continue
+                fault = _difference(int(hello[1]), json.loads(hello[2]), asked)
+                if fault:
+                    for other in (connection, *came.values()):
+                        other.sendall(f"{fault}\n".encode())
+                    raise _refused(fault)
+                open_.push(one.pop_all())
+                came[int(hello[1])] = connection
         for connection in came.values():
             connection.sendall(_GO)
         open_.pop_all()
@@ -80,20 +125,41 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
         return came
 
 
-def _come(place: tuple[str, int], process: int, until: float, seconds: float) -> socket.socket:
+def _line(connection: socket.socket) -> bytes:
+    """A line that the other side says; "" where it has gone."""
+    with connection.makefile("rb") as file:
+        return file.readline(_LONGEST)
+
+
+def _difference(number: int, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    """What a process was asked for otherwise than this one, the first; "" where that is nothing."""
+    other = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+    said = [" ".join(f"{name}={asked.get(name)}" for name in other) for asked in (theirs, ours)]
+    return f"process {number} was started with {said[0]}, and process 0 with {said[1]}" if other else ""
+
+
+def _refused(fault: str) -> UsageError:
+    return UsageError(fault, fix="start all processes with the same model and flags, on the same version of tpugraph")
+
+
+def _come(
+    place: tuple[str, int], process: int, until: float, seconds: float, asked: Mapping[str, str]
+) -> socket.socket:
     """Tell process 0 that this one is there, and wait until it may go."""
     while time.monotonic() < until:
         with contextlib.suppress(OSError), contextlib.ExitStack() as open_:
             connection = open_.enter_context(socket.create_connection(place, timeout=1.0))
-            connection.sendall(f"tpugraph {process}\n".encode())
+            connection.sendall(f"tpugraph {process} {json.dumps(asked)}\n".encode())
             while time.monotonic() < until:
                 try:
-                    answer = connection.recv(8)
+                    answer = connection.recv(_LONGEST)
                 except TimeoutError:
                     continue
                 if answer == _GO:
                     open_.pop_all()
                     return connection
+                if answer:
+                    raise _refused(answer.decode().strip())
                 break
         time.sleep(_WAIT)
     raise RunError(f"process 0 does not answer at the coordinator's address {place[0]}:{place[1]} within {seconds:g} s, or not "
@@ -101,8 +167,9 @@ def _come(place: tuple[str, int], process: int, until: float, seconds: float) ->
                    fix="start all processes with the same --coordinator and --processes")  # fmt: skip
 
 
-def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: float = 300) -> None:
-    """Join this process with others, before anything asks jax for devices."""
+def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, asked: Mapping[str, str],
+         seconds: float = 300) -> None:  # fmt: skip
+    """Join this process with others that were ``asked`` for the same, before anything asks jax for devices."""
     if not 0 <= process < processes:
         raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
     if cores % processes:
@@ -110,7 +177,10 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
                          fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
     jax = jax_client.load("jax", "pjrt")
     if processes > 1:
-        _links.update(meet(coordinator, processes, process, seconds))
+        asked = {**asked, "--processes": str(processes), "jax": jax.__version__}
+        _links.update(meet(coordinator, processes, process, seconds, asked))
+        for link in _links.values():
+            _probe(link)
         threading.Thread(target=_watch, name="tpugraph-processes", daemon=True).start()
         atexit.register(_say_done)
     try:
@@ -122,6 +192,13 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
                        fix="start all processes with the same coordinator, which process 0 listens at, before anything there uses "
                        "jax") from error  # fmt: skip
+
+
+def _probe(link: socket.socket) -> None:
+    """Let a connection close within half a minute where the other host is gone without a word."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4)):
+        link.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
 
 def _watch() -> None:
@@ -159,8 +236,7 @@ def _say_done() -> None:
 
 
 def _error() -> RunError:
-    ended = f"process {', '.join(map(str, sorted(_lost)))} has ended" if _lost else "a process does not answer"
-    return RunError(f"{ended}, and the others cannot go on without it",
+    return RunError(f"process {', '.join(map(str, sorted(_lost)))} has ended, and the others cannot go on without it",
                     fix="start all again: training goes on from the newest checkpoint, on any number of hosts")  # fmt: skip
 
 
@@ -177,5 +253,6 @@ def naming_the_lost() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not _links:
             raise
-        _is_lost.wait(_GRACE)
+        if not _is_lost.wait(_GRACE):
+            raise
         raise _error() from error
