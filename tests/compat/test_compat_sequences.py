@@ -22,7 +22,7 @@ def graph() -> Any:
 
 
 def value(fetches: Any, **variables: Any) -> Any:
-    """What a fetch is, with variables set to arrays: each to the longest key that ends its name, where two underscores are a slash."""
+    """What a fetch is, with variables set to arrays: each to the longest key that ends its name, with "__" for a slash."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         for variable in tf.global_variables():
