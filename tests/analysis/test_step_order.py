@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from closeness import assert_close
-from estimators import lines
 from models import batches, linear, rows_of, saved, squared_error, tf1, trace, variable
-from tpugraph import RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, cli, convert, testing
+from tpugraph import cli, convert, testing
 from tpugraph.analysis import races
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.compiler import ConvertOptions
@@ -171,27 +170,3 @@ def test_what_cannot_be_asked_for() -> None:
                  max_length=200, kind=UsageError)  # fmt: skip
     testing.assert_raises_block(lambda: ConvertOptions(mode="eval", step_order="writes_first"), kind=UsageError, max_length=200,
                  words=["--step_order=writes_first does not go with --mode=eval", "steps of training"])  # fmt: skip
-
-
-def test_an_estimator_chooses_in_its_tpu_config(tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
-        del params
-        weights = variable("w", (3, 1))
-        loss = tf.reduce_mean(squared_error(features, labels, weights))
-        step = tf1.train.get_or_create_global_step()
-        updated = tf1.assign(weights, weights - smooth(step) * tf.gradients(loss, weights)[0])
-        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(updated, tf1.assign(step, step + 1)))
-
-    def input_fn(params: Any) -> Any:
-        data = tf1.data.Dataset.from_tensor_slices(rows_of(96, 3)).repeat()
-        return data.batch(params["batch_size"], drop_remainder=True)
-
-    config = RunConfig(TPUConfig(2, 2, step_order="writes_first"), model_dir=tmp_path)
-    with lines() as said:
-        estimator = TPUEstimator(model_fn, config=config, train_batch_size=4).train(input_fn, max_steps=STEPS)
-    assert any("writes come first" in line for line in said)
-    run = PlainRun(trace(lambda: by_hand(smooth, "writes_first")))
-    assert_close(estimator.get_variable_value("w"), run.train(STEPS, {})[1]["w"], relative=1e-6)
-    run.close()
-    with pytest.raises(ValueError, match="TPUConfig step_order"):
-        TPUConfig(step_order="any")

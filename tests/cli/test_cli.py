@@ -192,16 +192,6 @@ def test_run_trains_and_goes_on_where_it_stopped(converted: Path, tmp_path: Path
     assert losses_in(losses) == pytest.approx(golden("plain"), rel=1e-4)
 
 
-def test_run_converts_a_plain_graph_and_a_relative_folder_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                  command: Command) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    common = ["run", IRIS / "model.pb", "--num_replicas=1", "--iterations_per_loop=5", "--model_dir=out",
-              "--losses=l.jsonl"]  # fmt: skip
-    command(*common, "--steps=7", f"--checkpoint={IRIS}")
-    assert "restored out/model.ckpt-7 at step 7" in command(*common, "--steps=5").out
-    assert losses_in(tmp_path / "l.jsonl") == pytest.approx(golden("plain")[:12], rel=1e-4)
-
-
 def test_a_repeated_command_goes_on_though_it_names_a_checkpoint_to_start_from(converted: Path, tmp_path: Path,
                                                                                command: Command) -> None:  # fmt: skip
     folder, start = tmp_path / "out", IRIS / "model.ckpt-0"

@@ -30,6 +30,17 @@ def test_tpu_config_has_its_fields_and_defaults() -> None:
     assert config._replace(num_shards=4) == TPUConfig(50, 4, 1, True, "job", 3)
 
 
+def test_what_a_conversion_is_told() -> None:
+    """By default replicas normalise by their own rows, as on a TPU."""
+    usual = {"batch_norm": "per_core", "max_ids": 0, "shard_tables": 0, "step_order": "reads_first"}
+    told = {"batch_norm": "global", "max_ids": 6, "shard_tables": 40, "step_order": "writes_first"}
+    assert TPUConfig().choices(tables=False) == usual
+    assert TPUConfig(**told).choices(tables=False) == told
+    for name in ("batch_norm", "step_order"):
+        with pytest.raises(ValueError, match=f"{name} is 'any'"):
+            TPUConfig(**{name: "any"})
+
+
 @pytest.mark.parametrize("value", [0, -1, "x", "30|", "0s", "-3m", "1.5h", 2.5, None, True, "s", " 3s"])
 def test_iterations_per_loop_refuses(value: object) -> None:
     with pytest.raises(ValueError, match="iterations_per_loop is") as caught:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimators import lines
 from models import assert_same_on_cores, batches, check, corpus, finish, tf1, trace, trains_on_cores
-from tpugraph import RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, TPUSession, cli, testing
+from tpugraph import TPUSession, cli, testing
 from tpugraph.analysis.step import JoinedTables, PaddedLookups
 from tpugraph.compiler import convert
 from tpugraph.compiler.tpu_check import check as check_for_tpu
@@ -208,32 +207,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "--max_ids=3, or more" in said
     assert cli.main(["run", str(model), "--steps=3", "--num_replicas=2", "--max_ids=3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 3
-
-
-def test_an_estimator_is_told_how_many_ids_a_row_has(tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        outputs = tf.reduce_sum(tf.tanh(fc1.input_layer(features, [embedded(numbered(), "mean")])), 1)
-        loss = tf.reduce_mean(tf.square(outputs - labels))
-        return TPUEstimatorSpec(
-            mode, loss=loss, train_op=SGD(0.1).minimize(loss, tf1.train.get_or_create_global_step())
-        )
-
-    def input_fn(params: Any) -> Any:
-        lists = tf.RaggedTensor.from_row_lengths(np.arange(43) % 10, np.arange(16) % 7).to_sparse()
-        dataset = tf1.data.Dataset.from_tensor_slices((lists, np.ones(16, np.float32))).repeat()
-        return dataset.batch(params["batch_size"], drop_remainder=True).map(lambda ids, y: ({"ids": ids}, y))
-
-    def trained_with(**config: int) -> Any:
-        run = RunConfig(TPUConfig(1, 2, **config), model_dir=tmp_path / str(config))
-        return TPUEstimator(model_fn, config=run, train_batch_size=4).train(input_fn, max_steps=2)
-
-    with lines() as said:
-        assert trained_with().get_variable_value("global_step") == 2
-    assert (
-        "note: lists of ids are padded to 16: of the first batches no row has more than 6; TPUConfig(max_ids=N) sets it"
-        in said
-    )
-    assert trained_with(max_ids=6).get_variable_value("global_step") == 2
 
 
 # ------------------------------------------------------------------ what is left alone

@@ -1,15 +1,11 @@
 """The pass batch-norm: fused batch norms become arithmetic whose means and sums the cores combine."""
 
 import itertools
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import tpugraph
-from estimators import input_fn
 from models import assert_same_on_cores, batches, check, finish, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, shapes
@@ -207,28 +203,3 @@ def test_policies_that_are_refused() -> None:
         convert(trace(lambda: images(16)), num_replicas=4, batch_norm="per_core", varying_updates="error")
     with pytest.raises(UsageError, match="'local' is no batch_norm"):
         convert(trace(lambda: images(16)), batch_norm="local")
-
-
-def normalised_fn(features: Any, labels: Any, mode: str) -> Any:
-    h = tf.reshape(features["x"], [-1, 1, 1, 3]) * variable("w", (3,))
-    h, *_ = tf1.nn.fused_batch_norm(h, variable("gamma", (3,)), variable("beta", (3,)), epsilon=1e-2)
-    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.tanh(h), [1, 2, 3]) - labels))
-    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=tf1.train.get_global_step())
-    return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train)
-
-
-def test_an_estimator_normalises_per_core_unless_told_otherwise(tmp_path: Path) -> None:
-    found = {}
-    for name, cores, chosen in (
-        ("plain", False, {}),
-        ("per_core", True, {}),
-        ("global", True, {"batch_norm": "global"}),
-    ):
-        run = tpugraph.RunConfig(tpugraph.TPUConfig(4, 4, **chosen), model_dir=tmp_path / name, tf_random_seed=7)
-        trained = tpugraph.TPUEstimator(normalised_fn, config=run, use_tpu=cores, train_batch_size=32)
-        trained.train(input_fn, max_steps=8)
-        found[name] = trained.get_variable_value("gamma")
-    np.testing.assert_allclose(found["global"], found["plain"], rtol=1e-5)
-    assert np.abs(found["per_core"] - found["plain"]).max() > 1e-4
-    with pytest.raises(ValueError, match="batch_norm is 'local'"):
-        tpugraph.TPUConfig(batch_norm="local")

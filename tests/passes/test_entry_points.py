@@ -1,19 +1,15 @@
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import evaluating
-import numpy as np
 import tensorflow as tf
 
-from models import by_hand, check, corpus, finish, linear, squared_error, tf1, trace
+from models import by_hand, check, finish, linear, squared_error, tf1, trace
 from tpugraph import testing
 from tpugraph.analysis.step import Cut, Results
-from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.entry_points import NAME, EntryPoints
 from tpugraph.roles.findings import Finding, Variable
-from tpugraph.runtime.session import TPUSession
 from tpugraph.tpu.invariants import ENTRY_POINTS, ENTRY_POINTS_OF
 
 
@@ -22,32 +18,6 @@ def test_golden() -> None:
     assert all(name in graph for name in ENTRY_POINTS)
     graph = evaluating.check(EntryPoints(), "evaluation", num_replicas=2, iterations_per_loop=3)
     assert all(name in graph for name in ENTRY_POINTS_OF["eval"])
-
-
-def test_a_checkpoint_goes_both_ways(tmp_path: Path) -> None:
-    """Plain to converted, six steps, back to plain, six steps: twelve steps of the recording of one core."""
-    model = corpus("ref_variables")
-    with TPUSession(convert(model.folder / "model.pb", num_replicas=1, iterations_per_loop=6)) as session:
-        session.restore(model.checkpoint)
-        session.train(6)
-        prefix = session.save(tmp_path / "model.ckpt")
-    held = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    wanted = tf.train.load_checkpoint(str(model.checkpoint)).get_variable_to_shape_map()
-    assert {key: shape for key, shape in held.items() if not key.startswith("tpugraph/")} == wanted
-    back = testing.run_plain(model.folder / "model.pb", steps=1, checkpoint=prefix)
-    assert np.isfinite(back.losses[0])
-    assert back.variables["global_step"] == 7
-
-
-def test_a_graph_without_step_counter_is_counted_by_the_session() -> None:
-    def build() -> None:
-        loss = tf.reduce_mean(squared_error(*linear(4)))
-        tf1.summary.scalar("loss", loss)
-        tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
-
-    with TPUSession(convert(trace(build), num_replicas=2, iterations_per_loop=2)) as session:
-        assert len(session.train(4)) == 4
-        assert session.global_step == 4
 
 
 def test_a_graph_without_saver_saves_every_variable() -> None:

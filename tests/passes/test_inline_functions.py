@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from models import as_test, by_hand, check, tf1, trace
 from tpugraph import ops, testing
-from tpugraph.analysis import loop_shapes, shapes
+from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, function_library
 from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.roles.findings import Roles
@@ -302,24 +302,6 @@ def test_functions_of_datasets_stay() -> None:
 
     graph = assert_inlined_is_the_same(build, kept=2)
     assert len(graph.of_type("OneShotIterator")) == 1
-
-
-# --------------------------------------------------------------------------- shapes
-
-
-def test_shapes_in_loops_are_known() -> None:
-    def build() -> Any:
-        x, w = tf.constant(X), tf.constant(W)
-        y = power(x, w, tf.constant(4))
-        return y, *tf.gradients(tf.reduce_sum(y * y), [x, w])
-
-    graph = built(build)
-    testing.run_pass(InlineFunctions(), graph, roles=lambda graph: by_hand(graph, loss="result_0"))
-    loop_shapes.infer(graph)
-    taken = graph.of_type("TensorListPopBack")
-    assert {(2, 3)} <= {node.output(1)[1] for node in taken} <= {(2, 3), (3, 3)}
-    unknown = [n for n in graph if n.op not in ops.ENTER and any(not shapes.is_static(s) for _, s in n.outputs)]
-    assert not unknown
 
 
 # --------------------------------------------------------------------------- training

@@ -170,19 +170,6 @@ def test_values_are_set_and_read_whole(eight: Program) -> None:
             session.assign({"table": np.zeros((WORDS + 1, WIDTH), np.float32)})
 
 
-def test_a_run_goes_on_with_other_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the command line: shards, the whole table, and a checkpoint that says nothing of either."""
-    path, out = saved(trace(lambda: model(ROWS), resource=True), tmp_path), tmp_path / "out"
-    for cores, least, line in ((3, LEAST, "35 on each of 3 cores"), (2, 0, "global batch 24 = 2 cores x 12")):
-        options = f"--num_replicas={cores}", f"--shard_tables={least}", "-o", f"{path}.{cores}"
-        assert main(["convert", str(path), *options]) == 0
-        assert line in capsys.readouterr().out
-        assert main(["run", f"{path}.{cores}", "--steps=2", f"--model_dir={out}"]) == 0
-    assert "restored" in (said := capsys.readouterr().out)
-    assert f"saved {out}/model.ckpt-4" in said
-    assert tf.train.load_checkpoint(str(out)).get_variable_to_shape_map()["table"] == [WORDS, WIDTH]
-
-
 # ------------------------------------------------------------------ what is said, what is left alone
 
 
@@ -269,21 +256,6 @@ def test_a_table_of_which_what_is_looked_up_is_made_is_named(made: Any, why: str
         finish(tf.reduce_mean(tf.square(tf.reduce_sum(layer) - targets)), OPTIMIZERS["sgd"]())
 
     assert converted(2, build).report["tables"]["whole"] == {"table": why}
-
-
-def test_sizes_that_only_the_data_know_are_called_unknown() -> None:
-    def build() -> None:
-        numbers, targets = batches((np.arange(96) % 7, np.zeros(96, np.float32)), ROWS)
-        found = tf.nn.embedding_lookup(variable("table", (WORDS, WIDTH)), tf.unique(numbers)[0])
-        finish(tf.reduce_mean(tf.square(found)) + tf.reduce_mean(targets), OPTIMIZERS["sgd"]())
-
-    program = converted(2, build)
-    assert "lookups take 1 sum, unknown bytes per step" in program.summary()
-    assert (
-        f"collectives 2 sums, {program.report['collectives']['bytes']} bytes per step and 1 size unknown"
-        in program.summary()
-    )
-    assert program.report["tables"]["sharded"]["table"]["sum_unbounded"] == 1
 
 
 def test_workers_processes_and_bundles_share_no_tables(eight: Program, monkeypatch: pytest.MonkeyPatch) -> None:

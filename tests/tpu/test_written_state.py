@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from closeness import assert_close
 from models import assert_same_on_cores, batches, finish, rows_of, squared_error, tf1, trace, trains_on_cores, variable
-from tpugraph import roles, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.support.errors import UsageError
 
@@ -125,41 +125,6 @@ def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch() -> None:
 def test_an_unknown_choice() -> None:
     testing.assert_raises_block(convert, trace(lambda: with_state(16, "mean")), varying_updates="median", max_length=200,
                                 kind=UsageError, words=["'median' is no varying updates", "mean, replica0 or error"])  # fmt: skip
-
-
-def with_a_count(rows: int, *, before: bool) -> None:
-    """A loss that is weighed by how often each sign was seen: a plain write, read by the loss, and no gradient."""
-    features, targets = batches((FEATURES, TARGETS), rows)
-    seen, weights = variable("seen", (2,), trainable=False), variable("w", (3, 1))
-    signs = tf.stack([tf.reduce_sum(tf.cast(s * features[:, 0] > 0, tf.float32)) for s in (1.0, -1.0)])
-    count = tf1.assign_add(seen, signs)
-    with tf.control_dependencies([] if before else [count]):
-        read = tf.identity(seen) if before else seen.read_value()
-    rarity = tf.gather(1.0 / (1.0 + tf.square(read)), tf.cast(features[:, 0] > 0, tf.int32))
-    loss = tf.reduce_mean(rarity * tf.square(tf.matmul(features, weights)[:, 0] - targets))
-    with tf.control_dependencies([loss]):
-        late = tf1.assign_add(seen, signs) if before else tf.no_op()
-    with tf.control_dependencies([late]):
-        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
-
-
-@pytest.mark.parametrize("before", [False, True])
-def test_a_count_that_the_loss_reads_is_summed_though_the_loss_is_a_mean(before: bool) -> None:
-    assert_same_on_cores(lambda rows: with_a_count(rows, before=before))
-
-
-def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> None:
-    def normalised(rows: int) -> None:
-        features, targets = batches((FEATURES, TARGETS), rows)
-        seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
-        loss = tf.reduce_sum(tf.square(tf.matmul(tf.tanh(features - seen), weights)[:, 0] - targets))
-        with tf.control_dependencies([loss]):
-            update = tf1.assign(seen, 0.9 * seen + 0.1 * tf.reduce_mean(features, 0))
-        with tf.control_dependencies([update]):
-            finish(loss, tf1.train.GradientDescentOptimizer(0.01))
-
-    assert [f.name for f in roles.find(trace(lambda: normalised(16))).updates if "Descent" not in f.name] == []
-    assert_same_on_cores(normalised)
 
 
 def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
