@@ -12,6 +12,7 @@ import forked
 import numpy as np
 import pytest
 import tensorflow as tf
+from workers import Workers, workers
 
 from browser import NAMES, chromium
 from command_line import Command
@@ -104,6 +105,13 @@ def new_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked.Pro
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow", environment={"PYTHONHASHSEED": seed}) as run:
         yield run
+
+
+@pytest.fixture(scope="module")
+def two(new_process: forked.Programs) -> Iterator[Workers]:
+    """Two workers of one cluster."""
+    with workers(new_process, 2) as running:
+        yield running
 
 
 @pytest.fixture

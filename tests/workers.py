@@ -1,91 +1,55 @@
-"""Worker processes on the loopback interface, for tests.
+"""Worker processes on the loopback interface, for tests: each runs ``tpugraph worker``."""
 
-One process imports TensorFlow and forks the workers, so that each is there at once.
-"""
-
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-_FORK = """
-import gc, os, signal, sys
-gc.disable()
-from tpugraph.runtime.cluster.workers import serve
-gc.freeze()  # a child that walks what is loaded copies it
-gc.enable()
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for line in sys.stdin:
-    index, *addresses = line.split()
-    if os.fork() == 0:
-        server = serve(addresses, int(index))
-        os.write(1, f"{index} {os.getpid()}\\n".encode())  # in one piece: several workers write at a time
-        server.join()
-os.killpg(0, signal.SIGKILL)  # the tests have ended
-"""
-
-
-@cache
-def _parent() -> subprocess.Popen[str]:
-    """The process that forks the workers of all tests; it ends with this one."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL, text=True, env=environment, start_new_session=True)  # fmt: skip
+from forked import Programs, Started
 
 
 class Workers:
     """Some worker processes of one cluster."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, run: Programs, count: int) -> None:
         self.addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
-        self._parent = _parent()
-        self._processes: dict[int, int] = {}
+        self._run = run
+        self._running: dict[int, Started] = {}
 
     def start(self, *tasks: int) -> None:
         """Start some of them, all when none is named, and wait until they serve."""
-        assert self._parent.stdin is not None
-        assert self._parent.stdout is not None
-        chosen = tasks or range(len(self.addresses))
-        for task in chosen:
-            print(task, *self.addresses, file=self._parent.stdin, flush=True)
-        for _ in chosen:
-            task, process = self._parent.stdout.readline().split()
-            self._processes[int(task)] = int(process)
-
-    def kill(self, task: int) -> None:
-        """End one at once, and wait until its port is free."""
-        process = self._processes.pop(task)
-        os.kill(process, signal.SIGKILL)
-        until = time.monotonic() + 10
-        while Path(f"/proc/{process}").exists() and time.monotonic() < until:
+        for task in tasks or range(len(self.addresses)):
+            words = "worker", f"--workers={','.join(self.addresses)}", f"--task={task}"
+            self._running[task] = self._run.start("-m", "tpugraph", *words)
+        end = time.monotonic() + 60
+        said = "worker {} of {} serves at {}\n"
+        while any(not running.out.startswith(said.format(task, len(self.addresses), self.addresses[task]))
+                  for task, running in self._running.items()):  # fmt: skip
+            assert time.monotonic() < end, "a worker does not serve"
             time.sleep(0.01)
 
-    def freeze(self, task: int, *, frozen: bool = True) -> None:
-        """Stop one without ending it, or let it go on."""
-        os.kill(self._processes[task], signal.SIGSTOP if frozen else signal.SIGCONT)
+    def kill(self, task: int) -> None:
+        """End one at once, and wait until it is gone."""
+        running = self._running.pop(task)
+        running.signal(signal.SIGKILL)
+        running.wait()
 
-    def stop(self) -> None:
-        """End all of them."""
-        for task in list(self._processes):
-            self.kill(task)
+    def freeze(self, task: int) -> None:
+        """Stop one without ending it."""
+        self._running[task].signal(signal.SIGSTOP)
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Workers]:
+def workers(run: Programs, count: int) -> Iterator[Workers]:
     """Running workers; they end with the block."""
-    made = Workers(count)
+    made = Workers(run, count)
     try:
         made.start()
         yield made
     finally:
-        made.stop()
+        for task in list(made._running):
+            made.kill(task)
 
 
 def free_ports(count: int) -> list[int]:

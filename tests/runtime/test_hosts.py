@@ -1,9 +1,7 @@
 """Many hosts: worker processes that share the cores give what one host with as many cores gives."""
 
-import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from forked import Programs
-from workers import Workers, free_ports, workers
+from workers import Workers, workers
 
 import estimators
 import tpugraph
@@ -30,12 +28,6 @@ pytestmark = pytest.mark.slow
 
 IRIS = corpus("iris_dnn")
 LOST = r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Workers]:
-    with workers(2) as running:
-        yield running
 
 
 def trained(where: dict[str, Any], folder: Path, steps: int = 6, **options: Any) -> tuple[list[float], np.ndarray]:
@@ -91,32 +83,20 @@ def test_each_worker_is_asked_for_its_own_input(two: Workers, tmp_path: Path) ->
     np.testing.assert_allclose([losses[s] for s in sorted(losses)], estimators.by_hand(6, rows=64)[0], rtol=1e-5)
 
 
-def test_the_commands(new_process: Programs, command: Command) -> None:
+def test_the_commands(two: Workers, command: Command) -> None:
     """Two processes of `tpugraph worker`, and a `tpugraph run` that uses them."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    them = f"--workers={','.join(addresses)}"
-    running = [new_process.start("-m", "tpugraph", "worker", them, f"--task={task}") for task in range(2)]
-    try:
-        for task, process in enumerate(running):
-            end = time.monotonic() + 60
-            while "\n" not in process.out and time.monotonic() < end:
-                time.sleep(0.01)
-            assert process.out.startswith(f"worker {task} of 2 serves at {addresses[task]}\n")
-        found = command.json("run", IRIS.folder / "model.pb", "--num_replicas=8", "--iterations_per_loop=6", "--steps=12",
-                             f"--checkpoint={IRIS.checkpoint}", them)  # fmt: skip
-        wanted = IRIS.losses("plain")
-        assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted[0], wanted[11]], rel=1e-3)
-    finally:
-        for process in running:
-            process.signal(signal.SIGTERM)
-        assert [process.wait().code for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
+    them = f"--workers={','.join(two.addresses)}"
+    found = command.json("run", IRIS.folder / "model.pb", "--num_replicas=8", "--iterations_per_loop=6", "--steps=12",
+                         f"--checkpoint={IRIS.checkpoint}", them)  # fmt: skip
+    wanted = IRIS.losses("plain")
+    assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted[0], wanted[11]], rel=1e-3)
     assert "there is no worker 2 among 2" in command.refused("worker", them, "--task=2")
     assert "needs the addresses of all workers" in command.refused("worker")
 
 
-def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path: Path,
+def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path: Path, new_process: Programs,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    with workers(2) as running:
+    with workers(new_process, 2) as running:
         options = {"save_checkpoints_steps": 3, "save_checkpoints_secs": None}
         made = estimators.estimator(tmp_path, cores=16, rows=64, loop=3, cluster=resolver(running), **options)
         made.train(estimators.input_fn, steps=3)
@@ -140,7 +120,9 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
                 session.train(4)
 
 
-def test_a_worker_that_dies_while_the_session_begins_is_named(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_while_the_session_begins_is_named(
+    program: Any, new_process: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TensorFlow waits for good for a worker that goes between the question who is there and the first graph."""
     begin = masters.Master.session
 
@@ -150,7 +132,7 @@ def test_a_worker_that_dies_while_the_session_begins_is_named(program: Any, monk
 
     monkeypatch.setattr(masters.Master, "session", killed_first)
     began = time.monotonic()
-    with workers(2) as running, pytest.raises(tpugraph.RunError, match=LOST):
+    with workers(new_process, 2) as running, pytest.raises(tpugraph.RunError, match=LOST):
         TPUSession(program, cluster=running.addresses)
     assert time.monotonic() - began < 30
 

@@ -1,6 +1,5 @@
 """The input of several hosts: the rows of one host, at one position, wherever training is resumed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
-from workers import Workers, workers
+from workers import Workers
 
 import estimators
 import tpugraph
@@ -23,12 +22,6 @@ pytestmark = pytest.mark.slow
 
 tf1 = tf.compat.v1
 IRIS = corpus("iris_dnn")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Workers]:
-    with workers(2) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
