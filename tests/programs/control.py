@@ -126,3 +126,65 @@ def statistic_after_the_step(x, y, weights):
         keep = tf1.assign(kept, mean(weights))
     loss, train = minimise(loss)
     return loss, after(train, keep)
+
+
+def confusion(x):
+    places = [tf.cast(x[:, i] > 0, tf.int32) * 2 + tf.cast(x[:, 2] > 0, tf.int32) for i in (0, 1)]
+    return tf.scatter_nd(tf.stack(places, 1), tf.ones_like(places[0]), [4, 4])
+
+
+STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
+    "whole_count": (0, lambda m, x, y: tf1.assign_add(m, total(tf.cast(y > 0, tf.int32)))),
+    "long_count": (np.int64(0), lambda m, x, y: tf1.assign_add(m, total(tf.cast(y > 0, tf.int64)))),
+    "count": (0.0, lambda m, x, y: tf1.assign(m, m + total(tf.cast(y > 0, tf.float32)))),
+    "decayed_count": (0.0, lambda m, x, y: tf1.assign_sub(m, 0.1 * (m - total(y)))),
+    "elements": (0.0, lambda m, x, y: tf1.assign(m, m + 3 * tf.cast(tf.size(x), tf.float32) + tf.cast(tf.shape(x)[1], tf.float32))),
+    "confusion": (np.zeros((4, 4), np.int32), lambda m, x, y: tf1.assign_add(m, confusion(x))),
+    "confusion_as_floats": (np.zeros((4, 4), np.float32), lambda m, x, y: tf1.assign(m, m + tf.cast(confusion(x), tf.float32))),
+    "places": (np.zeros((2, 3), np.float32), lambda m, x, y: tf1.scatter_nd_add(
+        m, tf.tile(tf.cast(y > 0, tf.int32)[:, None], [1, 2]), 0.5 * tf.ones_like(y))),
+    "mean": (0.0, lambda m, x, y: tf1.assign_add(m, mean(y))),
+    "root": (0.0, lambda m, x, y: tf1.assign(m, 0.5 * m + tf.sqrt(mean(tf.square(y))))),
+    "variances": (np.zeros(3, np.float32), lambda m, x, y: tf1.assign(m, 0.9 * m + 0.1 * tf.nn.moments(x, [0])[1])),
+    "sum_by_a_literal": (np.zeros(3, np.float32), lambda m, x, y: tf1.assign(m, total(x, 0) / float(y.shape[0]))),
+    "maximum": (0.0, lambda m, x, y: tf1.assign(m, tf.maximum(m, tf.reduce_max(y)))),
+    "bank": (np.zeros((5, 3), np.float32), lambda m, x, y: tf1.assign(m, tf.concat([m[2:], x[:2]], 0))),
+    "bank_of_batches": (np.zeros((32, 3), np.float32), lambda m, x, y: tf1.assign(m, tf.concat([x, m], 0)[:32])),
+    "whole_maximum": (0, lambda m, x, y: tf1.assign(m, tf.reduce_max(tf.cast(10 * y, tf.int32)))),
+    "flag": (False, lambda m, x, y: tf1.assign(m, mean(y) > 0)),
+}  # fmt: skip
+"""First values of variables that hold no weights, and what a step writes to them."""
+
+
+@program(floats(3), floats(seed=1), cases=each(state=STATES), batches="2 8")
+def written(x, y, state):
+    start, write = state
+    held = tf1.get_variable("held", initializer=start, trainable=False)
+    with tf.control_dependencies([write(held, x, y)]):
+        loss = mean(tf.square(column(x, 3) - y))
+    return minimise(loss)
+
+
+@program(floats(3), floats(seed=1), resource=True)
+def rate_halved_on_a_plateau(x, y):
+    """What the loss decides is decided by that of the whole batch."""
+    rate, best = state("rate", value=0.1), state("best", value=9.0)
+    loss = mean(tf.square(column(x, 3) - y))
+    better = tf.less(loss, 0.9 * best.read_value())
+    with tf.control_dependencies([rate.assign(tf.where(better, rate.read_value(), 0.5 * rate.read_value()))]):
+        halved = rate.read_value()
+        with tf.control_dependencies([best.assign(tf.minimum(best.read_value(), loss))]):
+            return minimise(loss, sgd(halved))
+
+
+@program(floats(3), floats(seed=1))
+def codebook(x, y):
+    """VQ-VAE's: counts and sums of rows, by a product of what the loss is computed from."""
+    code, counts = state("code", 2, 3, value=0.3), state("counts", 2)
+    chosen = tf.one_hot(tf.cast(y > 0, tf.int32), 2)
+    held = tf.matmul(chosen, code)
+    loss, step = minimise(mean(tf.square(x @ variable("w", 3, 3) - tf.stop_gradient(held))))
+    added = tf.matmul(chosen, tf.stop_gradient(x), transpose_a=True)
+    with tf.control_dependencies([step]):
+        writes = tf1.assign(counts, 0.9 * counts + 0.1 * total(chosen, 0)), tf1.assign(code, 0.9 * code + 0.1 * added)
+    return loss, after(step, *writes)
