@@ -32,7 +32,7 @@ if (
 
 
 LONGEST = """programs pjrt truth reduce xla_judge families published evaluation ops columns branches pjrt_processes
-    compiled_loop docs bundle estimator_programs sampled_losses cli_evaluation""".split()
+    compiled_loop docs bundle estimator_programs cli_evaluation""".split()
 """The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
 
 

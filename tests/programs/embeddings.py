@@ -60,15 +60,25 @@ def two_lookups(c, d, y, clip=None, optimizer=sgd):
     return minimise(mean(tf.square(tf.reduce_sum(tf.tanh(a) * b, 1) - y)), optimizer(), clip=clip)
 
 
-@program(whole(9, kind=np.int64), whole(9, 1, seed=1, kind=np.int64), cases={"": {}, "fixed": {"drawn": True}})
-def sampled_softmax(c, d, rows, drawn=False):
-    """With fixed samples where ``drawn`` is set, with labels alone else."""
-    samples = tf.range(3, dtype=tf.int64) if drawn else tf.constant([1, 4, 8], tf.int64)
-    values = samples, tf.fill([rows, 1], 0.2), tf.linspace(0.1, 0.4, 3)
+SAMPLED: dict[str, dict[str, Any]] = {
+    "": {},
+    "fixed": {"places": [0, 1, 2]},
+    "as_many_as_rows": {"places": [3, 5]},
+    "nce": {"loss": tf1.nn.nce_loss, "places": [0, 1, 2, 3]},
+    "nce_summed": {"loss": tf1.nn.nce_loss, "reduce": total},
+    "nce_drawn": {"loss": tf1.nn.nce_loss, "places": None},
+}
+"""Sampled losses: which classes are drawn, by the loss itself where there are none."""
+
+
+@program(whole(9, kind=np.int64), whole(9, 1, seed=1, kind=np.int64), cases=SAMPLED)
+def sampled_softmax(c, d, rows, loss=tf1.nn.sampled_softmax_loss, places=(1, 4, 8), reduce=mean):
+    """Labels and samples are looked up as one list and taken apart again."""
+    values = places and (tf.constant(places, tf.int64), tf.fill([rows, 1], 0.2), tf.linspace(0.1, 0.4, len(places)))
     h = tf.nn.embedding_lookup(variable("embedding", 9, 3), c)
-    loss = tf1.nn.sampled_softmax_loss(variable("weights", 9, 3), variable("bias", 9), d, h, 3, 9,
-                                       sampled_values=values, remove_accidental_hits=False)  # fmt: skip
-    return minimise(mean(loss))
+    each = loss(variable("weights", 9, 3), variable("bias", 9), d, h, len(places) if places else 5, 9, sampled_values=values,
+                remove_accidental_hits=False)  # fmt: skip
+    return minimise(reduce(each), sgd(0.02))
 
 
 @program(floats(4), whole(3, seed=2), floats(seed=1))
@@ -76,3 +86,11 @@ def segments(x, c, y):
     h = dense(x, 4, 3, "layer", tf.tanh)
     sums = tf1.unsorted_segment_sum(h, c, 3)
     return minimise(mean(tf.square(column(tf.gather(sums, c), 3) - y)), sgd(0.05))
+
+
+@program(whole(32), cases={"mean": {"reduce": mean}, "sum": {"reduce": total}}, resource=True)
+def alike_rows(places, reduce):
+    """The gradient of a sum of embeddings: ones on every core, and each core has places of its own."""
+    loss = reduce(total(tf.gather(variable("table", 32, 3), places), 1))
+    with tf.control_dependencies([loss]):  # no gradient waits for it, so it might read the table after the update
+        return minimise(loss, tf1.train.AdagradOptimizer(0.1) if reduce is mean else sgd())
