@@ -302,10 +302,3 @@ def test_functions_of_datasets_stay() -> None:
 
     graph = assert_inlined_is_the_same(build, kept=2)
     assert len(graph.of_type("OneShotIterator")) == 1
-
-
-# --------------------------------------------------------------------------- training
-
-
-def looped(x: Any, w: Any) -> Any:
-    return power(x, w, 3)
