@@ -214,17 +214,6 @@ def test_it_is_evaluated_predicted_and_exported(tmp_path: Path, use_tpu: bool, s
 LIMITS = {"clip_weight_min": -0.5, "clip_weight_max": 0.25}
 
 
-def test_weights_of_columns_are_clipped(tmp_path: Path, on_cores: Trained) -> None:
-    """As rows of all cores are, in an optimizer with slots too; weights that the last step changed are within the limits."""
-    for of in (StochasticGradientDescentParameters, AdagradParameters):
-        one, four = (trained(tmp_path / f"{of.__name__}{cores}", of(RATE, **LIMITS), cores=tpugraph.TPUConfig(2, cores))
-                     for cores in (1, 4))  # fmt: skip
-        assert_same(four, one)
-        for name in (TABLE, "left_right_shared_embedding"):
-            assert np.any(np.abs(on_cores[1][name]) > 0.5)
-            assert np.all((four[1][name] >= -0.5) & (four[1][name] <= 0.25))
-
-
 @pytest.mark.parametrize("parameters", [StochasticGradientDescentParameters, AdagradParameters])
 def test_weights_are_clipped_in_the_rows_of_a_batch(tmp_path: Path, parameters: Any) -> None:
     """Row 5, which no batch has, stays outside of the limits."""

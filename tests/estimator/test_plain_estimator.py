@@ -313,16 +313,6 @@ def test_rows_that_no_shape_tells_are_counted_in_the_step() -> None:
             session.run(spec.loss)
 
 
-def test_a_canned_classifier_stops_at_a_label_out_of_range(tmp_path: Path, use_tpu: bool) -> None:
-    labels = np.zeros([32, 1], np.int64)
-    labels[29] = -1
-    with cores_for(use_tpu):
-        model = DNNClassifier([4], [column.numeric_column("x", (2,))], tmp_path)
-    with pytest.raises(tpugraph.RunError, match="Labels must >= 0"):
-        model.train(lambda: tf.data.Dataset.from_tensors(({"x": np.ones([32, 2], np.float32)}, labels)).repeat(),
-                    steps=2)  # fmt: skip
-
-
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: MultiClassHead(2), "n_classes must be > 2"),
     (lambda: BinaryClassHead(loss_reduction="none"), "loss_reduction is 'none'"),
