@@ -412,16 +412,6 @@ def test_beams_are_the_best_of_all_sequences() -> None:
             assert chance(found, first) == pytest.approx(chances[row, beam], rel=1e-5)
 
 
-def test_a_length_penalty_prefers_long_sequences() -> None:
-    def best(weight: float) -> Any:
-        start = S.tile_batch(tf.zeros([1, 5]), 3)
-        made = S.BeamSearchDecoder(Chain(), tf.constant(TABLE), tf.constant([0]), 4, start, 3,
-                                   length_penalty_weight=weight)  # fmt: skip
-        return value(S.dynamic_decode(made, maximum_iterations=5)[1].lengths).max()
-
-    assert best(5.0) >= best(0.0)
-
-
 def test_a_coverage_penalty_charges_ended_sequences_for_places_without_attention() -> None:
     memory = S.tile_batch(tf.constant(MEMORY[:1]), 2)
     cell = S.AttentionWrapper(R.GRUCell(4), S.LuongAttention(4, memory), 5)

@@ -113,18 +113,6 @@ def test_the_data_ends_after_the_last_whole_step(cores: int) -> None:
                                  Training(single.losses, {"w": single.variables["w"]}), relative=1e-5, absolute=1e-6)  # fmt: skip
 
 
-def test_summaries_are_those_of_the_last_step() -> None:
-    seen: list[tuple[int, float]] = []
-
-    def keep(step: int, data: bytes) -> None:
-        seen.append((step, tf1.Summary.FromString(data).value[0].simple_value))
-
-    with TPUSession(convert(trace(finite), iterations_per_loop=100)) as session:
-        session.initialize()
-        losses = session.train(30, on_summary=keep)
-    assert seen == [(30, pytest.approx(losses[-1], rel=1e-6))]
-
-
 def test_short_loops_and_literal_sessions_are_not_compiled() -> None:
     with TPUSession(convert(IRIS.graph(), num_replicas=8, iterations_per_loop=LOOP), literal=True) as session:
         assert not is_compiled(session)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import corpus, finish, rows_of, squared_error, tf1, trace, variable
-from tpugraph import ops, testing
+from models import finish, rows_of, squared_error, tf1, trace, variable
+from tpugraph import ops
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime.pipelines import run_as_written
@@ -41,28 +41,6 @@ def test_measuring_is_switched_off_where_nothing_asks_for_it(choices: dict[str, 
     options._from_proto(type(options._to_proto()).FromString(last.raw_attrs["serialized_options"].s))
     assert options.autotune.enabled is False
     assert options.experimental_optimization.apply_default_optimizations is None  # as before
-
-
-@pytest.mark.parametrize("choices", [{"parallel": tf.data.AUTOTUNE}, {"ahead": tf.data.AUTOTUNE}])
-def test_what_was_told_to_choose_goes_on_choosing(choices: dict[str, Any]) -> None:
-    graph = made(**choices)
-    before = maker_of(graph).inputs[0]
-    assert run_as_written(graph) == 0
-    assert maker_of(graph).inputs[0] == before
-
-
-def test_the_stage_that_only_measures_is_left_out() -> None:
-    graph = corpus("iris_dnn").graph()
-    assert graph.of_type("ModelDataset")
-    assert run_as_written(graph) == 1
-    assert not graph.ancestors([maker_of(graph)]).keys() & set(graph.of_type("ModelDataset"))
-
-
-def test_the_plain_run_leaves_the_graph_that_it_is_given_as_it_is() -> None:
-    graph = made(parallel=2)
-    before = testing.graph_text(graph)
-    testing.run_plain(graph, steps=1)
-    assert testing.graph_text(graph) == before
 
 
 def test_a_session_trains_the_same_on_what_is_tuned_and_what_is_not() -> None:

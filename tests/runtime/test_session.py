@@ -54,14 +54,6 @@ def test_a_plain_saver_reads_our_checkpoint(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(plain.run(f"{name}:0"), value)
 
 
-@pytest.mark.parametrize("engine", ["emulator", pytest.param("pjrt", marks=pytest.mark.slow)])
-def test_the_data_ends_after_the_last_whole_step(engine: str) -> None:
-    # 120 rows, 3 times, in batches of 32: 11 whole steps.
-    with IRIS.session(iris(repeat=3, iterations_per_loop=6), engine=engine) as session:
-        assert len(session.train(24)) == session.global_step == 11
-        assert session.notes == ["the data ended after 11 steps"]
-
-
 @pytest.mark.timeout(60)
 def test_an_infeed_that_ends_early_ends_the_other_parts() -> None:
     """What waits for the dead side of a branch never runs, and the loop around it stops without an error."""

@@ -1,41 +1,12 @@
 """A run during which the process is idle for too long is ended."""
 
-import time
-
 import pytest
 import tensorflow as tf
 
 from models import corpus
 from tpugraph.compiler import convert
-from tpugraph.runtime.graph_session import StallWatch
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
-
-tf1 = tf.compat.v1
-
-
-def test_an_idle_run_is_ended() -> None:
-    with tf.Graph().as_default():
-        queue = tf.queue.FIFOQueue(1, [tf.float32])
-        taken = queue.dequeue()
-        session = tf1.Session()
-    watch, began = StallWatch(session.close, 0.5), time.monotonic()
-    with pytest.raises(tf.errors.CancelledError), watch.during():
-        session.run(taken)
-    assert watch.why == "nothing went on for 0.5 s"
-    assert time.monotonic() - began < 10
-    watch.stop()
-
-
-def test_what_works_is_left_alone() -> None:
-    watch = StallWatch(lambda: pytest.fail("it was at work"), 0.5)
-    with watch.during():
-        until = time.monotonic() + 1.2
-        while time.monotonic() < until:
-            sum(range(10_000))
-    time.sleep(0.6)  # and nothing runs
-    assert watch.why == ""
-    watch.stop()
 
 
 def test_a_queue_that_nobody_fills_is_named_by_the_session() -> None:

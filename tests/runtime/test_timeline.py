@@ -118,13 +118,6 @@ def assert_trace_event_format(found: dict[str, Any]) -> None:
         around.append(event["ts"] + event["dur"])
 
 
-def test_slices_that_overlap_in_a_row_are_no_trace() -> None:
-    fine = timeline(("loop", 0.0, 4.0, 1), (DEVICE, 0.0, 2.0, 1), (DEVICE, 2.0, 3.0, 1)).as_chrome()
-    assert_trace_event_format(fine)
-    with pytest.raises(AssertionError):
-        assert_trace_event_format(timeline((DEVICE, 0.0, 2.0, 1), (DEVICE, 1.0, 3.0, 1)).as_chrome())
-
-
 def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, command: Command) -> None:
     place = tmp_path / "trace.json"
     printed = command(*RUN, "--steps=9", f"--trace={place}", f"--model_dir={tmp_path / 'out'}", "--json")
