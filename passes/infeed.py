@@ -131,9 +131,6 @@ def _kinds(sent: list[Tensor]) -> dict[str, Any]:
     return {name: attrs.encode(value) for name, value in values.items()}
 
 
-# --------------------------------------------------------------------------- tensors of open shape
-
-
 def open_index(crossing: list[Tensor], tensor: Tensor) -> int:
     return [t for t in crossing if not is_static(t.shape)].index(tensor)
 

@@ -113,9 +113,6 @@ def _order_reads(graph: Graph) -> None:
                     graph.add_control(write, read)
 
 
-# --------------------------------------------------------------------------- reads and writes of one variable
-
-
 class ReferenceReads:
     """Rewrites the reads and writes of one ref variable; ``references`` are the nodes that hand on a reference."""
 

@@ -98,9 +98,6 @@ class Solver(Generic[Fact, Said]):
                 self.wake([use.node for use in node.uses(port)])
 
 
-# --------------------------------------------------------------------------- rules
-# A registry of rules by op type.
-
 _Rule = TypeVar("_Rule", bound=Callable[..., object])
 
 
@@ -123,10 +120,8 @@ class Rules(dict[str, _Rule]):
         return self.get(op) or self[""]
 
 
-# --------------------------------------------------------------------------- questions
-# Demand-driven analysis: a rule is a generator that yields the question it needs answered, so there is no recursion.
-
 Rule = Callable[[Tensor], "Answer"]
+"""A rule of a demand-driven analysis: it yields the questions that it needs answered, so that there is no recursion."""
 Question = tuple[Rule, Tensor]
 Answer = Generator[Question, Any, Any]
 

@@ -145,10 +145,6 @@ def _put(user: Node) -> Iterator[Shape]:
             yield shape
 
 
-# --------------------------------------------------------------------------- loop shapes
-# Shapes within TF1 loops, which TensorFlow's own inference does not follow: to it, what a loop carries has any shape.
-
-
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:
     """The shapes of the outputs of each node by its name, those within loops too; the graph stays as it is.
 

@@ -199,9 +199,6 @@ _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
 """Elementwise ops; elements of their operands may be unknown."""
 
 
-# --------------------------------------------------------------------------- constant values
-# Values of constants.
-
 _HANDS_ON = ops.IDENTITIES | ops.ENTER
 
 
@@ -225,9 +222,6 @@ def made_of_values(graph: Graph) -> dict[Node, None]:
     """The nodes that an input or a variable leads to; constants alone decide all others."""
     return graph.remember("made of inputs or variables", lambda graph: graph.descendants(
                           graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
-
-
-# --------------------------------------------------------------------------- known sizes
 
 
 def known_scalar(tensor: Tensor) -> int | None:

@@ -157,9 +157,6 @@ def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...
     return starts if all(is_constant(tensor) for tensor in inputs) else ()
 
 
-# --------------------------------------------------------------------------- calls in loops and conditionals of TF1
-
-
 def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
     """Nodes that run just when a call does: its control inputs, else an Identity of its first argument."""
     if node.controls or not node.inputs:

@@ -104,8 +104,6 @@ class Loop:
                     raise GraphError(f"'{use.node.name}' outside the loop reads a value inside it", node=node)
         return self._exits
 
-    # ------------------------------------------------------------------ parts
-
     def _merged(self, tensor: Tensor) -> Tensor:
         """An outside tensor for a Merge of the body, behind an Identity.
 
@@ -195,9 +193,6 @@ def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[No
     return handle, make.node("AssignVariableOp", [handle.out(), first], name=f"{name}/Assign")
 
 
-# --------------------------------------------------------------------------- loops over steps that can be one
-
-
 def loop_of_frame(graph: Graph, frame: str) -> Counted | None:
     """The loop of a frame; None where there is none, or it counts to no variable."""
     found = (counted(condition) for condition in graph.of_type(*ops.LOOP_COND))
@@ -218,9 +213,6 @@ def unite(graph: Graph, one: Counted, into: Counted) -> bool:
     graph.replace_control_uses(own, [pivot])
     graph.replace_uses(own.out(), pivot.out(), where=lambda use: one.counter.closing not in use.node.consumers())
     return True
-
-
-# --------------------------------------------------------------------------- values of all iterations
 
 
 def stack_iterations(

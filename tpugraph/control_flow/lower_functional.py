@@ -36,8 +36,6 @@ class Lowering:
         self.node = call.node
         self.calls: list[Call] = []
 
-    # ------------------------------------------------------------------ loops
-
     def loop(self) -> None:
         """Each value that a loop carries: Enter, Merge with NextIteration, Switch on the condition, Exit.
 
@@ -81,8 +79,6 @@ class Lowering:
                 left = self._add("Identity", [tensor], types[i], [exits[first].node])
             self.graph.replace_uses(node.out(i), left)
         self.graph.replace_control_uses(node, [exits[first].node] if exits else [])
-
-    # ------------------------------------------------------------------ conditionals
 
     def conditional(self) -> None:
         """Both branches behind Switches on the predicate, and a Merge of each result."""
@@ -138,8 +134,6 @@ class Lowering:
         if node.control_uses():
             ends = [self._add("Identity", [p.out()], _BOOL, [call]) for p, call in zip(pivots, calls, strict=True)]
             self.graph.replace_control_uses(node, [self._add("Merge", ends, _BOOL, N=2).node])
-
-    # ------------------------------------------------------------------ parts
 
     def _starts(self, tensor: Tensor) -> tuple[Node, ...]:
         return self.node.controls or inlining.waits([tensor], self.call.pivot)

@@ -141,9 +141,6 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
     return lines
 
 
-# --------------------------------------------------------------------------- which node is which
-
-
 UNTOLD = frozenset({"_output_shapes", "_class"})
 """Attributes that say nothing of their own: shapes that were inferred, and names of nodes to stand beside."""
 

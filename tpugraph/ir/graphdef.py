@@ -49,9 +49,6 @@ def from_loaded(loaded: Loaded, *, source: str) -> Graph:
     return graph
 
 
-# --------------------------------------------------------------------------- protobuf -> Graph
-
-
 def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
     """A Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
     graph, wired = _read(graph_def, source)
@@ -90,9 +87,6 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
         )
         texts.append((node, definition.input[:]))
     return graph, list(wire(texts, by_name, source))
-
-
-# --------------------------------------------------------------------------- Graph -> protobuf
 
 
 def to_graph_def(graph: Graph) -> Any:

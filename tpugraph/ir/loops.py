@@ -157,9 +157,6 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
         return graph.topological_order(nodes)
 
 
-# --------------------------------------------------------------------------- carried values
-
-
 @dataclass(frozen=True)
 class Carried:
     """A value that a loop carries: ``merge`` takes the initial value from ``enter``, then from ``closing``, the NextIteration."""

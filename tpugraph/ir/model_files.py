@@ -182,9 +182,6 @@ def _describe(data: bytes) -> str:
     return "not a graph (it may be cut off, or another kind of file)"
 
 
-# --------------------------------------------------------------------------- collections
-
-
 def collections_of(meta: Any, source: str) -> dict[str, list[str]]:
     """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
     found: dict[str, list[str]] = {}
@@ -214,9 +211,6 @@ def _names_in(key: str, collection: Any) -> list[str] | None:
     if key == "queue_runners":
         return [name for value in values for name in queue_runner_pb2.QueueRunnerDef.FromString(value).enqueue_op_name]
     return [variable_pb2.VariableDef.FromString(value).variable_name.removesuffix(":0") for value in values]
-
-
-# --------------------------------------------------------------------------- signatures
 
 
 DEFAULT = "serving_default"

@@ -182,9 +182,6 @@ def _first_of(patterns: Iterable[Pattern], tensor: Tensor, bound: Bound, depth: 
     return furthest
 
 
-# --------------------------------------------------------------------------- rewriting
-
-
 @dataclass(frozen=True)
 class Rule:
     """What takes the place of what a pattern finds.

@@ -98,9 +98,6 @@ def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value.decode("utf-8", "replace") for value in values if value))
 
 
-# --------------------------------------------------------------------------- the files that constants name
-
-
 def _constants(nodes: Iterable[Node]) -> dict[Node, list[bytes]]:
     """The string constants among nodes, and what they hold."""
     found = (node for node in nodes if node.op in ops.CONSTANTS and node.attr("dtype").name == "string")

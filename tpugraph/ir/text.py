@@ -88,8 +88,6 @@ def format_value(value: Any) -> str:
     return json.dumps(value)
 
 
-# --------------------------------------------------------------------------- parsing
-
 _LINE = re.compile(
     r"(?P<name>[^\s=]+) = (?P<op>\w+)\((?P<inputs>[^)]*)\)(?P<controls>(?: \^\S+)*)"
     r"(?: \{(?P<attrs>.*)\})?(?: @(?P<device>\S+))?(?: : (?P<outputs>.+))?$"

@@ -68,9 +68,6 @@ _APART = ops.CONCATS | ops.UNSORTED_SUMS | ops.UNIQUE | ops.WRITES.keys()
 """Ops that take lists one behind the other, so that these need not have the same length in each row."""
 
 
-# --------------------------------------------------------------------------- entry rules
-# Transfer rules: how the outputs of a node relate to the lists of entries that it reads.
-
 Role = Literal["indices", "values", "gradients", "places", "update_places", "order", "segments", "size"]
 """What a value is to a list of entries.
 

@@ -64,8 +64,6 @@ class PaddedLists:
             self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
         remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
 
-    # ------------------------------------------------------------------ the list
-
     def _pad(self, fill: Node, bound: Bound, *, ids: bool) -> _Padded:
         make, kind = self._make, fill.out(1).dtype
         padding = np.asarray(-1 if ids else 0, kind.name)
@@ -105,8 +103,6 @@ class PaddedLists:
             fill, np.asarray(f"{_TOO_MANY} {fill.origin or fill.name}, which has room for {bound.most}:", object)
         )
         return make.node(fill, "Assert", [fits, text, longest], summarize=3)
-
-    # ------------------------------------------------------------------ what reads it
 
     def skip(self, step: _Step) -> None:
         """The first operand is the list already."""

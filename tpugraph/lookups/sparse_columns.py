@@ -84,9 +84,6 @@ def _free_of_variables(graph: Graph) -> dict[Node, None]:
     return {node: None for node in graph if node not in bound}
 
 
-# --------------------------------------------------------------------------- lists without a fill
-
-
 _SAME_LIST = ops.IDENTITIES | ops.RESHAPES | ops.EXPANSIONS | ops.UNIQUE
 
 

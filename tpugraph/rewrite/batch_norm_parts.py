@@ -62,8 +62,6 @@ class BatchNormParts:
         self._replace(node, 2, d_offset)
         self.graph.replace_control_uses(node, [d_scale.node, d_offset.node])
 
-    # ------------------------------------------------------------------ of both
-
     def _centred(self, x: Tensor, mean: Tensor, node: Node) -> Tensor:
         return self._once("centred", x, mean, lambda: self._op("Sub", "centred", [x, self._spread(mean, node)], node))
 
@@ -104,8 +102,6 @@ class BatchNormParts:
         new = self._op("Mul", "new", [statistic, weights[0]], node)
         old = self._op("Mul", "old", [self._float(average), weights[1]], node)
         return self._op("AddV2", "average", [new, old], node)
-
-    # ------------------------------------------------------------------ nodes
 
     def _axes(self, x: Tensor, node: Node) -> Tensor:
         return self.nodes.constant([a for a in range(_rank(node)) if a != _channel(node)], _INT32, x)

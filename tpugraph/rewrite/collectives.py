@@ -110,8 +110,6 @@ class Collectives(StepNodes):
         own = self.add(tensor, "Equal", "on_core_0", numbers, (), incompatible_shape_error=True)
         return self.add(tensor, "SelectV2", "of_core_0", [own, tensor, zero], tensor.shape)
 
-    # ------------------------------------------------------------------ rows and entries
-
     def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
         """The rows of all cores, in the order of the whole batch, on every core."""
         if tensor.shape is None or None in tensor.shape:
@@ -185,8 +183,6 @@ class Collectives(StepNodes):
         own = self.cast(self.own_id(tensor), tensor.dtype)
         offset = self.add(tensor, "Mul", "offset", [step, own], np.shape(shift))
         return self.add(tensor, "AddV2", "of_the_batch", [tensor, offset], tensor.shape)
-
-    # ------------------------------------------------------------------ any number of entries
 
     def gather_entries(self, tensor: Tensor) -> Tensor:
         """The entries of all cores, however many each has: padded to the most that one can have, gathered, the padding taken out."""

@@ -87,10 +87,7 @@ def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
     return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)
 
 
-# --------------------------------------------------------------------------- settled checks
-# Assertions that constants decide, such as those on shapes of a closed batch, are removed where they hold.
-#
-# TensorFlow's losses check so that their weights can be broadcast, with ops that XLA has no kernels for.
+# Settled checks: TensorFlow's losses check so that their weights can be broadcast, with ops that XLA has no kernels for.
 
 _CHANGING = ops.INPUTS | ops.VARIABLES | ops.ENTER
 

@@ -68,8 +68,6 @@ class LocalSizes:
                                   f"divide over {self.placing.cores} cores", node=node, origin=self.graph.source)  # fmt: skip
         return local_shape(shape, placement, self.placing.cores)
 
-    # ------------------------------------------------------------------ sizes as numbers
-
     def _shape_of_all(self, node: Node) -> None:
         """The shape that a core sees becomes that of the whole batch for every reader."""
         for port, operand in enumerate(node.inputs):
@@ -89,8 +87,6 @@ class LocalSizes:
                 made = self.c.add(tensor, "Mul", "of_the_batch", [tensor, factor], tensor.shape, **REPLICATED)
             for use in uses:
                 self.graph.set_input(use.node, use.index, made)
-
-    # ------------------------------------------------------------------ sizes that nodes are told
 
     def _resize(self, node: Node) -> None:
         made = self.placing.made(node.out())
@@ -193,8 +189,6 @@ class LocalSizes:
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
                     bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
                     self._set(node, index - gradient, np.asarray(bounds))
-
-    # ------------------------------------------------------------------ containers
 
     def _tell_elements(self, node: Node) -> None:
         """What shape the elements of a container have."""

@@ -104,8 +104,6 @@ class Rewriting:
             return
         self.graph.set_input(node, index, self.conversions.converted(node, tensor, want))
 
-    # ------------------------------------------------------------------ what leaves the device
-
     def share_of_loss(self, loss: Tensor) -> Tensor:
         """This core's part of the loss: those of all cores add up to it."""
         placement = self.placing.made(loss)

@@ -160,9 +160,6 @@ def only_counts(node: Node, total: Node) -> bool:
     return True
 
 
-# --------------------------------------------------------------------------- dense steps
-# Sparse updates rewritten as dense ones that leave the other rows unchanged.
-
 _INT32 = attrs.dtype("int32")
 
 DENSE = {op: dense for op, dense in ops.DENSE_WRITES.items() if ops.WRITES[op].additive}
@@ -223,10 +220,7 @@ def _maker(graph: Graph, step: Node) -> Builder:
     return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
 
 
-# --------------------------------------------------------------------------- row norms
-# Norms of sparse gradients: rows of one id are summed over the whole batch before they are squared.
-#
-# The gradient of a sparse lookup has one row for each distinct id of the batch, the sum over all places that name it. A core
+# Norms: the gradient of a sparse lookup has one row for each distinct id of the batch, the sum over all places that name it. A core
 # has rows of its own ids, and another core may have one of the same id: the squares of both are not the square of their sum.
 
 

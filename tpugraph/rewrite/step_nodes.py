@@ -152,10 +152,6 @@ def _left(tensor: Tensor, shape: Sequence[int]) -> int | None:
     return math.prod(d or 0 for d in tensor.shape) // max(-math.prod(shape), 1)
 
 
-# --------------------------------------------------------------------------- unread
-# Dead nodes that a rewrite leaves behind.
-
-
 def ends_of(nodes: Iterable[Node]) -> frozenset[Node]:
     """Those of the nodes that nothing reads or waits for: to be asked before a rewrite, since they are there for themselves."""
     return frozenset(node for node in nodes if not node.consumers())

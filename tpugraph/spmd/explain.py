@@ -81,8 +81,6 @@ class Explanation:
             return [node.out(port) for port in node.used_ports() or (0,)]
         return [t for t in node.inputs if t.node in self._position and t.node.op not in ops.CONSTANTS]
 
-    # ------------------------------------------------------------------ placements
-
     def made(self, tensor: Tensor) -> Placement | None:
         """How a value comes out of its node."""
         return self.placing.made(tensor) or self.placing.read(tensor)
@@ -131,8 +129,6 @@ class Explanation:
             return f"{source}: every core is fed all of it"
         return f"{source}: its {(tensor.shape or ())[placement.axis]} rows are split over {self.placing.cores} cores"
 
-    # ------------------------------------------------------------------ collectives
-
     def collectives(self, tensor: Tensor) -> list[str]:
         """What the cores do with a value for its readers: the bytes, the first reader and the reader's rule."""
         placement, node = self.made(tensor), tensor.node
@@ -178,8 +174,6 @@ class Explanation:
             pending += [t for t in behind if t not in seen]
             seen.update(behind)
         return []
-
-    # ------------------------------------------------------------------ the chain
 
     def deciding(self, tensor: Tensor, *, everything: bool = False) -> list[Tensor]:
         """The operands that decided a placement; those that are read otherwise than they live only where no other did."""

@@ -126,8 +126,6 @@ class Placing:
             seen = seen if joins else [REPLICATE if placement is None else placement for placement in seen]
         return RULES.of(node.op)(self, node, seen)  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------------ containers
-
     def write_element(self, node: Node, handle: Placement, element: Placement) -> Placement:
         """Say that a container is given an element; returns how it holds all of its elements."""
         if not isinstance(handle, Held):

@@ -52,8 +52,6 @@ class Sharding:
         for variable, first in self._table.variables.items():
             self._deal_out(variable, first, room)
 
-    # ------------------------------------------------------------------ updates
-
     def _localise_updates(self) -> dict[Node, None]:
         """Give updates the core's own numbers; returns the nodes that find distinct numbers, of the core's own from now on."""
         distinct: dict[Node, None] = {}
@@ -92,8 +90,6 @@ class Sharding:
         before = self._graph.ancestors([total], data_only=True)  # among them what counts the distinct numbers
         return {**seen, **{node: None for node in self._graph.descendants([unique], data_only=True) if node in before}}
 
-    # ------------------------------------------------------------------ lookups
-
     def _look_up(self, node: Node, *, gathered: bool) -> None:
         """Let the core gather what it holds of the rows that all cores ask for, and take its own of the sum over the cores."""
         graph, collectives, asked = self._graph, self._collectives, node.inputs[1]
@@ -119,8 +115,6 @@ class Sharding:
         elif gathered:
             total = collectives.own_entries(total, make.add("Shape", [asked], (1,), name="asked"))
         graph.retype(node, "Identity", inputs=[total], attrs={"T": kind})
-
-    # ------------------------------------------------------------------ variables
 
     def _deal_out(self, variable: Node, first: Node, room: tuple[int, ...]) -> None:
         """Put a variable of each core in the place of a whole one."""
@@ -168,9 +162,6 @@ class Sharding:
             held[shard.name] = replace(whole, name=shard.name, key=whole.key, slice=self.layout.slice(core, shape))
         self._graph.roles = replace(roles, variables=held)
 
-
-# --------------------------------------------------------------------------- shards
-# The variables that hold the shards of a table, one on each core.
 
 TABLE = "_tpugraph_table"
 """Attribute of a shard: the name of the whole variable in the plain graph."""
@@ -251,9 +242,6 @@ def padded(make: Builder, rows: Tensor, count: int, room: Sequence[int], *, name
     )
     return make.add("Pad", [rows, padding], tuple(room), name=name)
 
-
-# --------------------------------------------------------------------------- own numbers
-# Global row numbers as local ones of the core that holds the rows.
 
 FIRST, LAST = -(2**31), 2**31 - 1
 """The numbers that cores exchange."""

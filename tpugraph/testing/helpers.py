@@ -21,9 +21,6 @@ UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
 """Where this environment variable is 1, :func:`check_golden` writes what it finds instead of comparing."""
 
 
-# --------------------------------------------------------------------------- passes
-
-
 RolesSpec = Roles | Callable[[Graph], Roles] | None
 """Roles, a function that builds them, or None: the pipeline finds those of a training graph where a pass requires them."""
 
@@ -196,9 +193,6 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     """The lines that went and those that came, without the rest."""
     lines = difflib.unified_diff(before, after, lineterm="", n=0)
     return [f"{line[0]} {line[1:]}" for line in lines if not line.startswith(("---", "+++", "@@"))]
-
-
-# --------------------------------------------------------------------------- errors
 
 
 def assert_raises_block(

@@ -143,8 +143,6 @@ class PlainRun:
             self._session.close()
             self._session = None
 
-    # ------------------------------------------------------------------ running
-
     def initial_values(self, names: Sequence[str]) -> Values:
         self.open({})
         return self.values(names)

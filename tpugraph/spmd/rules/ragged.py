@@ -47,9 +47,6 @@ def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE] * count, wants, why="distinct values of all cores")
 
 
-# --------------------------------------------------------------------------- sizes
-
-
 def _is_ragged(placement: Placement) -> bool:
     return isinstance(placement, Entries) and placement.role != "shape"
 

@@ -122,9 +122,6 @@ def _product(sizes: Dims) -> int | None:
     return None if None in sizes else math.prod(size or 0 for size in sizes)
 
 
-# --------------------------------------------------------------------------- whole batches one behind the other
-
-
 def block(rows: Shard, size: int | None) -> int | None:
     """How many elements one batch has along a dimension of so many."""
     return None if size is None else size // rows.outer

@@ -64,9 +64,6 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return without_rows(p, node, inputs, signature.linear, wants, signature.reduce_op)
 
 
-# --------------------------------------------------------------------------- rows
-
-
 def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict | None:
     """None where no operand has its rows along a factor."""
     chosen = _rows(inputs, signature.inputs)
@@ -116,9 +113,6 @@ def size_of(tensor: Tensor, axis: int) -> int | None:
     return shape[axis] if shape is not None and axis < len(shape) else None
 
 
-# --------------------------------------------------------------------------- entries
-
-
 def _holds_entries(placement: Placement) -> bool:
     return isinstance(placement, Entries) and placement.role != "shape"
 
@@ -149,9 +143,6 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
             made.append(_REDUCED[str(signature.reduce_op)])
             averaged += [port] if signature.reduce_op == "mean" else []
     return Verdict(made, {} if same and not lacking else wants, tuple(averaged), why="entry by entry")
-
-
-# --------------------------------------------------------------------------- parts of reductions
 
 
 def without_rows(
