@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -45,26 +46,20 @@ class Infeed(Pass):
             raise ConversionError("the device reads nothing from the host: the step does not depend on the input",
                                   fix="name the train op with --train_op")  # fmt: skip
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
-        sent = pad_open(graph, crossing)
-        dequeue = self._dequeue(graph, sent)
+        sent, counts = pad_open(graph, crossing), count(len(crossing))
+        kinds = {"dtypes": [t.dtype for t in sent], "shapes": [attrs.encode(tuple(t.shape or ())) for t in sent]}
+        dequeue = graph.add("InfeedDequeueTuple", "tpugraph/infeed/dequeue", attrs={**kinds, CLUSTER_ATTR: CLUSTER},
+                            device=CORE_DEVICE, outputs=[(t.dtype, t.shape) for t in sent])  # fmt: skip
         for index, tensor in enumerate(crossing):
             arrived = dequeue.out(index)
             if not is_static(tensor.shape):
-                arrived = open_again(graph, arrived, dequeue.out(len(crossing) + open_index(crossing, tensor)), tensor)
+                arrived = open_again(graph, arrived, dequeue.out(next(counts)), tensor)
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
-        enqueues = self._split(graph, sent, waits) if self._splits(graph) else self._copy(graph, sent, waits)
+        whole = self.num_replicas == 1 or graph.roles.replica
+        enqueues = self._copy(graph, sent, waits) if whole else self._split(graph, sent, waits)
         graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_hand_over(graph)])))
-
-    def _splits(self, graph: Graph) -> bool:
-        return self.num_replicas > 1 and not graph.roles.replica
-
-    def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
-        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
-        kinds = {"dtypes": [t.dtype for t in sent], "shapes": shapes, CLUSTER_ATTR: CLUSTER}
-        return graph.add("InfeedDequeueTuple", "tpugraph/infeed/dequeue", attrs=kinds, device=CORE_DEVICE,
-                         outputs=[(t.dtype, t.shape) for t in sent])  # fmt: skip
 
     def _enqueue(
         self, graph: Graph, core: int, inputs: list[Tensor], kinds: dict[str, Any], controls: list[Node]
@@ -93,14 +88,11 @@ class Infeed(Pass):
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One batch per step: core r gets the r-th piece of what is split, and whole what is not."""
         kinds = _kinds(sent)
+        pieces = {t for t in sent if t.node.op in ops.SPLITS and t.node.made_by == "partition"}
         return [
-            self._enqueue(graph, core, [t.node.out(core) if _is_piece(t) else t for t in sent], kinds, waits)
+            self._enqueue(graph, core, [t.node.out(core) if t in pieces else t for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
-
-
-def _is_piece(tensor: Tensor) -> bool:
-    return tensor.node.op in ops.SPLITS and tensor.node.made_by == "partition"
 
 
 def _remove_unread_padding(graph: Graph) -> None:
@@ -131,10 +123,6 @@ def _kinds(sent: list[Tensor]) -> dict[str, Any]:
     return {name: attrs.encode(value) for name, value in values.items()}
 
 
-def open_index(crossing: list[Tensor], tensor: Tensor) -> int:
-    return [t for t in crossing if not is_static(t.shape)].index(tensor)
-
-
 def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
     """The tensors to send: those of open shape padded to their bound, then the number of rows of each of these."""
     sent, counts = [], []
@@ -142,9 +130,9 @@ def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
         if is_static(tensor.shape):
             sent.append(tensor)
             continue
-        padded, count = _pad(graph, tensor)
+        padded, rows = _pad(graph, tensor)
         sent.append(padded)
-        counts.append(count)
+        counts.append(rows)
     return sent + counts
 
 

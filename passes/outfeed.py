@@ -42,7 +42,9 @@ class Outfeed(Pass):
         _refuse_waiting(graph)
         read = analysis.read_by_host(graph)
         crossing = list(dict.fromkeys([share, *read]))
-        _refuse_open(crossing)
+        for tensor in crossing:
+            if not shapes.is_static(tensor.shape):
+                raise _open(tensor)
         ends = [graph[f.name] for f in roles.train_ops]
         enqueue = send(graph, crossing, vector=("outfeed/shape", "outfeed"), controls=ends)
         host = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
@@ -70,14 +72,13 @@ def _refuse_waiting(graph: Graph) -> None:
                                   origin=graph.source, fix="let it wait for nothing of the step, or read a value of it")  # fmt: skip
 
 
-def _refuse_open(tensors: list[Tensor]) -> None:
-    for tensor in shapes.open_tensors(tensors):
-        reader = next((u.node.name for u in tensor.node.uses(tensor.port) if not in_cluster(u.node)), "the host")
-        raise ShapeError(
-            f"'{tensor}', which '{reader}' reads on the host, leaves the device with an open shape",
-            node=tensor.node,
-            fix="give it a fixed shape (set_shape does not travel in a file, reshape does), or drop what reads it",
-        )
+def _open(tensor: Tensor) -> ShapeError:
+    reader = next((u.node.name for u in tensor.node.uses(tensor.port) if not in_cluster(u.node)), "the host")
+    return ShapeError(
+        f"'{tensor}', which '{reader}' reads on the host, leaves the device with an open shape",
+        node=tensor.node,
+        fix="give it a fixed shape (set_shape does not travel in a file, reshape does), or drop what reads it",
+    )
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:

@@ -250,7 +250,9 @@ def sentences(found: OrderedRaces) -> list[str]:
     ):
         these = [race for race in found.races if race.first == first]
         if these:
-            said.append(f"{_chance(these)}: {words}")
+            variables = first_of(list(dict.fromkeys(race.variable for race in these)))
+            said.append(f"the plain graph leaves to chance whether '{these[0].read}' reads {variables} before or after "
+                        f"'{these[0].write}' writes it: {words}")  # fmt: skip
     return said
 
 
@@ -261,14 +263,6 @@ def as_data(found: OrderedRaces) -> dict[str, Any]:
         for race in found.races
     ]
     return {"order": found.order, "races": pairs, "said": sentences(found)}
-
-
-def _chance(these: list[OrderedRace]) -> str:
-    variables = list(dict.fromkeys(race.variable for race in these))
-    return (
-        f"the plain graph leaves to chance whether '{these[0].read}' reads {first_of(variables)} before or after"
-        f" '{these[0].write}' writes it"
-    )
 
 
 def _reads_first(graph: Graph, roots: Iterable[Node], races: Sequence[Race]) -> dict[Race, list[Node]]:
@@ -309,12 +303,9 @@ def _can_be_late(race: Race) -> bool:
     if race.variable.op not in ops.REF_VARIABLES:
         return True
     chains = [chain for chain in (_handed_on_by(t, race.variable) for t in race.read.inputs) if chain is not None]
-    return bool(chains) and all(_is_plain(node) for chain in chains for node in chain)
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether a node that shares memory stands in no loop's edge, joins no branches, and hands on no reference."""
-    return not node.op.startswith("Ref") and node.op not in ops.MERGE | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
+    borders = ops.MERGE | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
+    nodes = [node for chain in chains for node in chain]
+    return bool(chains) and not any(node.op.startswith("Ref") or node.op in borders for node in nodes)
 
 
 def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import re
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -135,11 +134,6 @@ def byte_size(tensor: Tensor) -> int | None:
     """Bytes of a tensor, or None where shape or element size is open."""
     count, size = element_count(tensor.shape), tensor.dtype.size
     return None if count is None or size is None else count * size
-
-
-def open_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Those whose shape is not fully known."""
-    return [tensor for tensor in tensors if not is_static(tensor.shape)]
 
 
 def shown(shape: Shape) -> str:

@@ -29,7 +29,8 @@ def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node,
     stack = [node for node in sources if node in chosen]
     while stack:
         _spread(stack, varying, chosen)
-        stack = [c for c in containers if c not in varying and _holds_varying(c, varying)]
+        aliases = ops.HANDLE_ALIASES | ops.CONTAINER_GRADIENTS
+        stack = [c for c in containers if c not in varying and any(n in varying for n in readers(c, through=aliases))]
         loops = [n for n in varying if n.op in ops.LOOP_COND]
         if not loops:
             continue
@@ -111,8 +112,3 @@ def _levels(node: Node) -> bool:
     if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
         return all(t.node.outputs is not None and is_static(t.shape) for t in node.inputs)
     return False
-
-
-def _holds_varying(container: Node, varying: NodeSet) -> bool:
-    """Whether something varying is put into the container (its handle is followed through aliases)."""
-    return any(node in varying for node in readers(container, through=ops.HANDLE_ALIASES | ops.CONTAINER_GRADIENTS))

@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import cluster_nodes, races, shapes
+from tpugraph.analysis import cluster_nodes, races, shapes, step
 from tpugraph.analysis.bounds import most_bytes
-from tpugraph.analysis.step import (
-    ClosedShapes,
-    Cut,
-    HostModels,
-    JoinedTables,
-    OrderedRaces,
-    Outfed,
-    PaddedBatches,
-    PaddedLookups,
-    Partitioned,
-)
 from tpugraph.compiler.options import ConvertOptions
 from tpugraph.ir import Graph, Node
 from tpugraph.support.wording import counted
@@ -37,7 +26,7 @@ def report(
 ) -> dict[str, Any]:
     """The report; the plain graph had ``size`` nodes, and ``notes`` were made before the passes."""
     found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
-    cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
+    cut, outfed = graph.kept(step.Cut) or step.Cut(), graph.kept(step.Outfed) or step.Outfed()
     per_core = cores if found.replica else 1
     naive = cut.naive_bytes
     return {
@@ -58,7 +47,7 @@ def report(
         "lookups": _lookups(graph),
         "tables": _tables(graph),
         "step_order": _step_order(graph),
-        "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
+        "varying_updates": (graph.kept(step.Partitioned) or step.Partitioned()).unified,
         "bytes_per_step": {
             "infeed": cut.bytes() * per_core,
             "infeed_naive": None if naive is None else naive * per_core,
@@ -78,7 +67,7 @@ def report(
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas or 1
-    partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
+    partitioned, padded = graph.kept(step.Partitioned) or step.Partitioned(), graph.kept(step.PaddedBatches)
     rows = partitioned.rows if padded is None else padded.rows // cores
     if rows is None:
         return {"per_core": None, "global": None, "line": counted(cores, "core")}
@@ -91,7 +80,7 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def collectives(graph: Graph) -> dict[str, Any]:
     """The collectives of a step: sums, their bytes on a core, the tensors that are summed and those that are gathered."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
+    partitioned = graph.kept(step.Partitioned) or step.Partitioned()
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
     return {"sums": len(sums), **_sizes(sums), "combined": partitioned.combined, "gathered": partitioned.gathered}
 
@@ -105,7 +94,10 @@ def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
 
 def _lookups(graph: Graph) -> dict[str, Any]:
     """Padded lists of ids with their length (``by_flag``: by --max_ids), and lookups of tables in pieces."""
-    padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
+    padded, joined = (
+        graph.kept(step.PaddedLookups) or step.PaddedLookups(),
+        graph.kept(step.JoinedTables) or step.JoinedTables(),
+    )
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
@@ -134,12 +126,15 @@ def _tables(graph: Graph) -> dict[str, Any]:
 
 def _step_order(graph: Graph) -> dict[str, Any]:
     """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.races.as_data`."""
-    return races.as_data(graph.kept(OrderedRaces) or OrderedRaces())
+    return races.as_data(graph.kept(step.OrderedRaces) or step.OrderedRaces())
 
 
 def _notes_of(graph: Graph, odd: list[str]) -> list[str]:
-    closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
-    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
+    closed, partitioned = (
+        graph.kept(step.ClosedShapes) or step.ClosedShapes(),
+        graph.kept(step.Partitioned) or step.Partitioned(),
+    )
+    padded, models = graph.kept(step.PaddedBatches), graph.kept(step.HostModels) or step.HostModels()
     notes = [*closed.batches, *odd, *_step_order(graph)["said"], *partitioned.notes]
     if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")

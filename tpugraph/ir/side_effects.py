@@ -38,7 +38,9 @@ def side_effects(graph: Graph, nodes: Iterable[Node]) -> Iterator[SideEffect]:
     chosen = list(nodes)
     for node in chosen:
         if node.op in ops.REACH and not _in_memory(node):
-            yield SideEffect(str(node), node.op, ops.REACH[node.op], _names_before(graph, node))
+            operand = ops.FILE_OPERANDS.get(node.op, len(node.inputs))
+            names = _strings(graph, node.inputs[operand : operand + 1])
+            yield SideEffect(str(node), node.op, ops.REACH[node.op], names)
     for node in function_library.callers(graph, chosen):
         for name, function in function_library.used_by(graph, [node]).items():
             yield from _side_effects_in(graph, node, name, function)
@@ -81,11 +83,6 @@ def _in_memory(node: Node) -> bool:
         return False
     name = node.inputs[1].node
     return name.op in ops.CONSTANTS and not any(name.attr("value").ravel().tolist())
-
-
-def _names_before(graph: Graph, node: Node) -> tuple[str, ...]:
-    operand = ops.FILE_OPERANDS.get(node.op)
-    return () if operand is None or operand >= len(node.inputs) else _strings(graph, node.inputs[operand : operand + 1])
 
 
 def _strings(graph: Graph, tensors: Iterable[Tensor]) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def _of_size(node: Node, roles: Roles) -> list[Role | None]:
 def _element_by_element(node: Node, roles: Roles) -> Outcome:
     signature = signatures.of(node)
     if signature is None or node.op not in ops.ELEMENTWISE | ops.IDENTITIES or not {*roles.values()} <= _ONE_EACH:
-        return _coordinates(node, roles)
+        return [roles[0]] if node.op in ops.SAME_NUMBERS and set(roles) == {0} else None
     rank = max(len(node.inputs[i].shape or ()) for i in roles)
     if any(not _broadcasts(t, rank) for i, t in enumerate(node.inputs) if i not in roles):
         return None
@@ -143,10 +143,6 @@ def _element_by_element(node: Node, roles: Roles) -> Outcome:
     if derived and not any(derived <= together for together in signature.linear):
         raise Refused(f"{node.op} is not the sum of what it makes of the parts of a gradient")
     return ["gradients" if derived else "values"]
-
-
-def _coordinates(node: Node, roles: Roles) -> Outcome:
-    return [roles[0]] if node.op in ops.SAME_NUMBERS and set(roles) == {0} else None
 
 
 def _broadcasts(tensor: Tensor, rank: int) -> bool:

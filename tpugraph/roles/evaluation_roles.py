@@ -15,7 +15,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.state import flows_from, written_variables
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node
 from tpugraph.ir.walks import reached, source_of, variable_of
 from tpugraph.roles import find_step, find_variables, input_reason
 from tpugraph.roles.findings import Finding, Roles, Variable, named
@@ -195,8 +195,10 @@ def _values(found: PlainStep) -> dict[str, str]:
 
     variables = dict.fromkeys(v for node in found.moving for v in written_variables(node))
     asked = reached(variables, asked_for)
-    read = [node for node in graph if node in asked and node.op not in ops.VARIABLES and not _is_bare_read(node)]
-    ends = [node for node in read if node.outputs and not node.uses()]
+    read = [node for node in graph if node in asked and node.op not in ops.VARIABLES]
+    bare = ops.READS | ops.IDENTITIES  # what only hands a variable on
+    made = [node for node in read if node.op not in bare or variable_of(node.inputs[0]) is None]
+    ends = [node for node in made if node.outputs and not node.uses()]
     scopes = [_scope(node.name) for node in ends]
     return {s if scopes.count(s) == 1 else n.name: n.name for n, s in zip(ends, scopes, strict=True)}
 
@@ -206,10 +208,6 @@ def _without_shared_scope(values: dict[str, str]) -> dict[str, str]:
     names = [name for name in values if name != LOSS]
     shared = f"{os.path.commonpath(names)}/" if len(names) > 1 else ""
     return {name.removeprefix(shared) if name != LOSS else name: value for name, value in values.items()}
-
-
-def _is_bare_read(node: Node) -> bool:
-    return node.op in ops.READS | ops.IDENTITIES and variable_of(node.inputs[0]) is not None
 
 
 def _scope(name: str) -> str:
@@ -241,10 +239,12 @@ def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]
         fact = ops.WRITES.get(node.op)
         if fact is None or fact.kind != "assign" or not fact.additive:
             continue
-        added = _summand(node.inputs[fact.value])
+        # behind sums over no dimension
+        added = source_of(node.inputs[fact.value], _OF_ONE_ELEMENT, where=lambda node: node.inputs[0].shape == ())
         if added == node.inputs[fact.value] and added.node.op in ops.REDUCTIONS:
             continue  # a sum over rows, not a number that the batch has
-        if added.shape == () and added.dtype.floating and added.node in found.varying and _reads_model(found, added):
+        of_model = any(before.name in found.kept for before in found.graph.ancestors([added.node], data_only=True))
+        if added.shape == () and added.dtype.floating and added.node in found.varying and of_model:
             why = "in the collection losses, " if str(added) in hinted else ""
             finding = Finding(
                 str(added), f"{why}a scalar of the batch that '{written_variables(node)[0].name}' sums up"
@@ -254,15 +254,6 @@ def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]
 
 
 _OF_ONE_ELEMENT = ops.IDENTITIES | ops.SUMS | ops.CASTS | ops.computing(np.multiply)
-
-
-def _summand(tensor: Tensor) -> Tensor:
-    """The scalar behind sums over no dimension."""
-    return source_of(tensor, _OF_ONE_ELEMENT, where=lambda node: node.inputs[0].shape == ())
-
-
-def _reads_model(found: PlainStep, tensor: Tensor) -> bool:
-    return any(node.name in found.kept for node in found.graph.ancestors([tensor.node], data_only=True))
 
 
 def _with_loss(

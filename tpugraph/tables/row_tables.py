@@ -138,7 +138,9 @@ class _Uses:
             raise NotByRows(f"{_called(node)} uses it within a loop or a branch")
         fact = ops.WRITES.get(node.op)
         if _picks_rows(use):
-            if not _known_rows(node.inputs[1]):
+            numbers = node.inputs[1]
+            bounded = len(numbers.shape or ()) == 1 and is_static(bounded_shape(numbers))
+            if not is_static(numbers.shape) and not bounded:
                 raise NotByRows(f"nobody knows how many rows '{node.name}' looks up")
             table.lookups[node] = None
         elif fact is not None and fact.rows is not None and use.index in fact.variables and _is_by_rows(node):
@@ -208,11 +210,6 @@ def _picks_rows(use: Use) -> bool:
     rank = len(made or ()) - len(numbers or ()) + 1
     by_rows = given.dtype.name == "resource" or len(given.shape or ()) == rank
     return axis == 0 and not node.attr("batch_dims", 0) and by_rows and made is not None
-
-
-def _known_rows(numbers: Tensor) -> bool:
-    """Whether there is a bound of how many rows are looked up, of a list of numbers or of more dimensions that are known."""
-    return is_static(numbers.shape) or (len(numbers.shape or ()) == 1 and is_static(bounded_shape(numbers)))
 
 
 def _is_by_rows(node: Node) -> bool:

@@ -67,10 +67,6 @@ class Step:
                 return
             self.variable_dependents.update(self.graph.descendants(missing, data_only=True))
 
-    def _of_input_alone(self, node: Node) -> bool:
-        """Whether a node follows the input and no variable, not even by a control edge."""
-        return node in self.host_dependents and node not in self.after_variables
-
     def _move_aside(self) -> None:
         """Move host ops that only watch variables behind the device; refuse those that the device reads."""
         for node in [n for n in self.cone if n in self.variable_dependents and must_be_host(n)]:
@@ -217,7 +213,8 @@ class Step:
             for control in node.controls:
                 if control in device:
                     continue
-                if control in self.upstream or (self._of_input_alone(control) and control not in self.inside):
+                of_input_alone = control in self.host_dependents and control not in self.after_variables
+                if control in self.upstream or (of_input_alone and control not in self.inside):
                     postponed[control] = None
                 else:
                     stack.append(control)
