@@ -38,7 +38,7 @@ def _shape(tensor: Tensor) -> Answer:
     shape = tensor.shape
     if shape is None or None not in shape or None in shape[1:] or not tensor.node.inputs:
         return shape
-    first = yield _bound_rows, tensor
+    first = yield _ROWS.get(tensor.node.op, _rows_of_signature), tensor  # the most that it can have
     return shape if first is None else (first, *shape[1:])
 
 
@@ -49,11 +49,6 @@ def _rows(tensor: Tensor) -> Answer:
 
 def _elements(tensor: Tensor) -> Answer:
     return shapes.element_count((yield _shape, tensor))
-
-
-def _bound_rows(tensor: Tensor) -> Answer:
-    """The most rows (dimension 0) that the tensor can have."""
-    return (yield from _ROWS.get(tensor.node.op, _rows_of_signature)(tensor))
 
 
 def _rows_of_operand(index: int) -> Rule:

@@ -209,7 +209,9 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
     rest = found
     if order == WRITES_FIRST:
         rest = put_writes_first(graph, roots, found)
-    waits = _reads_first(graph, roots, rest)
+    # what the write of each race would wait for, of those that can
+    late = dict.fromkeys(graph.of_type(*ops.WRITES))
+    waits = _ends_before(graph, roots, [(race, race.read, race.write) for race in rest], late)
     maybe = analysis.conditional(graph) if waits and in_branches_alone else dict.fromkeys(race.read for race in waits)
     _wait(graph, ((race.write, ends) for race, ends in waits.items() if race.read in maybe or race.read.controls))
     first_of = {**dict.fromkeys(found, "write"), **dict.fromkeys(rest, ""), **dict.fromkeys(waits, "read")}
@@ -263,12 +265,6 @@ def as_data(found: OrderedRaces) -> dict[str, Any]:
         for race in found.races
     ]
     return {"order": found.order, "races": pairs, "said": sentences(found)}
-
-
-def _reads_first(graph: Graph, roots: Iterable[Node], races: Sequence[Race]) -> dict[Race, list[Node]]:
-    """What the write of each race would wait for, of those that can."""
-    late = dict.fromkeys(graph.of_type(*ops.WRITES))
-    return _ends_before(graph, roots, [(race, race.read, race.write) for race in races], late)
 
 
 def _wait(graph: Graph, waits: Iterable[tuple[Node, Sequence[Node]]]) -> None:

@@ -71,7 +71,8 @@ def inline(graph: Graph, call: Call, name: str) -> list[Call]:
     The node itself is left without uses; nodes that waited for it wait for the stateful nodes of the body.
     """
     body, node = body_of(graph, call, name), call.node
-    ends = [n for n in body.graph if n in body.must_run or (n.op != ARGUMENT and _acts(n))]
+    silent = ops.RESOURCE_VARIABLES | ops.RANDOM | {ARGUMENT}  # it does not matter when they run
+    ends = [n for n in body.graph if n in body.must_run or (ops.is_stateful(n.op) and n.op not in silent)]
     wanted = body.graph.ancestors([*(tensor.node for tensor in body.results), *ends])
     inner = calls_of(body.graph, [n for n in body.graph if n in wanted])
     wanted.update(dict.fromkeys(pivot for found in inner for pivot in found.pivot))
@@ -118,11 +119,6 @@ def keep_name(graph: Graph, node: Node, held: Node) -> None:
 def has_effects(node: Node) -> bool:
     """Whether a node must run though nothing reads it."""
     return functionalize.has_effects(node) and node.op not in ops.RANDOM
-
-
-def _acts(node: Node) -> bool:
-    """Whether it matters when a node runs: it writes or reads state."""
-    return ops.is_stateful(node.op) and node.op not in ops.RESOURCE_VARIABLES | ops.RANDOM
 
 
 def _copy(

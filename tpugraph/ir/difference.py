@@ -234,9 +234,8 @@ class _Matching:
         """Whether two nodes that stand in one place can be one: same op type, and same attributes or last name."""
         if not self.free(node, twin) or node.op != twin.op or len(node.inputs) != len(twin.inputs):
             return False
-        return _last(node) == _last(twin) or self._same_attributes(node, twin)
-
-    def _same_attributes(self, node: Node, twin: Node) -> bool:
+        if _last(node) == _last(twin):
+            return True
         left, right = (self._attributes.setdefault(n, attributes(n)) for n in (node, twin))
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
 

@@ -180,14 +180,11 @@ def serialize(message: Message) -> bytes:
     """The bytes of a protobuf, the same for the same content; a LoadError names the biggest constants of one over 2 GiB."""
     data = message.SerializeToString(deterministic=True)
     if len(data) > _MAX_BYTES:
+        constants = sorted((n for n in message.node if n.op in ops.CONSTANTS), key=lambda n: -n.ByteSize())  # type: ignore[attr-defined]
+        named = ", ".join(f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:3])
         raise LoadError(f"the graph has {len(data) / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
-                        fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)))  # fmt: skip
+                        fix=f"read the data from files instead of constants: {named}")  # fmt: skip
     return data
-
-
-def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
-    constants = sorted((n for n in graph_def.node if n.op in ops.CONSTANTS), key=lambda n: -n.ByteSize())
-    return [f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:count]]
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:

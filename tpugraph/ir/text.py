@@ -116,7 +116,8 @@ def parse_graph(text: str) -> Graph:
             raise LoadError(
                 f"line {number} is not a node: {line[:60]}", fix="write 'name = Op(inputs) ^controls {attrs}'"
             )
-        attrs = _parse_attrs(match["attrs"] or "", number)
+        items = (item.partition(":") for item in _split(match["attrs"] or "", ","))
+        attrs = {key.strip(): _parse_value(value.strip(), number) for key, _, value in items}
         node = graph.add(match["op"], match["name"], attrs=attrs, device=match["device"] or "")
         if match["outputs"]:
             found = _OUTPUT.findall(match["outputs"])
@@ -180,14 +181,6 @@ def _parse_shape(dims: str) -> tuple[int | None, ...] | None:
     if dims == "...":
         return None
     return tuple(None if d == "?" else int(d) for d in dims.split(",") if d)
-
-
-def _parse_attrs(text: str, number: int) -> dict[str, Any]:
-    attrs: dict[str, Any] = {}
-    for item in _split(text, ","):
-        key, _, value = item.partition(":")
-        attrs[key.strip()] = _parse_value(value.strip(), number)
-    return attrs
 
 
 def _split(text: str, separator: str) -> list[str]:

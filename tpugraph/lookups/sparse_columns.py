@@ -103,7 +103,7 @@ def fill_rows(graph: Graph, free: Mapping[Node, None]) -> int:
     for column in filter(is_row_of_entries, columns):
         lists = dict.fromkeys(tensor for node in _sums_by(column) for tensor in _lists(node, free))
         ids = [tensor for tensor in lists if not tensor.dtype.floating]
-        if len(ids) == 1 and not any(_bounded(tensor) for tensor in lists):
+        if len(ids) == 1 and not any(shapes.is_static(bounded_shape(tensor)) for tensor in lists):
             _fill(graph, column, [*ids, *(tensor for tensor in lists if tensor not in ids)], rows)
             count += len(lists)
     return count
@@ -134,11 +134,6 @@ def _lists(node: Node, free: Mapping[Node, None]) -> Iterator[Tensor]:
             pending += tensor.node.inputs
         elif tensor.shape is not None and tensor.shape == (None,):
             yield tensor
-
-
-def _bounded(tensor: Tensor) -> bool:
-    shape = bounded_shape(tensor)
-    return shape is not None and None not in shape
 
 
 def _fill(graph: Graph, column: Node, lists: list[Tensor], rows: int) -> None:

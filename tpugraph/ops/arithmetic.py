@@ -13,7 +13,7 @@ op = page("arithmetic", dims="elementwise")
 
 # --------------------------------------------------------------------------- linear in all operands together
 
-op("AddN", linear="all", role="add_n", broadcasts=False)
+op("AddN", linear="all", role="add_n")
 op("Add AddV2", linear="all", computes=np.add)
 op("Sub", linear="all", computes=np.subtract)
 op("Neg", linear="all", computes=np.negative)
@@ -59,16 +59,11 @@ def _select(call: Call) -> str | None:
     return f"a, {row}, {row} -> {row}" if condition == 1 and row else "elementwise"
 
 
-op("Select", dims=_select, linear="1+2", broadcasts=False)
-op(
-    "ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad",
-    linear="0",
-    broadcasts=False,
-    backward=True,
-)
-op("FakeQuantWithMinMaxArgsGradient", linear="0", broadcasts=False)
-op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", broadcasts=False, backward=True)
-op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal", backward=True)
+op("Select", dims=_select, linear="1+2")
+op("ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0", backward=True)
+op("FakeQuantWithMinMaxArgsGradient", linear="0")
+op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", backward=True)
+op("InvGrad", linear="1", instead="tf.math.reciprocal", backward=True)
 
 # --------------------------------------------------------------------------- not linear
 
@@ -84,7 +79,7 @@ op("ComplexAbs Angle Acos Acosh Asin Asinh Atan Atan2 Atanh Cos Cosh Sin Sinh Ta
 op("Exp", computes=np.exp)
 op("Log", computes=np.log)
 op("Erf Erfc Erfinv Ndtri Expm1 Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA")
-op("Betainc", broadcasts=False)
+op("Betainc")
 op("BesselI0e BesselI1e RandomGammaGrad")
 _SPECIAL = "compute it in the input function; of the special functions XLA has i0e, i1e, lgamma, digamma, igamma, betainc, zeta"
 op("BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1", instead=_SPECIAL)
@@ -93,7 +88,7 @@ op("Sqrt", computes=np.sqrt)
 op("Square", computes=np.square)
 op("Inv Reciprocal Pow Rsqrt SquaredDifference NextAfter")
 op("Elu LeakyRelu Relu Relu6 Selu Sigmoid Softplus Softsign")
-op("ClipByValue", broadcasts=False)
+op("ClipByValue")
 op("Maximum", computes=np.maximum)
 op("Minimum", computes=np.minimum)
 op("Mod TruncateMod", computes=np.fmod)
@@ -115,7 +110,7 @@ op("LogicalOr", computes=np.logical_or, differentiable=False)
 op("LogicalNot", computes=np.logical_not, differentiable=False)
 op("Equal", computes=np.equal, differentiable=False)
 op("NotEqual", computes=np.not_equal, differentiable=False)
-op("ApproximateEqual", broadcasts=False)
+op("ApproximateEqual")
 op("Less", computes=np.less, differentiable=False, ordering=Ordering(0, 1, 0))
 op("LessEqual", computes=np.less_equal, differentiable=False, ordering=Ordering(0, 1, 1))
 op("Greater", computes=np.greater, differentiable=False, ordering=Ordering(1, 0, 0))

@@ -113,7 +113,6 @@ class Op:
         reduce_op: what joins the slices of a dimension that is reduced; None where nothing does.
         computes: the function of NumPy arrays that an elementwise op computes of its operands; in what dtype, the node says.
         axis: the operand that names the dimensions along which the op works; -1 is the last.
-        broadcasts: False for an elementwise op that takes operands of one shape only, scalars apart.
         differentiable: False where TensorFlow passes no gradient through the op.
         fused: whether the emulator may put the op into the one XLA computation of a small dense step.
         backward: whether backpropagation is made of the op, and no processing of a gradient: behind it begins the raw gradient.
@@ -158,7 +157,6 @@ class Op:
     reduce_op: Literal["sum", "mean", "max", "min", "prod", "all", "any", "norm"] | None = "sum"
     computes: Callable[..., Any] | None = None
     axis: int | None = None
-    broadcasts: bool = True
     differentiable: bool = True
     fused: bool = False
     backward: bool = False

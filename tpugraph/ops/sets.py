@@ -79,9 +79,6 @@ GROUPS = with_role("group")
 CALLS = with_role("call", "while", "if", "case")
 """Ops that call functions, which their attributes name."""
 
-FUNCTIONAL = with_role("while", "if", "case")
-"""Those that loop or branch by functions."""
-
 TRUTHS = with_role("truth")
 """Ops that say whether a value counts as true."""
 
@@ -467,9 +464,6 @@ TPU_SYSTEM = (
     | ALL_REDUCES
 )
 """Ops that make a graph a TPU graph; no CPU kernel runs them."""
-
-COMPILE_TIME_CONSTANTS = having(lambda record: bool(record.constants))
-"""Ops with operands whose value XLA must know when it compiles; :meth:`Op.constant_operands` says which."""
 
 CONTENTS: dict[str, Contents] = facts_by_op(lambda record: record.contents)
 """What an op does to a stack, an array or a list of tensors."""

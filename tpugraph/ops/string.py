@@ -6,7 +6,7 @@ from tpugraph.ops.record import page
 
 op = page("string", dims="elementwise")
 
-op("StringJoin", broadcasts=False)
+op("StringJoin")
 op("AsString EncodeBase64 StringLength StringLower StringStrip StringToNumber StringUpper Substr UnicodeScript")
 op("StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StaticRegexFullMatch StaticRegexReplace")
 op("RegexFullMatch", dims="..., - -> ...")

@@ -343,16 +343,17 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
 
 def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
     """Whether the nodes for a write alone have an op of backpropagation, or a layer's product of a gradient."""
+
+    def hands_on(node: Node) -> bool:
+        """Whether a node only hands on what the loss reads."""
+        through = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
+        return source_of(node.out(), through, where=lambda at: at not in forward).node in forward
+
     made = reached([value] if value not in forward else [],
                    lambda node: [tensor.node for tensor in node.inputs if tensor.node not in forward])  # fmt: skip
     return any(node.op in ops.BACKPROPAGATION for node in made) or any(
-        node.op in ops.LAYER_PRODUCTS and not all(_hands_on(t.node, forward) for t in node.inputs) for node in made
+        node.op in ops.LAYER_PRODUCTS and not all(hands_on(t.node) for t in node.inputs) for node in made
     )
-
-
-def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
-    hands_on = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
-    return source_of(node.out(), hands_on, where=lambda at: at not in forward).node in forward
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:

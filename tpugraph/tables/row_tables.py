@@ -106,7 +106,9 @@ class _Uses:
             others = (other for use in member.uses() if use.node is not first for other in self._used(found, use))
             pending.update((other, None) for other in others if other not in found.variables)
         for node in (*found.wide, *found.dense):
-            self._check_wide(found, node)
+            for tensor in node.inputs:  # all operands in the shape of the table are made of it
+                if tensor.node not in found.wide and not _small(tensor, found.shape):
+                    raise NotByRows(f"{_called(node)} works on it whole, with '{tensor}'")
         return found
 
     def _initializer(self, variable: Node, table: Node) -> Node:
@@ -187,12 +189,6 @@ class _Uses:
             elif before not in seen and _elementwise(before, shape):
                 pending += [tensor.node for tensor in before.inputs if not _small(tensor, shape)]
             seen.add(before)
-
-    def _check_wide(self, table: RowTable, node: Node) -> None:
-        """See that all operands in the shape of the table are made of it."""
-        for tensor in node.inputs:
-            if tensor.node not in table.wide and not _small(tensor, table.shape):
-                raise NotByRows(f"{_called(node)} works on it whole, with '{tensor}'")
 
 
 def _called(node: Node) -> str:

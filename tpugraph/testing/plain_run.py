@@ -22,7 +22,6 @@ from tpugraph.runtime.failures import first_words, stalled
 from tpugraph.runtime.graph_session import StallWatch
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.support.errors import RunError, TpuGraphError
-from tpugraph.tpu.program import Program
 
 _SEED = 20_111
 
@@ -54,11 +53,6 @@ def _seed_dataset(graph: Graph, node: Node) -> bool:
         own = graph.add("Const", f"{node.name}/seed", attrs=attributes, device=constant.device)
         graph.set_input(node, place, own.out())
     return True
-
-
-def closed_batches(program: Program) -> list[str]:
-    """The dataset ops whose partial last batches the conversion drops."""
-    return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
 
 
 Values = dict[str, np.ndarray[Any, Any]]

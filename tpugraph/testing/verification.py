@@ -26,7 +26,7 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
 from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted
-from tpugraph.testing.plain_run import PlainRun, Values, closed_batches, fix_seeds, read_pieces
+from tpugraph.testing.plain_run import PlainRun, Values, fix_seeds, read_pieces
 from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
 from tpugraph.xla.mesh import Layout
@@ -244,7 +244,8 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
     if found.replica:
         raise RunError("a replica program is compared with no plain graph: it computes what all its replicas do together",
                        origin=graph.source, fix="the graph that the same program writes with use_tpu=False")  # fmt: skip
-    for name in closed_batches(program):
+    closed = [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
+    for name in closed:
         if drop_remainder(graph, graph[name]):
             notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
     roots = [graph[name] for name in found.roots]
