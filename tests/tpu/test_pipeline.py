@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models import corpus
-from tpugraph import roles, testing
+from tpugraph import testing
 from tpugraph.compiler import ConvertOptions, build_passes, convert, passes_of
 from tpugraph.ir import Graph
 from tpugraph.passes import PASSES
@@ -212,16 +212,6 @@ def test_passes_from_text() -> None:
 )
 def test_text_that_names_no_passes(text: str, words: list[str]) -> None:
     testing.assert_raises_block(parse_passes, text, KNOWN, {}, words=words, kind=UsageError)
-
-
-def test_a_custom_pass_between_the_others() -> None:
-    graph = corpus("iris_dnn").graph()
-    graph.roles = roles.find(graph)
-    steps = build_passes(ConvertOptions(num_replicas=2))
-    behind = [step.name for step in steps].index("static-shapes") + 1
-    pipeline = Pipeline([*steps[:behind], GrowTwice(), *steps[behind:]], given=("roles_known",))
-    with pytest.raises(InvariantError, match="nothing is known of its outputs"):
-        pipeline.run(graph)  # the new nodes have no shapes, which placement needs
 
 
 def test_a_pass_looks_up_what_it_names_alone() -> None:
