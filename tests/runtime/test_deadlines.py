@@ -48,7 +48,7 @@ def test_a_server_that_says_nothing_is_no_server(deaf: str) -> None:
     with pytest.raises(RunError, match="no TensorFlow server answers at"):
         masters.reach(f"grpc://{deaf}", None, 1.0)
     with pytest.raises(RunError, match="process 0 does not answer"):
-        meet(deaf, 2, 1, 1.0)
+        meet(deaf, 2, 1, 1.0, {})
 
 
 @pytest.mark.parametrize("wait", ["master", "workers", "process 0", "process 1"])
@@ -57,8 +57,8 @@ def test_ctrl_c_ends_a_wait_within_a_second(wait: str, deaf: str) -> None:
     waits = {
         "master": lambda: masters.reach(f"grpc://{deaf}", None, 60.0),
         "workers": lambda: masters.reach("", [deaf, deaf], 60.0),
-        "process 0": lambda: meet(f"localhost:{free_ports(1)[0]}", 2, 0, 60.0),
-        "process 1": lambda: meet(deaf, 2, 1, 60.0),
+        "process 0": lambda: meet(f"localhost:{free_ports(1)[0]}", 2, 0, 60.0, {}),
+        "process 1": lambda: meet(deaf, 2, 1, 60.0, {}),
     }
     sent: list[float] = []
 
@@ -78,7 +78,7 @@ def test_processes_meet_whatever_comes_between(deaf: str) -> None:
 
     def come(process: int) -> None:
         try:
-            for link in meet(place, 3, process, 20.0).values():
+            for link in meet(place, 3, process, 20.0, {}).values():
                 link.close()
         except RunError as error:
             failed.append(error)
@@ -95,9 +95,9 @@ def test_processes_meet_whatever_comes_between(deaf: str) -> None:
 @pytest.mark.parametrize("place", ["localhost", "localhost:x", "localhost:0", "localhost:70000", ":80"])
 def test_addresses_that_cannot_be(place: str) -> None:
     with pytest.raises(UsageError, match=r"is no HOST:PORT with a port from 1 to 65535"):
-        meet(place, 2, 0, 1.0)
+        meet(place, 2, 0, 1.0, {})
     with pytest.raises(UsageError, match=r"process 0 cannot listen at the coordinator's address 192.0.2.1:8470"):
-        meet("192.0.2.1:8470", 2, 0, 1.0)
+        meet("192.0.2.1:8470", 2, 0, 1.0, {})
 
 
 @pytest.mark.parametrize(("address", "words"), [
