@@ -231,6 +231,12 @@ def test_a_node_is_changed_through_its_graph_alone(field: str, value: object, fi
     assert testing.graph_text(graph) == "x = Test()\n"
 
 
+def test_what_reads_a_reference_works_on_its_values() -> None:
+    graph = testing.parse("variable = VariableV2() {dtype: float32, shape: [2]} : float32_ref[2]")
+    half = Builder(graph).add("L2Loss", [graph["variable"].out()])
+    assert half.node.attr("T") == half.dtype == attrs.dtype("float32")
+
+
 def test_a_builder_refuses_what_cannot_be_known() -> None:
     make = Builder(Graph())
     with pytest.raises(GraphError, match="TensorFlow has no op 'NoSuchOp'"):

@@ -196,7 +196,7 @@ def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, A
         if argument.kinds and None not in group:
             found[argument.kinds] = list(group)
         if argument.kind and argument.kind not in given and group and group[0] is not None:
-            found[argument.kind] = group[0]
+            found[argument.kind] = attr_codec.dtype(group[0].name) if group[0].ref else group[0]
     return found
 
 

@@ -298,7 +298,7 @@ class Search:
         kept, named = list(range(len(self._units))), {node.name: number for node, number in self._of.items()}
         for start in list(dict.fromkeys(named[name] for name in hints if name in named))[:4]:
             near = self._nearest(start)
-            if (count := self._fewest(near)) < len(near):
+            if (count := self._fewest(near, 1)) < len(near):
                 kept = sorted(near[:count])
                 break
         for _ in range(2):
@@ -315,9 +315,9 @@ class Search:
             self._tried[key] = self._shows(numbers, self._bypasses)
         return bool(numbers) and self._tried[key]
 
-    def _fewest(self, units: Sequence[int]) -> int:
-        """How many of the first units show it; all where no fewer do."""
-        low, high = 0, 1
+    def _fewest(self, units: Sequence[int], first: int = 0) -> int:
+        """How many of the first units show it, where all do; ``first`` are tried, then ever more, or else halves of all."""
+        low, high = 0, first or len(units)
         while high < len(units) and not self._try(units[:high]):
             low, high = high, high * 3
         high = min(high, len(units))
