@@ -83,18 +83,19 @@ def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Sign
             wanted = rows.at(axis)
         if placement != wanted and not isinstance(placement, Held):
             wants[i] = wanted
-    made: list[Placement] = []
-    averaged: list[int] = []
-    for port, named in enumerate(signature.outputs):
-        if named is not None and letter in named:
-            made.append(rows.at(named.index(letter)))
-        elif signature.reduce_op in _REDUCED:
-            made.append(_REDUCED[signature.reduce_op])
-            averaged += [port] if signature.reduce_op == "mean" else []
-        else:
-            return p.replicate_operands(node, inputs, "takes all rows together")
-    why = "row by row" if not any(isinstance(m, Partial) for m in made) else "reduces over the rows"
-    return Verdict(made, wants, tuple(averaged), why)
+    lacking = _lacking(signature, letter)
+    reduced = _REDUCED.get(signature.reduce_op or "")
+    if lacking and reduced is None:
+        return p.replicate_operands(node, inputs, "takes all rows together")
+    made = [reduced if port in lacking else rows.at((named or ()).index(letter))
+            for port, named in enumerate(signature.outputs)]  # fmt: skip
+    averaged = lacking if signature.reduce_op == "mean" else ()
+    return Verdict(made, wants, averaged, "reduces over the rows" if lacking else "row by row")
+
+
+def _lacking(signature: Signature, letter: str) -> tuple[int, ...]:
+    """The outputs that do not carry a factor: it is reduced over for them."""
+    return tuple(port for port, named in enumerate(signature.outputs) if named is None or letter not in named)
 
 
 def _rows(inputs: Sequence[Placement], named: Sequence[Factors]) -> tuple[str, Shard] | None:
@@ -127,22 +128,15 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
     wide = [i for i in carriers if size_of(node.inputs[i], 0) != 1]
     alone = all(_holds_entries(inputs[i]) for i in wide)
     others = all(isinstance(s, Replicate | Partial | Held) for i, s in enumerate(inputs) if i not in wide)
-    lacking = [named for named in signature.outputs if named is None or letter not in named]
-    reduces = signature.reduce_op in ("sum", "max", "min", "any", "all", "mean")
-    if letter == WHOLE or not (in_front and alone and others) or (lacking and not reduces):
+    lacking, reduced = _lacking(signature, letter), _REDUCED.get(signature.reduce_op or "")
+    if letter == WHOLE or not (in_front and alone and others) or (lacking and reduced is None):
         return p.replicate_operands(node, inputs, "takes ragged rows of all cores together")
     wants: dict[int, Placement] = {i: VALUES for i in wide if inputs[i] != VALUES}
     wants |= {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial)}
     same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # places stay places on this core
-    made: list[Placement] = []
-    averaged: list[int] = []
-    for port, named in enumerate(signature.outputs):
-        if named is not None and letter in named:
-            made.append(inputs[first] if same else VALUES)
-        else:
-            made.append(_REDUCED[str(signature.reduce_op)])
-            averaged += [port] if signature.reduce_op == "mean" else []
-    return Verdict(made, {} if same and not lacking else wants, tuple(averaged), why="entry by entry")
+    made = [reduced if port in lacking else inputs[first] if same else VALUES for port in range(len(signature.outputs))]
+    averaged = lacking if signature.reduce_op == "mean" else ()
+    return Verdict(made, {} if same and not lacking else wants, averaged, why="entry by entry")
 
 
 def without_rows(
