@@ -15,16 +15,15 @@ from closeness import assert_close
 from estimators import FEATURES, ROWS, TARGETS, assert_trained, by_hand, linear_fn, losses_in
 from models import CORPUS
 from tpugraph.compiler import ConvertOptions
-from tpugraph.estimator import plain_estimator
-from tpugraph.estimator.canned import heads
-from tpugraph.estimator.canned.estimators import (
+from tpugraph.estimator import heads, plain_estimator
+from tpugraph.estimator.canned_estimators import (
     BaselineClassifier,
     DNNClassifier,
     DNNLinearCombinedEstimator,
     LinearClassifier,
     optimizer_of,
 )
-from tpugraph.estimator.canned.heads import BinaryClassHead, MultiClassHead, RegressionHead
+from tpugraph.estimator.heads import BinaryClassHead, MultiClassHead, RegressionHead
 from tpugraph.support.errors import ArgumentError
 from tpugraph.testing.verification import verify
 

@@ -12,7 +12,7 @@ import pytest
 from workers import free_ports
 
 from command_line import Command
-from tpugraph.runtime.cluster import masters
+from tpugraph.runtime import masters
 from tpugraph.runtime.pjrt.processes import meet
 from tpugraph.support.errors import RunError, UsageError
 

@@ -18,9 +18,9 @@ from command_line import Command
 from models import corpus
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.cluster.masters import host_devices, reach
-from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, serve
+from tpugraph.runtime import masters
+from tpugraph.runtime.masters import host_devices, reach
+from tpugraph.runtime.workers import WorkerJob, answers, cluster_of, serve
 from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 
@@ -110,7 +110,7 @@ def test_a_worker_that_dies_is_named_and_training_resumes(program: Any, tmp_path
         made.train(estimators.input_fn, steps=3)
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
-        monkeypatch.setattr("tpugraph.runtime.cluster.workers.ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr("tpugraph.runtime.workers.ANSWER_SECONDS", 1.0)
         with TPUSession(program, cluster=running.addresses) as session:
             session.train(4)
             running.freeze(1)  # it hangs

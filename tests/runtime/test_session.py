@@ -12,7 +12,7 @@ from models import CORPUS, DATA, batches, corpus, finish, rows_of, squared_error
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
-from tpugraph.runtime.cluster import masters
+from tpugraph.runtime import masters
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, RunError
 from tpugraph.testing import Training

@@ -6,7 +6,7 @@ import signal
 
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
-from tpugraph.runtime.cluster import workers
+from tpugraph.runtime import workers
 from tpugraph.support.errors import UsageError
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.failures import first_words
+from tpugraph.runtime.workers import CLUSTER
 from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1

@@ -22,7 +22,7 @@ from tpugraph.estimator.tracing import Request, Traced, TracedInput, trace_input
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.checkpoint_folder import verify
-from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, ConversionError, RolesError, TpuGraphError
 from tpugraph.support.wording import counted

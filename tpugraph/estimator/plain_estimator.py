@@ -15,9 +15,8 @@ from tpugraph import ops
 from tpugraph.estimator import inputs
 from tpugraph.estimator.arguments import check_type
 from tpugraph.estimator.context import batches
-from tpugraph.estimator.core_strategy import cores_of
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.run_config import RunConfig, cores_of
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
 from tpugraph.estimator.tpu_estimator import Requests, TPUEstimator

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import check_number
 from tpugraph.estimator.cluster import EVALUATOR, Task, current_task
-from tpugraph.estimator.core_strategy import is_strategy
 from tpugraph.estimator.tpu_config import TPUConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -242,3 +243,36 @@ def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: 
     if evaluation_master is not None:
         return address, evaluation_master
     return address, told.evaluation_master or ("" if told.kind == EVALUATOR else address)
+
+
+# --------------------------------------------------------------------------- strategies, whose devices become cores
+
+
+class CoreStrategy:
+    """A strategy that splits each batch over at most ``count`` cores; the estimator's default when None."""
+
+    def __init__(self, count: int | None) -> None:
+        self.count = count
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        return self.count or 8
+
+    @contextmanager
+    def scope(self) -> Iterator[CoreStrategy]:
+        """Variables are on the cores anyway."""
+        yield self
+
+
+def cores_of(config: Any) -> int | None:
+    """The most cores that a RunConfig's strategy asks for; None without a strategy, 0 for one of TensorFlow's own."""
+    strategy = config.train_distribute or getattr(config.experimental_distribute, "train_distribute", None)
+    if isinstance(strategy, CoreStrategy):
+        return strategy.count or 0
+    return 0 if is_strategy(strategy) else None
+
+
+def is_strategy(value: Any) -> bool:
+    """Whether a value is a distribution strategy, or a DistributeConfig."""
+    whole = (CoreStrategy, tf.distribute.Strategy, tf.compat.v1.distribute.Strategy)
+    return isinstance(value, whole) or (hasattr(value, "train_distribute") and hasattr(value, "eval_distribute"))

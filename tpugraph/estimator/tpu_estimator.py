@@ -32,7 +32,7 @@ from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_
 from tpugraph.estimator.train import Goal, NanLossDuringTrainingError, Training, TrainingModel, goal_of, train_plain
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
-from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.masters import reach
 from tpugraph.runtime.tpu_op_fallback import CORES_OF_A_HOST, emulate_tpu_ops
 from tpugraph.support.errors import ArgumentError, CheckpointError, ConversionError, RolesError
 

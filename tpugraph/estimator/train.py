@@ -28,10 +28,10 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.tpu_op_fallback import CORES_OF_A_HOST
+from tpugraph.runtime.workers import CLUSTER
 from tpugraph.support import errors
 from tpugraph.support.errors import ArgumentError, ConversionError, RunError
 from tpugraph.support.wording import counted

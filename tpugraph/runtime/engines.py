@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpugraph.ir import Graph
-from tpugraph.runtime.cluster.masters import Master, TPUMaster
 from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
 from tpugraph.runtime.engine import Engine
+from tpugraph.runtime.masters import Master, TPUMaster
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
 from tpugraph.runtime.timeline import Timeline

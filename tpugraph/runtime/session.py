@@ -14,11 +14,10 @@ from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.side_effects import file_names, rebind_files, refuse_to_end
-from tpugraph.runtime import engines, evaluation, variables
+from tpugraph.runtime import engines, evaluation, masters, variables
 from tpugraph.runtime.checkpoints import input_position
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.checkpoints.saver import Saver
-from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.graph_session import GraphSession

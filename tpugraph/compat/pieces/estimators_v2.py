@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpugraph.estimator.canned import estimators
-from tpugraph.estimator.canned.heads import Reduction
+from tpugraph.estimator import canned_estimators
+from tpugraph.estimator.heads import Reduction
 
 
 class _MeanLoss:
@@ -23,11 +23,11 @@ def _with_mean_loss(base: type) -> Any:
     return type(base.__name__, (_MeanLoss, base), {"__doc__": base.__doc__, "__module__": __name__})
 
 
-LinearClassifier = _with_mean_loss(estimators.LinearClassifier)
-DNNClassifier = _with_mean_loss(estimators.DNNClassifier)
-DNNLinearCombinedClassifier = _with_mean_loss(estimators.DNNLinearCombinedClassifier)
-BaselineClassifier = _with_mean_loss(estimators.BaselineClassifier)
-LinearRegressor = _with_mean_loss(estimators.LinearRegressor)
-DNNRegressor = _with_mean_loss(estimators.DNNRegressor)
-DNNLinearCombinedRegressor = _with_mean_loss(estimators.DNNLinearCombinedRegressor)
-BaselineRegressor = _with_mean_loss(estimators.BaselineRegressor)
+LinearClassifier = _with_mean_loss(canned_estimators.LinearClassifier)
+DNNClassifier = _with_mean_loss(canned_estimators.DNNClassifier)
+DNNLinearCombinedClassifier = _with_mean_loss(canned_estimators.DNNLinearCombinedClassifier)
+BaselineClassifier = _with_mean_loss(canned_estimators.BaselineClassifier)
+LinearRegressor = _with_mean_loss(canned_estimators.LinearRegressor)
+DNNRegressor = _with_mean_loss(canned_estimators.DNNRegressor)
+DNNLinearCombinedRegressor = _with_mean_loss(canned_estimators.DNNLinearCombinedRegressor)
+BaselineRegressor = _with_mean_loss(canned_estimators.BaselineRegressor)

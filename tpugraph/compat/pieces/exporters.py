@@ -1,4 +1,4 @@
-"""The exporters of ``tf.estimator``: what ``train_and_evaluate`` exports behind an evaluation."""
+"""The exporters of ``tf.estimator``, which ``train_and_evaluate`` calls behind an evaluation, and functions that hand on to another."""
 
 from __future__ import annotations
 
@@ -88,3 +88,20 @@ class BestExporter(LatestExporter):
         better = self._best is None or self._compare(best_eval_result=self._best, current_eval_result=result)
         self._best = result if better else self._best
         return better
+
+
+def export_estimator_savedmodel(estimator: Any, export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any = None,
+                                as_text: bool = False, checkpoint_path: Any = None,
+                                strip_default_attrs: bool = False) -> str:  # fmt: skip
+    """Write the trained model of an estimator as a SavedModel; returns its folder."""
+    del strip_default_attrs  # they are always stripped
+    found: str = estimator.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text,
+                                              checkpoint_path=checkpoint_path)  # fmt: skip
+    return found
+
+
+def visualize_embeddings(summary_writer: Any, config: Any) -> None:
+    """Tell TensorBoard which tensors of a checkpoint are embeddings; the file lies where the writer writes."""
+    from tensorboard.plugins import projector
+
+    projector.visualize_embeddings(summary_writer.get_logdir(), config)

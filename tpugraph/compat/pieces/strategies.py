@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tpugraph.estimator.core_strategy import CoreStrategy
+from tpugraph.estimator.run_config import CoreStrategy
 
 
 class MirroredStrategy(CoreStrategy):

@@ -1,4 +1,4 @@
-"""``tf.Variable`` of TensorFlow 1: resource variables are of its kind, too, where a program asks."""
+"""Of ``tf`` itself the version, and ``Variable``: resource variables are of its kind, too, where a program asks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.variables import Variable as _Any
 
+VERSION = "1.15.5"  # of TensorFlow, whose tree the program gets: programs ask whether they run on TensorFlow 1 or 2
 _V1 = tf.compat.v1.Variable
 
 

@@ -13,7 +13,7 @@ _QUEUES = "it is built on queues that only a Python thread fills, which no TPU i
 TPU: Page = {
     **found_in("tpugraph", "TPUEstimator", "a replica of several cores is computed as one"),
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig CrossShardOptimizer"),
-    **found_in("tpugraph.compat.pieces.handed_on", "export_estimator_savedmodel"),
+    **found_in("tpugraph.compat.pieces.exporters", "export_estimator_savedmodel"),
     **found_in(_OPS, "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
                      "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple"),
     **found_in(f"{_V1}.tpu", "initialize_system shutdown_system core replicate shard batch_parallel rewrite "
@@ -103,7 +103,7 @@ LAYERS: Page = found_in("tf_slim", "optimize_loss OPTIMIZER_CLS_NAMES OPTIMIZER_
                         "instance_norm group_norm adaptive_clipping_fn")  # fmt: skip
 
 ESTIMATOR: Page = {
-    **found_in("tpugraph.estimator.canned.heads", "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
+    **found_in("tpugraph.estimator.heads", "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
                "regression_head=RegressionHead"),
     **found_in("tpugraph.compat.pieces.estimator_functions", "add_metrics clip_gradients_by_norm"),
     **found_in("@estimator.experimental", "stop_if_higher_hook stop_if_lower_hook stop_if_no_increase_hook "
@@ -166,7 +166,7 @@ DISTRIBUTE: Page = {
 
 PROJECTOR: Page = {
     **found_in("tensorboard.plugins.projector", "ProjectorConfig EmbeddingInfo SpriteMetadata"),
-    **found_in(f"{_PIECES}.handed_on", "visualize_embeddings"),
+    **found_in(f"{_PIECES}.exporters", "visualize_embeddings"),
 }
 
 _LEARN = f"{_PIECES}.contrib_learn"

@@ -6,7 +6,7 @@ from tpugraph.compat.symbol_record import Page, Symbol, found_in
 
 KERAS = "tf_keras.api._v1.keras"
 
-_VERSION = "tpugraph.compat.pieces.versions"
+_VERSION = "tpugraph.compat.pieces.variables"
 
 ROOT: Page = {
     "keras": Symbol(KERAS),

@@ -14,10 +14,10 @@ ESTIMATOR: Page = {
     **found_in(_TRAIN, "VocabInfo CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
                "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
                "NanLossDuringTrainingError SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
-    **found_in("tpugraph.estimator.canned.estimators", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
+    **found_in("tpugraph.estimator.canned_estimators", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
                "BaselineClassifier LinearRegressor DNNRegressor DNNLinearCombinedRegressor BaselineRegressor LinearEstimator "
                "DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
-    **found_in("tpugraph.estimator.canned.heads", "Head BinaryClassHead MultiClassHead MultiLabelHead RegressionHead "
+    **found_in("tpugraph.estimator.heads", "Head BinaryClassHead MultiClassHead MultiLabelHead RegressionHead "
                "LogisticRegressionHead PoissonRegressionHead MultiHead"),
     **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
     **found_in("tpugraph.compat.pieces.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
@@ -43,7 +43,7 @@ TPU: Page = {
 EXPERIMENTAL: Page = {
     **found_in("tpugraph.compat.pieces.stopping", "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
                "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
-    **found_in("tpugraph.estimator.canned.estimators", "dnn_logit_fn_builder linear_logit_fn_builder"),
+    **found_in("tpugraph.estimator.canned_estimators", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
     **found_in("tpugraph.estimator.exporting", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator import layers
-from tpugraph.estimator.canned.heads import BinaryClassHead, Head, MultiClassHead, Reduction, RegressionHead
+from tpugraph.estimator.heads import BinaryClassHead, Head, MultiClassHead, Reduction, RegressionHead
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys
 from tpugraph.support.errors import ArgumentError

@@ -15,10 +15,10 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, num_replicas
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
-from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured
 from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.engine import ThreeParts
 from tpugraph.runtime.timeline import Timeline
+from tpugraph.runtime.workers import WatchedSession, WorkerJob, answers, cluster_of, configured
 from tpugraph.support.errors import RunError
 from tpugraph.support.process import in_thread
 
@@ -63,7 +63,7 @@ class Master:
 def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     """See what answers at an address.
 
-    ``cluster`` are the workers, see :func:`tpugraph.runtime.cluster.workers.cluster_of`; None where only the master is known.
+    ``cluster`` are the workers, see :func:`tpugraph.runtime.workers.cluster_of`; None where only the master is known.
     """
     workers = cluster_of(cluster)
     if workers is None and not master:
