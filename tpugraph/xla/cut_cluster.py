@@ -5,9 +5,7 @@ place of its outfeed. Whatever else it exchanges with the host becomes arguments
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import counted, why_not_counted
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.support.errors import RunError
@@ -58,33 +57,21 @@ class DeviceLoop:
 
 
 def argument(graph: Graph, name: str, like: Output) -> Tensor:
-    """An argument of the function, of this dtype and shape."""
-    attributes = {"dtype": like[0], "shape": like[1], **_MARK}
-    return graph.add("Placeholder", f"tpugraph/argument/{name}", attrs=attributes, outputs=[like]).out()
+    return Builder(graph, "tpugraph/argument", marks=_MARK).placeholder(*like, name=name)
 
 
 def core_number(graph: Graph) -> Tensor:
     """The number of the core that runs the function, int32 []."""
-    return add(graph, "XlaReplicaId", [], (_INT32, ()), {})
+    return _maker(graph).add("XlaReplicaId", [], ())
 
 
-def entered(graph: Graph, loop: DeviceLoop, tensor: Tensor, *, constant: bool = True) -> Tensor:
-    """A tensor of outside as the body of the loop sees it; one that is not constant enters the first iteration alone."""
-    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
-    return add(graph, "Enter", [tensor], (tensor.dtype, tensor.shape), attributes)
+def _maker(graph: Graph) -> Builder:
+    return Builder(graph, "tpugraph/staged", marks=_MARK)
 
 
-def constant(graph: Graph, loop: DeviceLoop | None, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
-    """A constant, in the body of the loop where one is given."""
-    kind = attrs.dtype(value.dtype.name)
-    pivot = [] if loop is None else [add(graph, "Identity", [loop.number], (_INT32, ()), {"T": _INT32}).node]
-    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value), **_MARK},
-                     controls=pivot, outputs=[(kind, value.shape)]).out()  # fmt: skip
-
-
-def add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attributes: dict[str, Any]) -> Tensor:
-    """The output of a new node of the cluster."""
-    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs={**attributes, **_MARK}, outputs=[output]).out()
+def _zero(make: Builder, loop: DeviceLoop) -> Tensor:
+    """The number zero, in the body of the loop."""
+    return make.constant(np.int32(0), name="Const", controls=[make.identity(loop.number, name="Identity").node])
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
@@ -131,7 +118,6 @@ def _one(graph: Graph, op: str) -> Node:
 
 
 def _variable(tensor: Tensor) -> Node:
-    """The variable behind a handle."""
     return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CLUSTER_INPUTS).node
 
 
@@ -217,10 +203,10 @@ def _own_value(graph: Graph, node: Node) -> Tensor:
     if any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
-    kind, table, core = node.inputs[0].dtype, constant(graph, None, values), core_number(graph)
-    kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-    axis = constant(graph, None, np.int32(0))
-    return add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
+    make = _maker(graph)
+    table, core = make.constant(values, name="Const"), core_number(graph)
+    axis = make.constant(np.int32(0), name="Const")
+    return make.add("GatherV2", [table, core, axis], values.shape[1:], batch_dims=0)
 
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:
@@ -233,7 +219,6 @@ def _read_from_outside(found: Cluster) -> list[Tensor]:
 
 
 def _written(graph: Graph) -> set[Node]:
-    """The variables that ops of the cluster write."""
     writes = (node for node in graph.of_type(*ops.WRITES) if in_cluster(node))
     handles = (node.inputs[index] for node in writes for index in ops.WRITES[node.op].variables)
     return {source_of(handle, ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS).node for handle in handles}
@@ -254,16 +239,14 @@ def _drop_host(found: Cluster) -> None:
 
 def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
     """Let the loop read each batch of its infeed from row i of a buffer, which is an argument."""
-    graph = found.graph
+    graph, make = found.graph, _maker(found.graph)
     for take in graph.of_type("InfeedDequeueTuple"):
         for port, (kind, shape) in enumerate(take.outputs or ()):
             _check_static(take, kind, shape)
             buffer = argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
             found.infeed.append(buffer)
-            axis = constant(graph, loop, np.int32(0))
-            batch = add(graph, "GatherV2", [entered(graph, loop, buffer), loop.number, axis], (kind, shape),
-                         {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0})  # fmt: skip
-            graph.replace_uses(take.out(port), batch)
+            axis, rows = _zero(make, loop), make.enter(buffer, loop.frame)
+            graph.replace_uses(take.out(port), make.add("GatherV2", [rows, loop.number, axis], shape, batch_dims=0))
         graph.replace_control_uses(take, [loop.number.node])
         graph.remove(take)
 
@@ -290,25 +273,17 @@ def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
 
 def _stacked(found: Cluster, loop: DeviceLoop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
     """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
-    graph, kind = found.graph, tensor.dtype
-    whole: Output = (kind, (found.iterations, *shape))
-    size = constant(graph, None, np.asarray(whole[1], "int32"))
-    zero = constant(graph, None, np.zeros((), kind.name))
-    empty = add(graph, "Fill", [size, zero], whole, {"T": kind, "index_type": _INT32})
-    entry = entered(graph, loop, empty, constant=False)
-    merge = graph.add("Merge", "tpugraph/outfeed/Merge", [entry, entry], attrs={"T": kind, "N": 2, **_MARK},
-                      outputs=[whole, (_INT32, ())])  # fmt: skip
-    switch = graph.add("Switch", "tpugraph/outfeed/Switch", [merge.out(), loop.condition.out()],
-                       attrs={"T": kind, **_MARK}, outputs=[whole, whole])  # fmt: skip
-    front = constant(graph, loop, np.int32(0))
-    row = add(graph, "ExpandDims", [tensor, front], (kind, (1, *shape)), {"T": kind, "Tdim": _INT32})
-    zeros = [constant(graph, loop, np.int32(0)) for _ in shape]
-    start = add(graph, "Pack", [loop.number, *zeros], (_INT32, (1 + len(zeros),)),
-                 {"N": 1 + len(zeros), "T": _INT32, "axis": 0})  # fmt: skip
-    written = add(graph, "XlaDynamicUpdateSlice", [switch.out(1), row, start], whole,
-                   {"T": kind, "Tindices": _INT32})  # fmt: skip
-    graph.set_input(merge, 1, add(graph, "NextIteration", [written], whole, {"T": kind}))
-    return add(graph, "Exit", [switch.out(0)], whole, {"T": kind})
+    make, ends = _maker(found.graph), Builder(found.graph, "tpugraph/outfeed", marks=_MARK)
+    whole = (found.iterations, *shape)
+    size, zero = make.constant(np.asarray(whole, "int32"), name="Const"), make.constant(0, tensor.dtype, name="Const")
+    entry = make.enter(make.add("Fill", [size, zero], whole), loop.frame, constant=False)
+    merge = ends.node("Merge", [entry, entry], shapes=[whole, ()])
+    switch = ends.node("Switch", [merge.out(), loop.condition.out()], shapes=[whole, whole])
+    row = make.add("ExpandDims", [tensor, _zero(make, loop)], (1, *shape))
+    start = make.add("Pack", [loop.number, *(_zero(make, loop) for _ in shape)], (1 + len(shape),), axis=0)
+    written = make.add("XlaDynamicUpdateSlice", [switch.out(1), row, start], whole)
+    found.graph.set_input(merge, 1, make.add("NextIteration", [written], whole))
+    return make.add("Exit", [switch.out(0)], whole)
 
 
 def _check_static(node: Node, kind: DType, shape: Shape) -> None:
