@@ -10,6 +10,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import RunError
 
 
@@ -29,7 +30,6 @@ class Copies:
         return Tensor(self.nodes(tensor.node)[core], tensor.port)
 
     def varies(self, node: Node) -> bool:
-        """Whether the node exists once per core."""
         return node in self._of
 
     def core_of(self, node: Node) -> int:
@@ -48,7 +48,8 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
     """Copy what varies between cores, once for each core but the first, which has the nodes themselves."""
     # of a variable that the cores have in common core 0 alone writes what differs between them
     copied = [node for node in varying if node.op not in ops.WRITES or analysis.writes_own(node)]
-    copied += _waiting_for(copied)
+    # what only waits for nodes of each core: a core waits for its own, as on a TPU, and not for the slowest
+    copied = list(reached(copied, lambda n: (u for u in n.control_uses() if u.op in ops.GROUPS and in_cluster(u))))
     loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}
     waiting = {node: [u for u in (*node.control_uses(), *_alone_readers(node, of)) if u not in of] for node in copied}
@@ -71,18 +72,6 @@ def _alone_readers(node: Node, of: Mapping[Node, object]) -> list[Node]:
     """What reads an infeed where no core has a reader of its own; else the infeeds of the other cores would fill up."""
     readers = [use.node for use in node.uses()] if node.op in ops.INFEEDS else []
     return [] if any(reader in of for reader in readers) else readers
-
-
-def _waiting_for(copied: Iterable[Node]) -> list[Node]:
-    """What only waits for nodes of each core: a core waits for its own, as on a TPU, and not for the slowest."""
-    found: NodeSet = {}
-    stack = list(copied)
-    while stack:
-        for node in stack.pop().control_uses():
-            if node.op in ops.GROUPS and in_cluster(node) and node not in found:
-                found[node] = None
-                stack.append(node)
-    return list(found)
 
 
 def _varying_frames(graph: Graph, varying: NodeSet) -> set[str]:
@@ -143,7 +132,6 @@ _MARKS = ("_tpu_replicate", "_tpu_input_identity", "_tpu_output_identity", "_tpu
 
 
 def clear_places(graph: Graph, *, devices: bool = True) -> None:
-    """Remove the marks of the cluster, and devices."""
     for node in graph:
         if devices:
             graph.set_device(node, "")

@@ -79,8 +79,6 @@ def emulate(graph: Graph, *, queues: bool, timeline: Timeline, literal: bool = F
 
 
 class Queues(ThreeParts):
-    """Emulated cores behind queues in the place of infeed and outfeed."""
-
     def __init__(self, lowered: Lowered, timeline: Timeline) -> None:
         super().__init__(timeline=timeline)
         self.lowered = lowered

@@ -37,7 +37,6 @@ class Hosts:
 
     @property
     def cores(self) -> int:
-        """Number of cores of each host."""
         return self.replicas // self.count
 
     @property
@@ -45,7 +44,6 @@ class Hosts:
         return range(1, self.count)
 
     def of_core(self, core: int) -> int:
-        """The host that a replica runs on."""
         return core // self.cores
 
     def put(self, nodes: Iterable[Node], host: int) -> None:

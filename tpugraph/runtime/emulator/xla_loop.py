@@ -18,7 +18,7 @@ from tpugraph.control_flow.functionalize import raise_control_flow
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs, graphdef
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.loops import counted
-from tpugraph.ir.walks import readers, source_of
+from tpugraph.ir.walks import reached, readers, source_of
 from tpugraph.runtime.emulator.copies import Copies, copy_per_core, lower_boundary, lower_sums
 from tpugraph.runtime.emulator.stack_cores import stack
 from tpugraph.runtime.host_part import COUNT, HostPart, take_host_part
@@ -62,7 +62,7 @@ def _fits(graph: Graph, count: int, steps: int) -> bool:
         return False
     staged = steps * sum((element_count(shape) or 0) * (kind.size or 0) for kind, shape in fed)
     small = elements <= MOST_ELEMENTS and staged <= MOST_BYTES
-    return small and _constants_known(cluster) and not _shared_with_host(graph, cluster, frame_of)
+    return small and _constants_known(graph, cluster) and not _shared_with_host(graph, cluster, frame_of)
 
 
 def _in_like_loops(graph: Graph, cluster: NodeSet, frame_of: dict[Node, str]) -> bool:
@@ -113,33 +113,20 @@ def _elements(node: Node) -> int:
     return sum(element_count(shape) or 0 for _, shape in node.outputs or ())
 
 
-def _constants_known(cluster: NodeSet) -> bool:
+def _constants_known(graph: Graph, cluster: NodeSet) -> bool:
     """Whether every operand that XLA needs at compile time is made of constants (or of shapes, which are static)."""
-    known: dict[Node, bool] = {}
-
-    def is_known(tensor: Tensor) -> bool:
-        stack = [tensor.node]
-        while stack:
-            node = stack[-1]
-            if node in known:
-                stack.pop()
-            elif node.op in ops.SHAPE_OF or node.op in ops.CONSTANTS:
-                known[node] = True
-            elif node.op not in ops.FUSED | ops.ENTER or node.op in ops.READS or node.op in ops.WRITES:
-                known[node] = False
-            else:
-                unknown = [t.node for t in node.inputs if t.node not in known]
-                stack.extend(unknown)
-                if not unknown:
-                    known[node] = all(known[t.node] for t in node.inputs)
-        return known[tensor.node]
-
+    known = ops.SHAPE_OF | ops.CONSTANTS
+    computed = ops.FUSED | ops.ENTER
+    other = [
+        n for n in graph if n.op not in known and (n.op not in computed or n.op in ops.READS or n.op in ops.WRITES)
+    ]
+    unknown = reached(other, lambda node: (use.node for use in node.uses() if use.node.op not in known))
     for node in cluster:
         if node.op in ops.FUSED:
             record, count = ops.record(node.op), len(node.inputs)
             # slices that move, which XLA takes too, are left to the executor
             needed = record.size_operands(count) if node.op in ops.SLICES else record.constant_operands(count)
-            if not all(is_known(node.inputs[index]) for index in needed):
+            if any(node.inputs[index].node in unknown for index in needed):
                 return False
     return True
 
@@ -239,7 +226,6 @@ def _function(found: Cluster) -> str:
 
 
 def _launch(graph: Graph, found: Cluster, name: str, host: HostPart) -> None:
-    """Launch the function between the loops of the host."""
     values = [graph.tensor(COUNT), *host.staged[0], *map(graph.tensor, found.host)]
     variables = [graph[name].out() for name in found.variables]
     results = [*found.outfeed, *found.outputs.values()]
