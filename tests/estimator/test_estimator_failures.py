@@ -223,44 +223,11 @@ def test_a_loss_that_is_no_number(tmp_path: Path, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=2)
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="the loss is nan at step 6") as caught:
         trained.train(poisoned, max_steps=20)
-    assert "the first NaN gradient is that of 'w', at step 6" in str(caught.value)
+    assert caught.value.step == 6
+    assert ("no longer finite: w" in str(caught.value)) == use_tpu
     assert trained.get_variable_value("global_step") == 4
     assert np.isfinite(trained.get_variable_value("w")).all()
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
-
-
-def test_the_gradient_that_went_bad_before_the_loss(tmp_path: Path, use_tpu: bool) -> None:
-    """The root of zero is zero, but its slope is not a number: the loss of that step is still fine."""
-
-    def reads(params: dict[str, Any]) -> Any:
-        data = dataset(params["batch_size"]).enumerate()
-        return data.map(lambda i, e: ({**e[0], "r": tf.ones([32]) * tf.cast(tf.not_equal(i, 4), tf.float32)}, e[1]))
-
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        sound = tf1.get_variable("sound", [3, 1], initializer=tf1.zeros_initializer())
-        rooted = tf1.get_variable("rooted", [], initializer=tf1.ones_initializer())
-        error = tf.squeeze(features["x"] @ sound, 1) - labels + tf.sqrt(tf.square(rooted) * features["r"])
-        loss = tf.reduce_mean(tf.square(error))
-        train = tf1.train.AdamOptimizer(0.01).minimize(loss, tf1.train.get_global_step())
-        return tpugraph.EstimatorSpec(mode, loss=loss, train_op=train)
-
-    with pytest.raises(tpugraph.NanLossDuringTrainingError) as caught:
-        estimator(tmp_path, models, use_tpu=use_tpu, save_checkpoints_steps=2, loop=2).train(reads, max_steps=20)
-    assert caught.value.fault == "the loss is nan at step 6; the first NaN gradient is that of 'rooted', at step 5"
-    assert caught.value.step == 6
-    assert isinstance(caught.value.__cause__, tpugraph.NanLossDuringTrainingError)
-
-
-def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path, said: list[str]) -> None:
-    calls = []
-
-    def reads(params: dict[str, Any]) -> Any:
-        calls.append(params["batch_size"])
-        return poisoned(params) if len(calls) == 1 else input_fn(params)
-
-    with pytest.raises(tpugraph.NanLossDuringTrainingError, match="at step 6; no longer finite: w"):
-        estimator(tmp_path).train(reads, max_steps=20)
-    assert "note: a replay from step 0 met no NaN gradient: the input or random numbers differ" in said
 
 
 @pytest.mark.usefixtures("answers_ctrl_c")

@@ -86,7 +86,6 @@ def run(words: Sequence[str], console: Console) -> Outcome:
 
 
 def _arrays(path: str, inputs: list[str]) -> list[Any]:
-    """The batches of each input, in the order of the inputs."""
     import numpy as np
 
     from tpugraph.runtime.pjrt.bundle import BROKEN

@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command ends with."""
-
     result: dict[str, Any] = field(default_factory=dict)  # of --json
     code: int = 0
     abandoned: bool = False  # threads were left behind at work, for which the process does not wait

@@ -51,7 +51,6 @@ def _check_places(model: Path, output: Path | None, report: Path | None) -> None
 
 
 def check_writable(place: Path, flag: str) -> None:
-    """Check that a file can be made at a place."""
     if place.is_dir():
         raise UsageError(f"{flag}={place} is a folder", fix=f"name a file in it: {flag}={place / 'NAME'}")
     if not place.parent.is_dir():

@@ -70,7 +70,6 @@ class Curves:
         self._when = self._clock()  # saving is no part of the next loop
 
     def close(self) -> None:
-        """Have everything on file."""
         if self._costs is not None:
             self._events.costs(*self._costs)
         if self._opened is not None:

@@ -64,7 +64,6 @@ def _predict(flags: Parsed, console: Console) -> Outcome:
 
 
 def _write_rows(session: TPUSession, file: TextIO) -> int:
-    """Write a line for each example; returns how many there are."""
     count = 0
     for row in session.predict():
         file.write(json.dumps(plain(row)) + "\n")

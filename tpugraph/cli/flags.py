@@ -49,7 +49,6 @@ class Flags:
         self._define("enum", "|".join(values), name, told, values[0] if default == "" else default, values)
 
     def names(self, name: str, shown: str, told: str, default: Sequence[str] = ()) -> None:
-        """Names with commas between them."""
         self._define("list", shown, name, told, list(default))
 
     def repeated(self, name: str, shown: str, told: str) -> None:
@@ -112,7 +111,6 @@ class Parsed:
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Parsed:
-    """Understand the arguments of a command."""
     flags = command.flags()
     try:
         rest = flags.known([f"tpugraph {command.name}", *map(_underscores, arguments)])[1:]

@@ -113,7 +113,6 @@ def plain_graph(flags: Parsed) -> Loaded | None:
 
 
 def plain_model(flags: Parsed) -> str | Graph:
-    """The plain graph of a command to convert."""
     loaded = graphdef.sniff(Path(flags.model))
     if not _is_converted(loaded):
         return flags.model
@@ -162,7 +161,6 @@ def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
 
 
 def refuse_late(flags: Parsed) -> None:
-    """Refuse flags of the conversion for a graph that is converted already."""
     late = sorted(flags.given & {option.name for option in fields(ConvertOptions)})
     if late:
         raise UsageError(f"'{flags.model}' is converted already, which --{late[0]} cannot change",

@@ -117,7 +117,6 @@ def _number(value: float) -> str:
 
 
 def grid_text(found: Verification, width: int) -> str:
-    """The grids of all comparisons, in lines of so many columns."""
     made = [_lines(comparison, found.tolerance, width) for comparison in found.comparisons]
     return "\n".join("\n".join(["", *lines]) for lines in made) + "\n"
 

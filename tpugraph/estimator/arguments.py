@@ -9,7 +9,6 @@ from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
 def check_int(name: str, value: Any, *, least: int, example: str = "") -> int:
-    """Checks an ``int`` of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int):
         kind = type(value).__name__
         raise ArgumentTypeError(f"{name} must be int, a whole number, but is {value!r} ({kind})", fix=example or None)
@@ -20,7 +19,6 @@ def check_int(name: str, value: Any, *, least: int, example: str = "") -> int:
 
 
 def check_number(name: str, value: Any, *, least: float = 0, above: bool = False) -> float:
-    """Checks a number of at least ``least``, or greater where ``above``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ArgumentError(f"{name} must be a number, but is {value!r}")
     if value < least or (above and value == least):

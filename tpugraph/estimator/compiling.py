@@ -53,7 +53,6 @@ def _converted(traced: Traced, **options: Any) -> Program:
 
 
 def metric_tensor_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The names of each metric's value and update op."""
     return {key: (str(value.name), str(update.name)) for key, (value, update) in flat_metrics(metrics).items()}
 
 

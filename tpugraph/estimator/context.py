@@ -28,8 +28,6 @@ _MISSING = {
 
 @dataclass(frozen=True)
 class Batches:
-    """The batch sizes of a mode."""
-
     cores: int  # 0 without TPU
     global_batch: int | None  # None where unknown (without TPU only)
     per_host: int | None  # params['batch_size'] of the input function
@@ -68,7 +66,6 @@ def check_batch_size(mode: str, size: object) -> int:
 
 
 def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1) -> Batches:
-    """Splits a global batch among hosts and cores."""
     if not cores:
         rows = None if size is None else check_batch_size(mode, size)
         return Batches(0, rows, rows, rows)

@@ -17,7 +17,7 @@ from tensorflow.python.tpu import feature_column as tpu_columns
 
 from tpugraph.estimator.arguments import check_choice, check_int, check_number
 from tpugraph.estimator.host_call import order_before_step_update
-from tpugraph.ir.session_config import guarded
+from tpugraph.estimator.inputs import first_values
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -485,13 +485,7 @@ def room_for_ids(graph: Any, config: Any) -> tuple[int, int]:
     lists = [op.inputs[0] for op in fills if None in (tf.get_static_value(op.inputs[2], partial=True) or [None])]
     if not lists:
         return 0, 0
-    longest = 1
-    with graph.as_default(), tf1.Session(graph=graph, config=guarded(config)) as session:
-        session.run(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
-        try:
-            for _ in range(_MEASURED):
-                rows = [indices[:, 0] for indices in session.run(lists)]
-                longest = max(longest, *(np.bincount(row).max(initial=0) for row in rows))
-        except tf.errors.OutOfRangeError:
-            pass  # these are all
-    return 2 ** math.ceil(math.log2(2 * longest)), int(longest)
+    with graph.as_default():
+        found, _ = first_values(lists, _MEASURED, config)
+    longest = max((int(np.bincount(indices[:, 0]).max(initial=1)) for batch in found for indices in batch), default=1)
+    return 2 ** math.ceil(math.log2(2 * longest)), longest

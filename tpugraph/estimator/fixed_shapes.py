@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from tensorflow.python.ops import gen_math_ops
 
 from tpugraph.estimator import inputs
 from tpugraph.estimator.reporting import say
-from tpugraph.ir.session_config import guarded
 
 tf1 = tf.compat.v1
 _BATCHES, _SECONDS = 1000, 20.0  # limit how much is read to measure it
@@ -111,16 +109,7 @@ def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
     A dimension that is the same in all of them keeps its size. Others get one length for all tensors: the longest where the data
     ended, else the next power of two; or ``room`` where it is not 0.
     """
-    found: list[Any] = []
-    ended, until = False, time.monotonic() + _SECONDS
-    shapes = _shapes(inputs.next_element(dataset))
-    with tf1.Session(config=guarded(config)) as session:
-        session.run(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
-        while not ended and len(found) < _BATCHES and time.monotonic() < until:
-            try:
-                found.append(session.run(shapes))
-            except tf.errors.OutOfRangeError:
-                ended = True
+    found, ended = inputs.first_values(_shapes(inputs.next_element(dataset)), _BATCHES, config, _SECONDS)
     columns = {number: _columns(batches) for number, (_, batches) in noted.items() if batches}
     sizes_at: dict[int, list[set[int]]] = {}
     for number, parts in columns.items():

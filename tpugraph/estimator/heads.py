@@ -162,8 +162,6 @@ def _train_op(loss: Any, optimizer: Any, train_op_fn: Any, variables: Any, updat
 
 
 class _ClassesHead(Head):
-    """Base of the classification heads: label vocabulary and a loss function of the user's."""
-
     def __init__(
         self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, loss_fn: Any, name: str | None
     ) -> None:

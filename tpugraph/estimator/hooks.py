@@ -49,7 +49,6 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         self._cores = cores
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As ``tf.compat.v1.Session.run``."""
         if self._cores is None:
             self.fed |= {key.op.name: v for key, v in (feed_dict or {}).items() if isinstance(key, tf.Tensor)}
             return super().run(fetches, feed_dict, options, run_metadata)

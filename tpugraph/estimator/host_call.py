@@ -20,7 +20,6 @@ _ROWS = "_rows"
 
 
 def call_pair(name: str, pair: Any) -> Any:
-    """Calls the function of a ``(function, tensors)`` pair."""
     function, tensors = pair
     try:
         return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -158,7 +157,6 @@ def split_summary(summary: Any) -> tuple[dict[str, Any], Any]:
 
 
 def host_call_hooks(pair: Any) -> Sequence[Any]:
-    """The hooks that run a host call in the current graph."""
     if pair is None:
         return ()
     order_before_step_update(_tensors(pair))

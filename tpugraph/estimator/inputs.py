@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,6 @@ def rebatch(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = Non
 
 
 def repeat_per_core(dataset: Any, plan: Batches) -> Any:
-    """Repeats each batch once per core."""
     _check_rows(dataset.element_spec, plan.per_core)
     whole = _with_batch_size(dataset.filter(lambda *e: _is_full(e, plan.per_core)), plan.per_core)
     return whole.flat_map(lambda *e: tf.data.Dataset.from_tensors(e if len(e) > 1 else e[0]).repeat(plan.cores))
@@ -98,6 +98,20 @@ def evaluation_batches(dataset: Any, plan: Batches, *, fixed: bool, drop: bool) 
 def is_infinite(dataset: Any) -> bool:
     with tf1.Session(config=guarded()) as session:
         return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
+
+
+def first_values(tensors: Any, count: int, config: Any = None, seconds: float = math.inf) -> tuple[list[Any], bool]:
+    """The values of tensors in the first runs of the input that they read, and whether its data ended there."""
+    found: list[Any] = []
+    until = time.monotonic() + seconds
+    with tf1.Session(config=guarded(config)) as session:
+        session.run(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
+        while len(found) < count and time.monotonic() < until:
+            try:
+                found.append(session.run(tensors))
+            except tf.errors.OutOfRangeError:
+                return found, True
+    return found, False
 
 
 def check_static(spec: Any) -> None:
@@ -204,7 +218,6 @@ _FOR_EVER = 2**62
 
 
 def to_tensors(returned: Any) -> Any:
-    """Converts the numbers and arrays in a structure."""
     return tf.nest.map_structure(_as_tensor, returned)
 
 

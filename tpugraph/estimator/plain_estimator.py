@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
 from tpugraph.estimator.tpu_estimator import Requests, TPUEstimator
 from tpugraph.estimator.tracing import Request, tensorflow_1_ops
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
-from tpugraph.ir.session_config import guarded
 
 tf1 = tf.compat.v1
 _LONGEST_LOOP = 100
@@ -139,12 +137,7 @@ class PlainRequests(Requests):
                 why = "a hook feeds it" if fed else "queues fill it" if tensors else "it gives no dense tensor"
                 say(f"note: no cores: the rows of the input's batches are in no shape, and {why}")
                 return None
-            rows = tf.shape(tensors[0])[0]
-            found: list[int] = []
-            with tf1.Session(config=guarded()) as session, contextlib.suppress(tf.errors.OutOfRangeError):
-                session.run(tf1.tables_initializer())
-                while len(found) < count:
-                    found.append(int(session.run(rows)))
+            found = [int(rows) for rows in inputs.first_values(tf.shape(tensors[0])[0], count)[0]]
             if len(set(found[:-1])) > 1:  # the last one may be a rest
                 say(f"note: no cores: the input's batches have {min(found)} to {max(found)} rows")
                 return None

@@ -66,7 +66,6 @@ class Meter:
         self._step, self._when, self._first = step, now, False
 
     def end(self, step: int) -> None:
-        """Logs the number of steps and the time they took."""
         self.close()
         start, began = self._began
         seconds = time.monotonic() - began

@@ -173,7 +173,6 @@ def plain_spec(spec: EstimatorSpec | TPUEstimatorSpec) -> EstimatorSpec:
 
 
 def check_call(name: str, pair: Any) -> None:
-    """Checks a ``(function, tensors)`` pair, or None."""
     if pair is None:
         return
     if not isinstance(pair, (tuple, list)):
@@ -242,7 +241,6 @@ def _scalar(loss: Any) -> Any:
 
 
 def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:
-    """Checks session hooks; returns a tuple."""
     if hooks is None:
         return ()
     if not isinstance(hooks, Sequence):

@@ -21,15 +21,14 @@ from tpugraph.estimator.context import Batches, batches, check_batch_size, check
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
-from tpugraph.estimator.models import ModelCache, PlainModel, why_not
-from tpugraph.estimator.nan_replay import replay_nan
+from tpugraph.estimator.models import ModelCache, why_not
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
-from tpugraph.estimator.train import Goal, NanLossDuringTrainingError, Training, TrainingModel, goal_of, train_plain
+from tpugraph.estimator.train import Goal, Training, TrainingModel, goal_of, train_plain
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.masters import reach
@@ -330,15 +329,9 @@ class TPUEstimator:
         if max_steps is not None and self.saved_step >= max_steps:
             say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
             return self
-        try:
-            with FolderLock(self.model_dir):
-                collect(Path(self.model_dir))
-                self._train(input_fn, users, listeners, goal)
-        except NanLossDuringTrainingError as error:
-            found = replay_nan(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
-            if found is None:
-                raise
-            raise found from error
+        with FolderLock(self.model_dir):
+            collect(Path(self.model_dir))
+            self._train(input_fn, users, listeners, goal)
         return self
 
     def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
@@ -359,11 +352,6 @@ class TPUEstimator:
         traced = trace_model(request, trace_input(request))
         own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
         train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
-
-    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
-        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
-        fed = trace_input(request)
-        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
 
     def _model_on_cores(self, request: Request) -> TrainingModel:
         """The converted model; the one at hand if the input is the same."""

@@ -23,7 +23,7 @@ from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext, WholeBatch
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec, active_spec, separate_tables, train_tables, with_lookups
 from tpugraph.estimator.fixed_shapes import FixedShapes, is_open, measure, padded_batches, sequence_masks
-from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors
+from tpugraph.estimator.host_call import collect_batch_tensors, export_training_tensors, producers
 from tpugraph.estimator.inputs import partitioned, to_dataset, to_tensors
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, ModeKeys, TPUEstimatorSpec, plain_spec
@@ -37,6 +37,7 @@ from tpugraph.estimator.user_functions import (
     with_extras,
 )
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.walks import reached
 from tpugraph.ops import OF_REPLICAS
 from tpugraph.runtime.tpu_op_fallback import refuse_replica_ids
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
@@ -179,8 +180,6 @@ def _called(value: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to trace."""
-
     model_fn: Callable[..., Any]
     input_fn: Callable[..., Any]
     mode: str
@@ -391,12 +390,7 @@ def initialising_all(scaffold: Any) -> Any:
     given = scaffold.local_init_op
     if given is None:  # that of Scaffold.finalize does
         return scaffold
-    stack, known = [given], {given}
-    while stack:
-        op = stack.pop()
-        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        stack.extend(before - known)
-        known |= before
+    known = reached((given,), producers)
     others = [variable for variable in tf1.local_variables() if variable.initializer not in known]
     whole = tf.group(given, tf1.variables_initializer(others), tf1.tables_initializer())
     return tf1.train.Scaffold(local_init_op=whole, copy_from_scaffold=scaffold)

@@ -43,11 +43,11 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, tf.compat.v1
     """The loss is NaN or infinite; both tpugraph's error and the TensorFlow error that programs catch."""
 
 
-def _nan_loss(traced: Traced, loss: Any, step: int, start: int, where: str = "") -> NanLossDuringTrainingError:
+def _nan_loss(traced: Traced, loss: Any, step: int, where: str = "") -> NanLossDuringTrainingError:
     fix = ("look at the input of that step, lower the learning rate or clip the gradients; training can go on from the last "
            "checkpoint")  # fmt: skip
     fault = f"the loss is {loss} at step {step:,}{where}"
-    return NanLossDuringTrainingError(fault, origin=traced.source, fix=fix, step=step, start=start)
+    return NanLossDuringTrainingError(fault, origin=traced.source, fix=fix, step=step)
 
 
 class Interrupt:
@@ -247,7 +247,6 @@ class Training:
         self._call: HostCall | None = None
         self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
         self._asked_steps = 0
-        self._began = 0
 
     def run(self, goal: Goal) -> None:
         """Trains to the goal, the end of the data, or a stop that a hook requests."""
@@ -271,7 +270,7 @@ class Training:
             self._feed_input()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
-        self._began = start = self._start()
+        start = self._start()
         say(self._cores.traced.plan.line)
         events = Events(self._model_dir, self._cores.traced.graph)
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
@@ -407,7 +406,7 @@ class Training:
         trained = [v.op.name for v in self._cores.traced.graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)]
         first = [name for name in trained if name in gone] or gone
         where = f"; no longer finite: {', '.join(first[:3])}{', ...' if len(first) > 3 else ''}" if first else ""
-        return _nan_loss(self._cores.traced, loss, step, self._began, where)
+        return _nan_loss(self._cores.traced, loss, step, where)
 
 
 def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
@@ -479,10 +478,9 @@ class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._step = tf1.train.get_global_step(traced.graph)
         self.done = 0
         self.tried = 0
-        self._start = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        self.done = self._start = int(session.run(self._step))
+        self.done = int(session.run(self._step))
 
     def before_run(self, run_context: Any) -> Any:
         self.tried += 1
@@ -491,7 +489,7 @@ class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.done += 1
         if not math.isfinite(run_values.results):
-            raise _nan_loss(self._traced, run_values.results, self.done, self._start)
+            raise _nan_loss(self._traced, run_values.results, self.done)
 
 
 class _Finalized:

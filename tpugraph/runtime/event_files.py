@@ -69,7 +69,6 @@ class Events:
         self._writer.add_session_log(log, step)
 
     def close(self) -> None:
-        """Have everything on file; the writer stays in its cache."""
         self._writer.flush()
 
 

@@ -25,7 +25,6 @@ _NO_CAUSE = ("Graph execution error", "Detected at node", "Node: '", "Original s
 
 
 def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str]) -> TpuGraphError:
-    """The error of a run."""
     if isinstance(error, TpuGraphError):
         return error
     known = missing_file_error(str(error), source, files) or ids_of_a_row(str(error))
@@ -88,7 +87,6 @@ def _reads(graph: tf.Graph, name: str, variables: list[tf.Operation]) -> bool:
 
 
 def stalled(why: str, found: TpuGraphError) -> RunError:
-    """The error of a run that was ended because it stood still."""
     return RunError(why, node=found.node, origin=found.origin,
                     fix="something waits for what nothing gives it, such as a queue that nobody fills: look at the input, and at the "
                     "node where one is named")  # fmt: skip

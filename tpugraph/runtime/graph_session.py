@@ -55,7 +55,6 @@ class StallWatch:
                 self._runs -= 1
 
     def stop(self) -> None:
-        """End the watch; the session is closed."""
         with self._state:
             self._stopped = True
             self._state.notify()
@@ -225,10 +224,8 @@ class QueueRunners:
         return None
 
     def stop(self) -> None:
-        """Say that the session is about to close."""
         self._coordinator.request_stop()
 
     def join(self) -> None:
-        """Wait for the threads; the session is closed, so that they end."""
         for thread in self._threads:
             thread.join(timeout=10)

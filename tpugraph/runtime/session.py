@@ -186,7 +186,6 @@ class TPUSession:
         return step
 
     def _start_input(self) -> None:
-        """Let the input begin with its first batch."""
         self._run(["tpugraph/init_input"])
         self.engine.input_changed()
 
@@ -421,7 +420,6 @@ def _node(tensor: str) -> str:
 
 
 def _tpu_graph(program: Any) -> Graph:
-    """The TPU graph of a Program, of a file, or of a GraphDef."""
     source, graph_def = "", program
     if isinstance(program, Program):
         source, graph_def = str(program.report.get("source", "")), program.graph_def

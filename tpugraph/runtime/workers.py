@@ -107,7 +107,6 @@ def answers(address: str, seconds: float) -> bool:
 
 
 def configured(config: Any) -> Any:
-    """A session's or server's configuration."""
     made = guarded(config, converted=True)
     made.isolate_session_state = True
     made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
@@ -195,7 +194,6 @@ class WatchedSession:
         self._session = tf1.Session(cluster.master, graph=graph, config=configured(config))
 
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, *, options: Any = None) -> Any:
-        """As ``tf.compat.v1.Session.run``."""
         if self._lost:
             raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
         running = in_thread(lambda: self._session.run(fetches, feed_dict, options), _THREAD)

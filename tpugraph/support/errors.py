@@ -96,16 +96,8 @@ class ArgumentTypeError(UsageError, TypeError):
 
 
 class NanLossDuringTrainingError(RunError, RuntimeError):
-    """The loss is no number any more; the first such step is named.
+    """The loss is no number any more; ``step`` is the global step of the first such loss."""
 
-    Args:
-        fault: what is wrong, one sentence without a final full stop.
-        step: the global step of that loss.
-        start: the global step at which the training began that met it.
-        **more: as :class:`TpuGraphError`.
-    """
-
-    def __init__(self, fault: str, *, step: int = 0, start: int = 0, **more: Any) -> None:
+    def __init__(self, fault: str, *, step: int = 0, **more: Any) -> None:
         super().__init__(fault, **more)
         self.step = step
-        self.start = start

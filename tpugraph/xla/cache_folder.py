@@ -22,7 +22,6 @@ class Foreign(ValueError):
 
 
 def folder() -> Path | None:
-    """The cache folder; None where the user wants none."""
     own = os.environ.get(FOLDER)
     if own is not None:
         return Path(own) if own else None
@@ -51,7 +50,6 @@ def read(place: Path) -> Any:
 
 
 def write(place: Path, content: Any) -> None:
-    """Write an entry, of values that JSON has."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(place, json.dumps(content).encode())
     place.chmod(0o600)

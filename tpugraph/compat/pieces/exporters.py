@@ -1,4 +1,4 @@
-"""The exporters of ``tf.estimator``, which ``train_and_evaluate`` calls behind an evaluation, and functions that hand on to another."""
+"""The exporters of ``tf.estimator``, which ``train_and_evaluate`` calls, and functions of ``tf.contrib`` that hand on."""
 
 from __future__ import annotations
 

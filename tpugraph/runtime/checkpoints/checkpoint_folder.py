@@ -40,7 +40,6 @@ def manifest_of(prefix: Path) -> Path:
 
 
 def data_files(prefix: Path) -> list[Path]:
-    """The data files of a checkpoint that are there."""
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(f"{prefix.name}.data-"))
 
 
@@ -248,7 +247,6 @@ def put_in_place(prefix: Path) -> None:
 
 
 def discard(prefix: Path) -> None:
-    """Remove what was written under :func:`staged`."""
     made = staged(prefix)
     for path in list(made.parent.iterdir()):
         if path.name.startswith(made.name):
@@ -388,7 +386,6 @@ class FolderLock:
 
 
 def _owner(content: bytes) -> str:
-    """Who holds a lock, by what the file says."""
     try:
         found = json.loads(content)
         return f"process {int(found['pid'])} on the host {found['host']}"

@@ -51,8 +51,6 @@ _FIX = "write it again: tpugraph compile MODEL -o FILE"
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds."""
-
     module: Module  # of every core
     variables: dict[str, Array]
     inputs: tuple[str, ...]  # the tensors that core 0 is fed, in order

@@ -29,7 +29,6 @@ def make(
     rebind: Mapping[str, str] | None = None,
     made_by: Mapping[str, str] | None = None,
 ) -> Bundle:
-    """The bundle of a converted training graph."""
     source = str(program.report.get("source", ""))
     graph = graphdef.from_graph_def(program.graph_def, source=source)
     if "tpugraph/train" not in graph:
@@ -71,7 +70,6 @@ def _without_input(program: Program, source: str) -> Program:
 
 
 def _inputs(graph: Graph) -> tuple[str, ...]:
-    """The tensors that core 0 is fed."""
     puts = by_core(graph.of_type("InfeedEnqueueTuple"))
     if not puts:
         return ()

@@ -122,7 +122,6 @@ class Devices:
 
     @property
     def written(self) -> list[str]:
-        """The variables that a run changes."""
         return [value.name for value in self.module.results if value.kind in HELD]
 
     # ------------------------------------------------------------------ running
