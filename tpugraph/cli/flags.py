@@ -221,8 +221,7 @@ def help_of(command: Command) -> str:
     lines += [line for example in command.examples for line in _folded_command(example)]
     lines += ["", "flags (dashes instead of underscores are fine):"]
     for flag in flags:
-        lines += _folded(_usage(flag, flags), indent=2, at="|")
-        lines += _folded(flag.help + _default(flag), indent=6)
+        lines += [f"  {_usage(flag, flags)}", *_folded(flag.help + _default(flag), indent=6)]
     return "\n".join(lines)
 
 
@@ -233,17 +232,9 @@ def _default(flag: Any) -> str:
     return f" (default {','.join(flag.default) if isinstance(flag.default, list) else flag.default})"
 
 
-def _folded(text: str, *, indent: int = 0, at: str = " ") -> list[str]:
-    """Text in lines of a terminal's width; without blanks it is folded behind ``at``."""
+def _folded(text: str, *, indent: int = 0) -> list[str]:
     space = " " * indent
-    if at == " ":
-        return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)
-    lines, rest = [], space + text
-    while len(rest) > _WIDTH and at in rest[indent + 1 : _WIDTH]:
-        place = rest.rindex(at, 0, _WIDTH) + 1
-        lines.append(rest[:place])
-        rest = space + "    " + rest[place:]
-    return [*lines, rest]
+    return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)
 
 
 def _folded_command(text: str) -> list[str]:

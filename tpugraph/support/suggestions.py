@@ -27,27 +27,14 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def near_nodes(name: str, nodes: Collection[str]) -> list[str]:
-    """The nodes that come close to a name: of the same last name, else scope by scope, else with a scope that is like it."""
+    """The nodes that come close to a name: of the same last name, else of a name like it, else with a scope that is like it."""
     last = name.rpartition("/")[2]
     alike = [node for node in nodes if last and node.rpartition("/")[2] == last]
     if alike:
         return sorted(alike, key=lambda node: -difflib.SequenceMatcher(None, name, node).ratio())[:_MOST]
-    held = [node for node in nodes if len(last) > 2 and last.lower() in node.rpartition("/")[2].lower()]
     scopes = {scope: node for node in sorted(nodes, key=len, reverse=True) for scope in node.split("/")}
-    like = [scope for scope in scopes if len(last) > 2 and last.lower() in scope.lower()]
-    like = like or near(last, scopes, most=_MOST, cutoff=0.5)
-    return (_by_scopes(name, nodes) or held or list(dict.fromkeys(scopes[scope] for scope in like)))[:_MOST]
-
-
-def _by_scopes(name: str, nodes: Collection[str]) -> list[str]:
-    """The node on the path that is made of the closest scope at each step; the nodes below it where there is none."""
-    under, path = [node.split("/") for node in nodes], name.split("/")
-    for depth, scope in enumerate(path):
-        here = {node[depth] for node in under if len(node) > depth}
-        closest = [scope] if scope in here else near(scope, here)
-        under = [node for node in under if len(node) > depth and node[depth] in closest]
-    found = [node for node in under if len(node) == len(path)] or sorted(under, key=len)
-    return ["/".join(node) for node in found]
+    like = near(last, scopes, most=_MOST, cutoff=0.5)
+    return near(name, nodes, most=_MOST) or list(dict.fromkeys(scopes[scope] for scope in like))
 
 
 def _plain(name: str) -> str:
