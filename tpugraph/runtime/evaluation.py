@@ -95,18 +95,7 @@ def _number(value: Any) -> Any:
     return float(array) if array.shape == () and array.dtype.kind in "fiub" else array
 
 
-def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[dict[str, Any]]:
-    """The predictions, a dict for each example in the order of the data; loops run as they are asked for."""
-    for examples, arrays in predict_loops(found, run, loop):
-        for name, rows in arrays.items():
-            if len(rows) != examples:
-                raise RunError(f"the prediction '{name}' has {len(rows):,} rows for {examples:,} examples",
-                               fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR")  # fmt: skip
-        for row in range(examples):
-            yield {name: rows[row] for name, rows in arrays.items()}
-
-
-def predict_loops(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Of each loop of ``loop`` global batches the number of examples, and the rows of each prediction."""
     fetches = ["tpugraph/dequeue:0", *found.predictions.values()]
     while True:
@@ -115,3 +104,14 @@ def predict_loops(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int
             yield int(examples), dict(zip(found.predictions, values, strict=True))
         if done < loop:
             return
+
+
+def by_example(loops: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """The predictions of loops, a dict for each example in the order of the data."""
+    for examples, arrays in loops:
+        for name, rows in arrays.items():
+            if len(rows) != examples:
+                raise RunError(f"the prediction '{name}' has {len(rows):,} rows for {examples:,} examples",
+                               fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR")  # fmt: skip
+        for row in range(examples):
+            yield {name: rows[row] for name, rows in arrays.items()}

@@ -321,15 +321,7 @@ class TPUSession:
         return result
 
     def evaluating(self, steps: int | None = None, *, loop: int | None = None) -> Iterator[Evaluated]:
-        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for.
-
-        Args:
-            steps: number of global batches; all data when None.
-            loop: global batches per loop; as the graph was converted when None.
-
-        Raises:
-            RunError: no evaluation graph, no data, or a step failed.
-        """
+        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for."""
         self._require("evaluate", "tpugraph/evaluate")
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
@@ -345,22 +337,13 @@ class TPUSession:
         Raises:
             RunError: no prediction graph, or a step failed.
         """
-        self._require("predict", "tpugraph/predict")
-        self._start_anew(["tpugraph/restart_input"])
-        return evaluation.predict(self._beside_training, self._run_loop, self._host.steps_per_loop)
+        return evaluation.by_example(self.predicting())
 
     def predicting(self, loop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """As :meth:`predict`, loop by loop: the number of examples, and the rows of each prediction.
-
-        Args:
-            loop: global batches per loop; as the graph was converted when None.
-
-        Raises:
-            RunError: no prediction graph, or a step failed.
-        """
+        """As :meth:`predict`, loop by loop: the number of examples, and the rows of each prediction."""
         self._require("predict", "tpugraph/predict")
         self._start_anew(["tpugraph/restart_input"])
-        return evaluation.predict_loops(self._beside_training, self._run_loop, loop or self._host.steps_per_loop)
+        return evaluation.predict(self._beside_training, self._run_loop, loop or self._host.steps_per_loop)
 
     def _start_anew(self, names: list[str]) -> None:
         if not self._initialized:
