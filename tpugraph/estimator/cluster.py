@@ -78,11 +78,7 @@ class Task:
 
 
 def current_task() -> Task:
-    """What TF_CONFIG says of this process.
-
-    Raises:
-        ArgumentError: a cluster without exactly one chief, or a task that is not in it.
-    """
+    """What TF_CONFIG says of this process."""
     config = environment()
     jobs, given, service = dict(config.get("cluster") or {}), config.get("task") or {}, service_of(config)
     kind, index = given.get("type", "" if jobs else "worker"), int(given.get("index", 0))

@@ -170,11 +170,7 @@ def build_raw_supervised_input_receiver_fn(
 
 
 def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
-    """The signatures of a mode; one that serving does not support is left out with a warning.
-
-    Raises:
-        ArgumentError: several export outputs and no default, or none that can be served.
-    """
+    """The signatures of a mode; one that serving does not support is left out with a warning."""
     spec = traced.spec
     metrics = flat_metrics(spec.eval_metric_ops)
     try:
@@ -239,17 +235,11 @@ _TAGS = {ModeKeys.PREDICT: "serve", ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "trai
 
 @dataclass(frozen=True)
 class Exports:
-    """The graphs of an exported model.
+    """The graphs of an exported model."""
 
-    Attributes:
-        cpu: a plain one.
-        tpu: for serving, one with the tags ``serve`` and ``tpu``.
-        by_model: the model function calls ``inference_on_tpu`` itself (version V2).
-    """
-
-    cpu: bool = True
-    tpu: bool = False
-    by_model: bool = False
+    cpu: bool = True  # a plain one
+    tpu: bool = False  # for serving, one with the tags serve and tpu
+    by_model: bool = False  # the model function calls inference_on_tpu itself (version V2)
 
 
 def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
@@ -263,11 +253,7 @@ def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
 
 def export_trained(request: Request, exports: Exports, checkpoint: str, base: str | os.PathLike[str],
                    assets: dict[str, str] | None, *, as_text: bool) -> str:  # fmt: skip
-    """Traces the model behind its input receiver, restores a checkpoint and writes it.
-
-    Raises:
-        ArgumentError: only a graph for TPUs is asked for, and the model cannot be one (a ``ValueError``).
-    """
+    """Traces the model behind its input receiver, restores a checkpoint and writes it."""
     request = replace(request, plan=Batches(0, None, None, None))  # the rows of a request are not known
     tag, wanted = _TAGS[request.mode], exports.tpu and request.mode == ModeKeys.PREDICT
     made: list[tuple[list[str], PlainModel, dict[str, Any]]] = []

@@ -28,14 +28,10 @@ tf1 = tf.compat.v1
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of ``(features, labels)``, or of features alone, as an input function.
-
-    Attributes:
-        steps: batches in an epoch; None where only the input knows.
-    """
+    """Batches of ``(features, labels)``, or of features alone, as an input function."""
 
     input_fn: Callable[[], Any]
-    steps: int | None
+    steps: int | None  # batches in an epoch; None where only the input knows
 
 
 def batches_of(
@@ -50,10 +46,6 @@ def batches_of(
         steps: batches in an epoch; None takes all arrays.
         shuffle: shuffles arrays in each epoch.
         endless: repeats arrays, in whole batches only.
-
-    Raises:
-        ArgumentError: arrays of different lengths, or empty ones (a ``ValueError``).
-        ArgumentTypeError: a Dataset, which belongs to another graph (a ``TypeError``).
     """
     if isinstance(x, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
         raise ArgumentTypeError("a Dataset belongs to the graph that it was made in",

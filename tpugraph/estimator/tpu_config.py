@@ -129,9 +129,6 @@ class TPUConfig:
         Args:
             parts: of ``input_partition_dims``, by the shape of an example, into how many parts each dimension is split.
             shards: the number of replicas.
-
-        Raises:
-            UsageError: a mesh or a rule in another form.
         """
         if self.engine != "xla":
             return None

@@ -38,26 +38,17 @@ from tpugraph.support.errors import ArgumentError, CheckpointError, ConversionEr
 
 @dataclass(frozen=True)
 class Requests:
-    """What the methods of an estimator ask to have traced.
-
-    Attributes:
-        use_tpu: whether training runs on cores.
-        eval_on_tpu: whether evaluation does.
-        batch_sizes: mode to global batch size, or None.
-        batch_axis: the batch dimension of features and labels, or None.
-        embeddings: tables kept apart on cores, or None.
-        measured: see :class:`~tpugraph.estimator.tracing.Request`.
-    """
+    """What the methods of an estimator ask to have traced."""
 
     model_fn: Callable[..., Any]
     params: Any
     config: RunConfig
-    use_tpu: bool
-    eval_on_tpu: bool
-    batch_sizes: Mapping[str, int | None]
-    batch_axis: Any = None
-    embeddings: EmbeddingConfigSpec | None = None
-    measured: list[Any] = field(default_factory=list)
+    use_tpu: bool  # whether training runs on cores
+    eval_on_tpu: bool  # whether evaluation does
+    batch_sizes: Mapping[str, int | None]  # mode to global batch size, or None
+    batch_axis: Any = None  # the batch dimension of features and labels, or None
+    embeddings: EmbeddingConfigSpec | None = None  # tables kept apart on cores, or None
+    measured: list[Any] = field(default_factory=list)  # see tracing.Request
 
     @property
     def endless(self) -> bool:
@@ -110,11 +101,7 @@ class Requests:
         return self.config.tpu_config.num_cores_per_replica or 1
 
     def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
-        """The request to trace the model in a mode; ``on_cores=False`` asks for the plain graph in any case.
-
-        Raises:
-            ArgumentError: a batch size is missing, or does not divide by the cores (a ``ValueError``).
-        """
+        """The request to trace the model in a mode; ``on_cores=False`` asks for the plain graph in any case."""
         on_tpu = self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu)
         plan = self._plan(mode, on_cores=on_cores and on_tpu)
         read = self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1

@@ -94,11 +94,7 @@ def _digest(manifest: Mapping[str, Any], code: bytes, stored: bytes) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle.
-
-    Raises:
-        LoadError: no such file, no bundle, a damaged one, or one of another version.
-    """
+    """Read a bundle."""
     try:
         with zipfile.ZipFile(path) as archive:
             manifest, code, stored = map(archive.read, MEMBERS)
