@@ -34,7 +34,8 @@ def near_nodes(name: str, nodes: Collection[str]) -> list[str]:
         return sorted(alike, key=lambda node: -difflib.SequenceMatcher(None, name, node).ratio())[:_MOST]
     scopes = {scope: node for node in sorted(nodes, key=len, reverse=True) for scope in node.split("/")}
     like = near(last, scopes, most=_MOST, cutoff=0.5)
-    return near(name, nodes, most=_MOST) or list(dict.fromkeys(scopes[scope] for scope in like))
+    as_deep = [node for node in nodes if node.count("/") == name.count("/")]
+    return near(name, as_deep) or near(name, nodes, most=_MOST) or list(dict.fromkeys(scopes[s] for s in like))
 
 
 def _plain(name: str) -> str:
