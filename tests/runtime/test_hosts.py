@@ -20,8 +20,8 @@ from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.runtime import masters
 from tpugraph.runtime.masters import host_devices, reach
-from tpugraph.runtime.workers import WorkerJob, answers, cluster_of, serve
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.workers import WorkerJob, answers, cluster_of, serve
 from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
