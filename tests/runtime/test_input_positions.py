@@ -128,7 +128,7 @@ def test_an_input_of_other_stages_starts_anew_and_says_so(tmp_path: Path) -> Non
     losses, notes = resumed(program("in order", 32, 8), saved(tmp_path, program("ahead", 32, 8)))
     np.testing.assert_allclose(losses, anew("in order", 32), rtol=1e-5)
     assert len(notes) == 1
-    assert "the position of the input was saved with BatchDatasetV2, this graph has RebatchDatasetV2, and" in notes[0]
+    assert "the position of the input was saved with BatchDatasetV2, this graph has RangeDataset of [], and" in notes[0]
 
 
 def test_a_position_of_an_earlier_version_is_left_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

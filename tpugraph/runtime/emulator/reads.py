@@ -132,17 +132,29 @@ def read_by_number(graph: Graph, iterator: Node, maker: Node, takes: list[Node])
     rows, take, cores = _rows(graph, maker.inputs[0].node), takes[0], len(takes)
     if rows is None:
         return None
-    step, shape = cores * rows.core, (cores, rows.core)
-    graph.set_input(maker, 0, _numbers_of_steps(graph, maker, rows, step))
+    total, step = _in_order(rows), cores * rows.core
+    if total is None:
+        graph.set_input(maker, 0, _numbers_of_steps(graph, maker, rows, cores))
+    else:  # the number of the first row of each step; nothing may count ahead, since where the next begins depends on the cores
+        counted = _range(graph, maker, 0, max(total - step + 1, 0), step)
+        graph.set_input(maker, 0, _unmeasured(graph, maker, counted, ()).out())
     # Where they never end nobody has to ask, and the executor reads them itself: they are not worth another thread.
     op = "IteratorGetNextSync" if _endless(rows) else "IteratorGetNext"
-    read = Builder(graph, source=take).node(op, [take.inputs[0]], name=f"{take.name}/numbers", shapes=[(step,)],
-                                            controls=take.controls, **_numbers((step,)))  # fmt: skip
-    for name, value in _numbers((step,)).items():
+    size, shape = (step,) if total is None else (), (cores, rows.core)
+    read = Builder(graph, source=take).node(op, [take.inputs[0]], name=f"{take.name}/numbers", shapes=[size],
+                                            controls=take.controls, **_numbers(size))  # fmt: skip
+    for name, value in _numbers(size).items():
         graph.set_attr(iterator, name, value)
     make = Builder(graph, take.name, source=take)
-    sizes = _within(graph, take, np.asarray(shape), _INT64)
-    numbers = make.add("Reshape", [read.out(), sizes], shape, name="of_cores")
+    if total is None:
+        sizes = _within(graph, take, np.asarray(shape), _INT64)
+        numbers = make.add("Reshape", [read.out(), sizes], shape, name="of_cores")
+    else:
+        behind = _within(graph, take, np.arange(step).reshape(shape), _INT64)
+        numbers = make.add("AddV2", [read.out(), behind], shape, name="counted")
+        numbers = make.add(
+            "FloorMod", [numbers, _within(graph, take, np.array(rows.count), _INT64)], shape, name="around"
+        )
     gathered = []
     for held, (kind, _) in zip(rows.constants, take.outputs or (), strict=True):
         value, axis = held.attr("value"), _within(graph, take, np.zeros((), "int32"), _INT32)
@@ -192,6 +204,20 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
 
 
+def _in_order(rows: _Rows) -> int | None:
+    """How many rows are read in all where no stage but a repeat orders them, so that they need only be counted; else None."""
+    if (
+        rows.batch != rows.core
+        or not rows.count
+        or [stage.op for stage in rows.stages if stage.op not in ops.REPEAT_DATASETS]
+    ):
+        return None
+    if _endless(rows):
+        return 2**62
+    repeats = [_scalar(stage.inputs[1].node) or 0 for stage in rows.stages]
+    return rows.count * math.prod(repeats) if all(count > 0 for count in repeats) else None
+
+
 def _endless(rows: _Rows) -> bool:
     """Whether rows come again and again: they are repeated for ever, and no stage leaves any out."""
     repeats = [_scalar(stage.inputs[1].node) for stage in rows.stages if stage.op in ops.REPEAT_DATASETS]
@@ -217,23 +243,20 @@ def _maps_to_itself(graph: Graph, node: Node) -> bool:
     return ends == [argument.name for argument in function.signature.input_arg]
 
 
-def _numbers_of_steps(graph: Graph, maker: Node, rows: _Rows, step: int) -> Tensor:
-    """The dataset of row numbers, ``step`` at a time."""
-    dataset = Builder(graph, source=maker).node(
-        "RangeDataset", [_outside(graph, maker, np.int64(end)) for end in (0, rows.count, 1)], name=_ROWS_SCOPE, shapes=[()],
-        metadata="", replicate_on_split=False, **_numbers(()),
-    )  # fmt: skip
+def _numbers_of_steps(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
+    """The dataset of row numbers, a step's at a time."""
+    dataset = _range(graph, maker, 0, rows.count, 1)
     for stage in reversed(rows.stages):
         made = graph.clone_subgraph([stage], lambda name: f"tpugraph/rows/{name}")[stage]
         graph.set_input(made, 0, dataset.out())
         graph.set_attr(made, "output_types", [_INT64])
         graph.set_attr(made, "output_shapes", [()])
         dataset = made
+    step = cores * rows.core
     # Rows behind the last whole batch are never read: of batches that do not divide a step, they are dropped here.
     chunk = step if rows.batch == rows.core or step % rows.batch == 0 else rows.batch
     dataset = _sized(graph, maker, "BatchDatasetV2", dataset, np.int64(chunk), drop_remainder=chunk != step)
-    # The stages do so little that measuring them costs more than they do.
-    dataset = as_written(graph, maker, dataset.out(), [_INT64], [(None,)], name="tpugraph/rows/as_it_is", rewrite=False)
+    dataset = _unmeasured(graph, maker, dataset, (None,))
     # The numbers of the next loop are drawn while the steps of this one run.
     loop = min(steps_per_loop(graph), MOST_AHEAD // step)
     ahead = _outside(graph, maker, np.int64(max(AHEAD, loop) * step // chunk or 1))
@@ -253,6 +276,19 @@ def _sized(graph: Graph, maker: Node, op: str, dataset: Node, size: np.ndarray |
     shape = (int(size.item()) if op in ops.REBATCH_DATASETS else None,)
     return Builder(graph, _ROWS_SCOPE, source=maker).node(op, [dataset.out(), *ends], name="of_a_step", shapes=[()],
                                                      **extra, **_numbers(shape))  # fmt: skip
+
+
+def _unmeasured(graph: Graph, maker: Node, dataset: Node, shape: attrs.Shape) -> Node:
+    """The stages do so little that measuring them costs more than they do."""
+    return as_written(graph, maker, dataset.out(), [_INT64], [shape], name="tpugraph/rows/as_it_is", rewrite=False)
+
+
+def _range(graph: Graph, maker: Node, *ends: int) -> Node:
+    """A dataset that counts from the first number to the second by the third."""
+    return Builder(graph, source=maker).node(
+        "RangeDataset", [_outside(graph, maker, np.int64(end)) for end in ends], name=_ROWS_SCOPE, shapes=[()], metadata="",
+        replicate_on_split=False, **_numbers(()),
+    )  # fmt: skip
 
 
 def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:
