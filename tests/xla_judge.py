@@ -5,17 +5,6 @@ told that the rows of the inputs are sharded over the devices and that every dev
 itself how to divide the rest and where the devices have to talk.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from programs.harness import Traced, Training
-from tpugraph.compiler import convert
-from tpugraph.ir import graphdef
-from tpugraph.runtime.session import TPUSession
-from tpugraph.xla.mesh import Layout
-
 THEMES = {
     "networks and optimizers": "optimizers/lamb_2 optimizers/sharpness_aware_2",
     "convolutions": "images/convolution_2",
@@ -42,18 +31,3 @@ JUDGED = [name for names in THEMES.values() for name in names.split()]
 
 ONE_LAYER = frozenset({"attention/bert_2"})
 """Those of them that are judged with one layer, as XLA takes as long for each of them again; ``test_programs`` trains two."""
-
-
-def run_partitioned(
-    traced: Traced, steps: int, layout: Layout | str, options: Mapping[str, Any] | None = None
-) -> tuple[Training, dict[str, Any]]:
-    """Train a graph of the whole batch on a mesh among whose devices XLA divides it; returns the session's report, too."""
-    graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
-    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **(options or {})}
-    converted = convert(graph, num_replicas=1, **given)
-    with TPUSession(converted, engine="xla", mesh=layout) as session:
-        session.initialize()
-        start = dict(session.values(traced.variables))
-        losses = session.train(steps)
-        values = dict(session.values(traced.variables))
-        return Training(np.asarray(losses), values, start), session.report

@@ -1,8 +1,8 @@
 """Random training programs against TensorFlow alone: how many are equal, refused, unsupported, different, crashed.
 
     python tools/campaign.py --programs=200 --seed=1 --cores=2,4 --shrink
-    python tools/campaign.py --named="bert|gan|ragged/" --cores=1,4
     python tools/campaign.py --composed --programs=400 --cores=4 --shrink
+    python tools/campaign.py --named=_2$ --mesh=data:4,model:2 --shard_optimizer=data
     python tools/campaign.py --only="rows=2 first=loop_max loss=pairs" --cores=2
 
 A program is drawn from a seed and its number, so that each can be had again alone; those that TensorFlow itself cannot
@@ -18,8 +18,10 @@ from __future__ import annotations
 import argparse
 import collections
 import itertools
+import math
 import os
 import random
+import re
 import sys
 import time
 import warnings
@@ -32,11 +34,11 @@ from campaigns import Server
 
 ROOT = Path(__file__).parents[1]
 ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
-OUTCOMES = ("equal", "refused", "unsupported", "different", "crashed", "invalid")
+OUTCOMES = ("equal", "whole", "refused", "unsupported", "different", "crashed", "invalid")
 _LIFETIME = 200  # programs; TensorFlow keeps some megabytes of each
 
 
-def serve(connection: Connection, session: dict[str, Any]) -> None:
+def serve(connection: Connection, *how: dict[str, Any]) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     warnings.simplefilter("ignore")
@@ -46,14 +48,14 @@ def serve(connection: Connection, session: dict[str, Any]) -> None:
     connection.send("ready")
     while True:
         program, cores = connection.recv()
-        verdict = check(find(program), cores, session)
+        verdict = check(find(program), cores, *how)
         connection.send((verdict.outcome, verdict.words))
 
 
 class Judge:
-    def __init__(self, seconds: float, session: dict[str, Any]) -> None:
+    def __init__(self, seconds: float, *how: dict[str, Any]) -> None:
         self._seconds, self._judged = seconds, 0
-        self.server = Server(serve, session)
+        self.server = Server(serve, *how)
 
     def worst(self, program: str, cores: list[int]) -> tuple[str, str]:
         """The first outcome that is not equal with its words, and at how many cores."""
@@ -67,7 +69,7 @@ class Judge:
                 outcome, words = "crashed", str(error)
             if outcome != "equal":
                 return outcome, f"at {number} cores: {words}"
-        return "equal", ""
+        return "equal", words
 
 
 def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -103,9 +105,15 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="simplify what fails")
     parser.add_argument("--seconds", type=float, default=90, help="how long a program may take")
     parser.add_argument("--engine", choices=sorted(ENGINES), default="emulator", help="what runs the converted graphs")
+    parser.add_argument(
+        "--mesh", help="XLA divides the step among such devices, and the largest variables along 'model'"
+    )
+    parser.add_argument("--shard_optimizer", default="", help="the axis along which the optimizer is sharded")
     options = parser.parse_args()
     cores = [int(number) for number in options.cores.split(",")]
-    judge, started = Judge(options.seconds, ENGINES[options.engine]), time.monotonic()
+    layout = {"mesh": options.mesh, "shard_optimizer": options.shard_optimizer} if options.mesh else {}
+    cores = [math.prod(map(int, re.findall(r":(\d+)", options.mesh)))] if layout else cores
+    judge, started = Judge(options.seconds, ENGINES[options.engine], layout), time.monotonic()
     totals, failed = collections.Counter[str](), False
     for seed, program in programs_of(options):
         outcome, words = judge.worst(program, cores)

@@ -4,6 +4,7 @@ Nothing here asks the compiler what a graph means: the loss and the train op are
 analysis cannot hide behind its own answer.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,10 @@ from tpugraph.analysis.trip_counts import UnboundedLoop
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.support.errors import ConversionError, RolesError, UsageError
 from tpugraph.tpu import program
 from tpugraph.xla.jax_client import CompilerRefusal
+from tpugraph.xla.mesh import Layout, Mesh
 from tpugraph.xla.stablehlo import Refused
 
 from .parts import Program, tf1
@@ -50,11 +52,12 @@ class Traced:
 
 @dataclass(frozen=True)
 class Training:
-    """The loss of each step, the variables afterwards, and what they were at the start."""
+    """The loss of each step, the variables afterwards, what they were at the start, and the session's report."""
 
     losses: np.ndarray[Any, Any]
     variables: Values
     start: Values = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
 
 
 def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7) -> Traced:
@@ -119,10 +122,29 @@ def run_converted(
 ) -> Training:
     with TPUSession(made, **(session or {})) as running:
         running.initialize()
+        start = dict(running.values(traced.variables))
         losses = running.train(steps)
         values = dict(running.values())
         values.update(running.values([name for name in traced.variables if name not in values]))
-    return Training(np.asarray(losses), values)
+        return Training(np.asarray(losses), values, start, running.report)
+
+
+def layout_of(traced: Traced, mesh: str, shard_optimizer: str = "", partitioner: str = "shardy") -> Layout:
+    """The largest two trained variables that an axis ``model`` of the mesh divides are sharded along it."""
+    pieces = Mesh.parse(mesh).axes.get("model", 1)
+    fits = {}
+    for variable in traced.graph.get_collection("trainable_variables"):
+        sizes = variable.shape.as_list() if variable.shape.is_fully_defined() else []
+        divided = [dimension for dimension, size in enumerate(sizes) if size % pieces == 0]
+        if divided and pieces > 1:
+            best = max(divided, key=sizes.__getitem__)
+            fits[f"{re.escape(variable.op.name)}={'-,' * best}model"] = np.prod(sizes)
+    return Layout.parse(mesh, sorted(fits, key=fits.__getitem__)[-2:], shard_optimizer, partitioner)
+
+
+def run_partitioned(traced: Traced, steps: int, layout: Layout | str, **options: Any) -> Training:
+    """Train a graph of the whole batch on a mesh among whose devices XLA divides it."""
+    return run_converted(converted(traced, steps, 1, **options), traced, steps, {"engine": "xla", "mesh": layout})
 
 
 # --------------------------------------------------------------------------- verdicts
@@ -213,8 +235,13 @@ def _line(error: BaseException) -> str:
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-def check(build: Program, cores: int, session: Mapping[str, Any] | None = None) -> Verdict:
-    """Train one graph with TensorFlow and, with such options of the session, on emulated cores."""
+def check(
+    build: Program, cores: int, session: Mapping[str, Any] | None = None, layout: Mapping[str, str] | None = None
+) -> Verdict:
+    """Train one graph with TensorFlow and, with such options of the session, on emulated cores, or on a mesh of so many devices.
+
+    An equal training on a mesh says what XLA made; it is ``whole`` where that is no collective.
+    """
     try:
         traced = trace(build, build.rows * cores, resource=build.resource)
         expected = run_plain(traced, build.steps)
@@ -224,10 +251,13 @@ def check(build: Program, cores: int, session: Mapping[str, Any] | None = None) 
         return Verdict("invalid", "not finite")
     told = {} if build.named else {"loss": None, "train_op": None}
     try:
-        found = run_converted(converted(traced, build.steps, cores, **told), traced, build.steps, session)
+        if layout:
+            found = run_partitioned(traced, build.steps, layout_of(traced, **layout), **told)
+        else:
+            found = run_converted(converted(traced, build.steps, cores, **told), traced, build.steps, session)
     except (Refused, CompilerRefusal, UnboundedLoop) as error:
         return Verdict("unsupported", f"{error.fault}: '{error.node}'")
-    except (RolesError, ConversionError) as error:
+    except (RolesError, ConversionError, UsageError) as error:
         # where TensorFlow's inference finds the fault, the partition has overlooked it
         return Verdict("crashed" if "TensorFlow refuses" in str(error) else "refused", _line(error))
     except Exception as error:
@@ -235,4 +265,7 @@ def check(build: Program, cores: int, session: Mapping[str, Any] | None = None) 
     verdict = compare(found, expected)
     if verdict.outcome == "different" and (fault := unsteady(traced, build.steps)):
         return Verdict("invalid", f"a second run differs: {fault}")
+    if layout and verdict.outcome == "equal":
+        made, sharded = found.report["collectives"], found.report["sharded"]
+        return Verdict("equal" if made else "whole", f"{len(sharded)} variables sharded, {', '.join(made)}")
     return verdict

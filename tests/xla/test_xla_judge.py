@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from sampling import runs
-from xla_judge import JUDGED, ONE_LAYER, THEMES, run_partitioned
+from xla_judge import JUDGED, ONE_LAYER, THEMES
 
 from programs import PROGRAMS, Program, trace
-from programs.harness import Traced, Training, compare, run_on_cores, run_plain
+from programs.harness import Traced, Training, compare, run_on_cores, run_partitioned, run_plain
 from tpugraph.support.errors import TpuGraphError
 
 CORES = 8
@@ -42,8 +42,8 @@ def whole(program: Program) -> Traced:
 
 
 def by_xla(traced: Traced, program: Program) -> Training:
-    found, report = run_partitioned(traced, program.steps, f"data:{CORES}")
-    assert report["collectives"], "XLA has not divided the step"
+    found = run_partitioned(traced, program.steps, f"data:{CORES}")
+    assert found.report["collectives"], "XLA has not divided the step"
     return found
 
 
