@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from xla_judge import run_partitioned
 
 import tpugraph
 from programs import PROGRAMS
-from programs.harness import Program, compare, run_plain, trace
+from programs.harness import Program, check, compare, layout_of, run_partitioned, run_plain, trace
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 from tpugraph.xla.mesh import Layout, Mesh, ShardRule, optimizer_variables
@@ -74,31 +73,33 @@ def test_slots_lie_as_their_variable_and_along_the_axis_of_the_optimizer() -> No
     assert found["dense/count"] == ()
 
 
-def largest_by_columns(shapes: dict[str, tuple[int, ...]]) -> list[str]:
-    """Rules that shard the two largest variables along ``model``."""
-    fits = [name for name, shape in shapes.items() if len(shape) > 1 and shape[-1] % 2 == 0]
-    chosen = sorted(fits, key=lambda name: -int(np.prod(shapes[name])))[:2]
-    return [f"{re.escape(name)}={'-,' * (len(shapes[name]) - 1)}model" for name in chosen]
-
-
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", ["images/convolution_2", "embeddings/two_lookups_adam_2"])
 def test_the_plain_step_trains_alike_on_any_mesh(name: str, mesh: str, partitioner: str) -> None:
     program: Program = PROGRAMS[name]
     traced = trace(program, 16, resource=program.resource)
-    trained = traced.graph.get_collection("trainable_variables")
-    shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in trained}
-    sharded = largest_by_columns(shapes) if mesh == "data:4,model:2" else []
-    layout = Layout.parse(mesh, sharded, "data" if mesh == "data:2,model:4" else "", partitioner)
-    found, report = run_partitioned(traced, program.steps, layout)
-    assert report["collectives"], "XLA has not divided the step"
-    assert len(report["sharded"]) >= len(sharded)
-    if layout.shard_optimizer and name.startswith(
-        "images"
-    ):  # the update alone is sharded: no gather but of the new variables
-        assert report["collectives"].get("all-gather", 0) <= sum(4 * int(np.prod(shape)) for shape in shapes.values())
+    last = mesh == MESHES[-1]
+    layout = Layout.parse(mesh, [], "data", partitioner) if last else layout_of(traced, mesh, partitioner=partitioner)
+    found = run_partitioned(traced, program.steps, layout)
+    made = found.report["collectives"]
+    assert made, "XLA has not divided the step"
+    assert len(found.report["sharded"]) >= len(layout.rules)
+    if last and name.startswith("images"):  # the update alone is sharded: no gather but of the new variables
+        assert made.get("all-gather", 0) <= sum(value.nbytes for value in found.start.values())
     verdict = compare(found, run_plain(traced, program.steps))
+    assert verdict.outcome == "equal", verdict
+
+
+@pytest.mark.parametrize(("name", "mesh"), [
+    ("statistics/batch_norm_fused_2", "data:4,model:2"),  # a window that two axes would share
+    ("embeddings/sampled_softmax_2", "data:8"),  # a scatter of 19 rows
+    ("attention/attention_over_batch_2", "data:4,model:2"),
+    ("loops/loop_max_2", "data:2,model:4"),
+])  # fmt: skip
+def test_programs_train_alike_on_a_mesh(name: str, mesh: str) -> None:
+    """``tools/campaign.py --named=_2$ --mesh=MESH`` runs all."""
+    verdict = check(PROGRAMS[name], 8, layout={"mesh": mesh})
     assert verdict.outcome == "equal", verdict
 
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,12 @@ def parse(code: bytes) -> Any:
         except ir.MLIRError as error:
             raise _unreadable(str(error)) from error
         copies: list[Any] = []
-        _find(module.operation, "mhlo.copy", copies)
+        find(module.operation, ("mhlo.copy",), copies)
         for operation in copies:
             operation.results[0].replace_all_uses_with(operation.operands[0])
             operation.erase()
         sums: list[Any] = []
-        _find(module.operation, "stablehlo.all_reduce", sums)
+        find(module.operation, ("stablehlo.all_reduce",), sums)
         for operation in sums:
             if "channel_handle" in operation.attributes:
                 del operation.attributes["channel_handle"]
@@ -69,13 +70,14 @@ def _unreadable(text: str) -> RunError:
                     fix="update jax, or write it again with a TensorFlow that is no newer than this jax")  # fmt: skip
 
 
-def _find(operation: Any, name: str, found: list[Any]) -> None:
+def find(operation: Any, names: Collection[str], found: list[Any]) -> None:
+    """Append the operations of these names inside of one."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
-                if inner.operation.name == name:
+                if inner.operation.name in names:
                     found.append(inner.operation)
-                _find(inner.operation, name, found)
+                find(inner.operation, names, found)
 
 
 def options(num_replicas: int, devices: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,9 +92,12 @@ class Mesh:
         tail = " last_tile_dim_replicate" if rest > 1 else ""
         return f"{{devices=[{','.join(map(str, tiles))}]<=[{grid}]{turned}{tail}}}"
 
-    def sdy_sharding(self, spec: Spec) -> str:
-        """The sharding of a value as an attribute of Shardy's dialect, on the mesh ``@mesh``."""
-        dimensions = ", ".join("{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in spec)
+    def sdy_sharding(self, spec: Spec, free: Collection[int] = ()) -> str:
+        """The sharding of a value as an attribute of Shardy's dialect, on the mesh ``@mesh``; open in some dimensions."""
+        each = (
+            ", ".join([*(f'"{axis}"' for axis in axes), *("?" if d in free else "")]) for d, axes in enumerate(spec)
+        )
+        dimensions = ", ".join(f"{{{axes}}}" for axes in each)
         return f"#sdy.sharding<@mesh, [{dimensions}]>"
 
 
@@ -292,6 +295,7 @@ def annotated(module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> An
             main.attributes[kind] = ir.ArrayAttr.get(made)
         if any(any(specs[value]) for value in module.arguments if value.kind in HELD):
             _hold_in_loop(ir, main, module, layout, specs)
+        _hold_whole(ir, parsed, layout)
         if shardy:
             axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
             ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
@@ -356,20 +360,61 @@ def _gradients(ir: Any, value: Any, shape: tuple[int, ...]) -> list[Any]:
     return found
 
 
-def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec) -> None:
-    """Let all readers of a value read it as it lies by a spec."""
+def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) -> None:
+    """Let all readers of a value read it as it lies by a spec, but for dimensions that the partitioner may shard as it likes."""
     if layout.partitioner == "shardy":
-        name, said = "sdy.sharding_constraint", {"sharding": ir.Attribute.parse(layout.mesh.sdy_sharding(spec))}
+        name, said = "sdy.sharding_constraint", {"sharding": ir.Attribute.parse(layout.mesh.sdy_sharding(spec, free))}
     else:
         name = "stablehlo.custom_call"
         said = {
             "call_target_name": ir.StringAttr.get("Sharding"),
             "mhlo.sharding": ir.StringAttr.get(layout.mesh.hlo_sharding(spec)),
+            "backend_config": ir.StringAttr.get(
+                f"unspecified_dims=[{','.join(map(str, sorted(free)))}]" if free else ""
+            ),
         }
     block = isinstance(value.owner, ir.Block)
     where = ir.InsertionPoint.at_block_begin(value.owner) if block else ir.InsertionPoint.after(value.owner)
     made = ir.Operation.create(name, results=[value.type], operands=[value], attributes=said, ip=where)
     value.replace_all_uses_except(made.result, made)
+
+
+def _hold_whole(ir: Any, module: Any, layout: Layout) -> None:
+    """Shard no dimension along which XLA's partitioner divides an op wrongly.
+
+    Of a convolution these are images and windows, but for images that the layout divides: where devices have parts of both,
+    XLA sums over all devices, also over those along axes that neither lies along. Of the gradient of a maximum it is where a
+    window is two strides long: elements count twice; of a scatter where the devices do not divide its rows: the process dies.
+    """
+    dialect, found = jax_client.load("jaxlib.mlir.dialects.stablehlo", "pjrt"), list[Any]()
+    divided = {axis for spec in layout.inputs.values() for axes in spec for axis in axes}
+    jax_client.find(
+        module.operation, ("stablehlo.convolution", "stablehlo.select_and_scatter", "stablehlo.scatter"), found
+    )
+    for operation in found:
+        operands, made = list(operation.operands), operation.results[0]
+        whole: list[tuple[Any, Sequence[int]]] = []
+        if operation.operation.name == "stablehlo.scatter":
+            whole = [(operand, [d for d, size in enumerate(operand.type.shape) if size % layout.mesh.size])
+                     for operand in operands[len(operation.results) :]]  # fmt: skip
+        elif operation.operation.name == "stablehlo.select_and_scatter":
+            windows, strides = (list(operation.attributes[of]) for of in ("window_dimensions", "window_strides"))
+            overlap = [d for d, (size, stride) in enumerate(zip(windows, strides, strict=True)) if size >= 2 * stride]
+            whole = [(value, overlap) for value in (*operands[:2], made)]
+        else:
+            numbers = dialect.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+            of_kernel = numbers.input_feature_dimension == 0  # its gradient, which is summed over the rows
+            if not (of_kernel and divided == set(layout.mesh.axes)):
+                whole = [(operands[1], numbers.kernel_spatial_dimensions)]
+                if of_kernel or not divided:
+                    whole += [
+                        (operands[0], numbers.input_spatial_dimensions),
+                        (made, numbers.output_spatial_dimensions),
+                    ]
+        for value, dimensions in whole:
+            if dimensions:
+                rank = len(value.type.shape)
+                _constrain(ir, value, layout, ((),) * rank, set(range(rank)).difference(dimensions))
 
 
 def options(layout: Layout, devices: Sequence[Any]) -> Any:
