@@ -56,7 +56,7 @@ def test_every_generation_is_asked_and_a_refusal_is_an_answer(
     refused, fits = found["targets"][0], found["targets"][2]
     assert refused["error"].startswith("the step does not fit on a core of v3:2x2: it needs 32.00 GiB")
     assert refused["error"].endswith("(dense/MatMul)")
-    assert refused["fix"] == "a smaller batch, or fewer steps per call: --iterations_per_loop"
+    assert refused["fix"].startswith("--fit looks for a mesh that it fits on; or a smaller batch")
     assert fits["error"] is None
     assert fits["bound_by"] == "compute"
     assert fits["step_seconds"] == pytest.approx(2e9 / 197e12)
@@ -71,6 +71,19 @@ def test_every_generation_is_asked_and_a_refusal_is_an_answer(
 def test_the_largest_batch_is_searched_where_it_is_asked_for(tmp_path: Path) -> None:
     found = written(tmp_path, "--topology=v5e:2x4", "--largest_batch")
     assert found["targets"][0]["largest_batch"] in range(93, 101)
+
+
+@pytest.mark.usefixtures("quick")
+def test_ways_that_fit_have_a_column_each(pages: Any, tmp_path: Path) -> None:
+    found = written(tmp_path, "--topology=v3:2x2,v5e:2x4", "--fit")
+    assert found["targets"][0]["ways"] == []
+    fits = found["targets"][1]["ways"]
+    assert [way["flags"] for way in fits[:2]] == ["--mesh=data:8", "--mesh=data:8 --shard_optimizer=data"]
+    page = Page(pages, tmp_path / "page.html")
+    assert page.page.locator("#ways h2").count() == 1
+    assert page.page.locator("#ways th").count() == len(fits) + 1
+    assert "all-reduce 4 bytes" in page.text("#ways")
+    assert page.said == []
 
 
 def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """tpugraph compile: what the real TPU compiler says of a graph, and what stops before it does."""
 
+import contextlib
 import json
 import os
 import re
@@ -22,10 +23,10 @@ from tpugraph.cli.console import interruptible
 from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import RunError, UsageError
-from tpugraph.xla import bridge, cache_folder, memory_layouts, stablehlo, topologies
+from tpugraph.xla import bridge, cache_folder, fit, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout
-from tpugraph.xla.module import Module
+from tpugraph.xla.module import Module, Value
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 pytestmark = pytest.mark.slow
@@ -386,6 +387,40 @@ def test_bytes_that_are_reduced_in_each_step() -> None:
     assert memory_layouts.collectives(HLO) == {"all-reduce": 120 + 12}
 
 
+DIVIDED = """HloModule m
+
+%all-reduce-scatter.1 (input: f32[64,256]) -> f32[8,256] {
+  %all-reduce.1 = f32[64,256]{1,0:T(8,128)} all-reduce(%input), channel_id=7
+}
+
+%fused_computation.1 (p: bf16[8,256]) -> (bf16[8,256], bf16[64,256]) {
+  %all-gather.1 = bf16[64,256]{1,0:T(8,128)(2,1)} all-gather(%p), channel_id=9
+}
+
+%async_collective_fusion.2 (p: bf16[8,256]) -> (bf16[8,256], bf16[64,256]) {
+  %all-gather.2 = bf16[64,256]{1,0:T(8,128)(2,1)S(1)} all-gather(%p), channel_id=9
+}
+
+%body (t: (f32[3])) -> (f32[3]) {
+  %all-gather.3 = f32[8,32,2]{1,2,0:T(2,128)} all-gather(%a), channel_id=1
+  %all-gather.4 = (f32[4,9], f32[32,9]) all-gather-start(%b), channel_id=2
+}
+
+ENTRY %main (a: f32[100,2]) -> f32[] {
+}
+"""
+
+
+def test_collectives_beside_fusions_count_once() -> None:
+    gathered = 64 * 256 * 2 + 8 * 32 * 2 * 4 + 32 * 9 * 4
+    assert memory_layouts.collectives(DIVIDED) == {"reduce-scatter": 8 * 256 * 4, "all-gather": gathered}
+
+
+def test_whole_variables_that_a_core_gathers() -> None:
+    shapes = {"kernel": (64, 256), "alike": (64, 256), "bias": (256,), "out": (256, 2), "turned": (9, 32)}
+    assert memory_layouts.gathered(DIVIDED, shapes) == {"kernel": 64 * 256 * 2, "out": 8 * 32 * 2 * 4}
+
+
 # --------------------------------------------------------------------------- ways that fit
 
 
@@ -408,6 +443,7 @@ def test_fit_tries_one_way_after_another(monkeypatch: pytest.MonkeyPatch, capsys
     assert asked == ["data:8", "data:8", "data:4,model:2"]
     assert err.splitlines()[-1].startswith(f"tpugraph run {IRIS} --mesh=data:4,model:2 --shard='dense/kernel")
     assert [way["fits"] for way in json.loads(out)["fit"]] == [False, False, True]
+    assert json.loads(out)["fit"][-1]["collectives"] == {"all-gather": 2048}
 
 
 def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -415,7 +451,55 @@ def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         raise TooLarge(topology, "the program", 2**40, 2**34, None)
 
     monkeypatch.setattr(topologies, "compile_for", answer)
-    assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit"]) == 2
+    assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit", "--json"]) == 1
     out, err = capsys.readouterr()
-    assert "too large   every device holds all variables, global batch 16:" in out
+    assert "too large   every device holds all variables, global batch 16:" in err
     assert "no way was found that fits a core of v5e:2x4" in err
+    table = json.loads(out)["fit"]
+    assert [way["memory"]["arguments"] < 2**16 < way["memory"]["temporaries"] for way in table] == [True] * len(table)
+
+
+def ways(lowers: Callable[[str], bool], rows: int = 64) -> list[str]:
+    """The flags of what is tried where these ways take less memory than those before."""
+    shapes = {"table": (800, 16), "table/Adam": (800, 16), "up": (16, 64), "down": (64, 16), "bias": (64,)}
+    held = tuple(Value("variable", name, "float32", shape) for name, shape in shapes.items())
+    found, flags = fit.ways(Module(b"", 1, 5, held, held), ["table"], 8, rows), []
+    with contextlib.suppress(StopIteration):
+        way = next(found)
+        while True:
+            flags.append(way.flags)
+            way = found.send(lowers(way.what))
+    return flags
+
+
+def test_each_way_keeps_what_lowered_the_memory() -> None:
+    assert ways(lambda what: True)[:4] == [
+        "--mesh=data:8",
+        "--mesh=data:8 --shard_optimizer=data",
+        "--mesh=data:8 --shard='table=data,-' --shard_optimizer=data",
+        "--mesh=data:4,model:2 --shard='table=data+model,-' --shard='up=-,model' --shard='down=model,-' --shard_optimizer=data",
+    ]
+    assert ways(lambda what: False)[2:4] == [
+        "--mesh=data:8 --shard='table=data,-'",
+        "--mesh=data:4,model:2 --shard='table=model,-' --shard='up=-,model' --shard='down=model,-'",
+    ]
+
+
+def test_ways_divide_the_rows_of_the_batch() -> None:
+    meshes = [flags.partition(" ")[0] for flags in ways(lambda what: True, rows=4)]
+    assert meshes == ["--mesh=data:4"] * 3 + ["--mesh=data:4,model:2", "--mesh=data:2,model:4", "--mesh=data:1,model:8"]
+
+
+def test_compile_says_how_variables_lie(command: Command) -> None:
+    flags = (
+        "--topology=v5e:2x4",
+        "--mesh=data:2,model:2",
+        "--shard=dense(_1)?/kernel=-,model",
+        "--shard_optimizer=data",
+    )
+    said = command("compile", IRIS, *flags).out
+    assert "variables   2 sharded -,model, 280 bytes per core, the largest 'dense_1/kernel' [10, 10]" in said
+    assert "variables   2 sharded data,model, 140 bytes per core, the largest 'dense_1/kernel/Adagrad' [10, 10]" in said
+    found = command.json("compile", IRIS, *flags)["sharded"]
+    assert found["dense/kernel/Adagrad"] == [["data"], ["model"]]
+    assert "dense/bias" not in found

@@ -148,6 +148,8 @@ def run(flags: Flags) -> None:
     flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; pjrt, which compiles the loop for "
                "jax's devices; xla, which divides the plain step among them; auto, which takes pjrt if they are accelerators")
     _mesh(flags)
+    flags.boolean("fit", "find the first mesh that fits the memory of a device, and train on it; see `tpugraph compile --fit`")
+    flags.string("topology", "NAME", "of --fit: the TPU whose cores it shall fit, where devices do not say how much memory they have")
     flags.enum("distributed", ("off", "auto"), "of pjrt and xla on several hosts: join the processes of the cluster that jax detects "
                "(TPU hosts of GKE and Compute Engine, Slurm, Open MPI)")
     flags.string("coordinator", "HOST:PORT", "the same where there is no such cluster: address of process 0")
@@ -266,6 +268,7 @@ def report(flags: Flags) -> None:
                "which TPUs to compile for; a generation alone is its smallest size with a core for each replica",
                ("v3:2x2", "v4", "v5e:2x4", "v5p", "v6e:2x4"))
     flags.boolean("largest_batch", "search the largest batch of a core on each, which compiles it several times")
+    flags.boolean("fit", "try the ways of `tpugraph compile --fit` on each, and show those that fit a core")
     _conversion(flags)
 
 

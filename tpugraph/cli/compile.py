@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tpugraph.cli import fitting, programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.cli.tpu_compiler import ask, largest_batch, lower, size_text
+from tpugraph.cli.tpu_compiler import ask, gathered_note, largest_batch, lower, size_text
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
@@ -21,10 +22,10 @@ from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import cache_folder, jax_client, topologies
+from tpugraph.xla import cache_folder, jax_client, mesh, topologies
 from tpugraph.xla.jax_client import TooLarge
-from tpugraph.xla.mesh import Layout
-from tpugraph.xla.module import Module
+from tpugraph.xla.mesh import Layout, Spec
+from tpugraph.xla.module import HELD, Module, Value
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 
@@ -40,18 +41,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
                          fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
     if flags["fit"]:
-        other = sorted({"mesh", "shard", "shard_optimizer", "output", "largest_batch"} & flags.given)
-        if other:
-            raise UsageError(
-                f"--fit looks for a mesh by itself, and --{other[0]} says something else", fix=f"leave --{other[0]} out"
-            )
-        jax_client.need("tpu", "libtpu", "jax")
-        way = fitting.search(flags, console)
-        console.say(f"tpugraph run {flags.model} {way.flags}")
-        return Outcome({"fit": way.tried, "flags": way.flags})
+        return fitting.run(flags, console)
     layout = programs.layout_of(flags)
     if layout is not None:
-        topologies.check(flags["topology"], layout.mesh.size)
+        topologies.check(flags["topology"], 1, layout.mesh)
     for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:
         jax_client.need("tpu", "libtpu", "jax")
@@ -90,13 +83,15 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
         if flags["largest_batch"]:
             console.say(f"note: {error.fault}")
             return {}
-        error.fix = _what_fits(graph, flags, console, error) if layout is None else "--fit looks for a way that fits"
+        error.fix = _what_fits(graph, flags, console, error) if layout is None else error.fix
         raise
-    for line in _lines(compiled, module):
+    specs = {} if layout is None else layout.specs(module)
+    for line in (*_lines(compiled, module), *_lying(module, layout, specs), *gathered_note(compiled.gathered)):
         console.say(line)
     if known:
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
-    return {**_facts(compiled, module), "cached": known, "total_seconds": time.perf_counter() - started}
+    return {**_facts(compiled, module), "sharded": mesh.sharded(module, specs), "cached": known,
+            "total_seconds": time.perf_counter() - started}  # fmt: skip
 
 
 def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
@@ -109,7 +104,8 @@ def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -
     if not rows:
         return ("not even a batch of one row fits: fewer steps per call (--iterations_per_loop), --shard_tables=BYTES where "
                 "tables of embeddings are large, or a smaller model")  # fmt: skip
-    return f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop"
+    return (f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop; or --fit, which "
+            f"looks for a mesh")  # fmt: skip
 
 
 def _list(console: Console) -> Outcome:
@@ -136,6 +132,22 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
     ]
     lines.extend(f"tensor      {size_text(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
                  f"(elements {size_text(t.elements)}{', on chip' if t.on_chip else ''})" for t in compiled.tensors)  # fmt: skip
+    return lines
+
+
+def _lying(module: Module, layout: Layout | None, specs: Mapping[Value, Spec]) -> list[str]:
+    """A line for each way in which variables lie on a mesh."""
+    alike: dict[str, list[Value]] = {}
+    for value in module.arguments:
+        if value.kind in HELD and specs:
+            axes = ",".join("+".join(of) or "-" for of in specs[value])
+            alike.setdefault(f"sharded {axes}" if any(specs[value]) else "replicated", []).append(value)
+    lines = []
+    for how, values in alike.items():
+        held = sum(value.bytes // layout.mesh.pieces(specs[value]) for value in values) if layout else 0
+        most = max(values, key=lambda value: value.bytes)
+        lines.append(f"variables   {len(values):,} {how}, {size_text(held)} per core, the largest '{most.name}' "
+                     f"{list(most.shape)}")  # fmt: skip
     return lines
 
 

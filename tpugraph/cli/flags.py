@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from absl import flags as absl_flags
@@ -103,6 +104,7 @@ class Parsed:
 
     values: Mapping[str, Any]
     given: frozenset[str]
+    words: Mapping[str, str] = field(default_factory=dict)  # of each flag that was given what a shell takes
     model: str = ""
     other: str = ""
 
@@ -125,7 +127,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     given = frozenset(flag.name for flag in flags if flag.present)
     if values["help"] or values.get("topologies"):
         return Parsed(values, given)
-    return Parsed(values, given, *_models(command, rest))
+    words = {flag.name: " ".join(map(shlex.quote, flag.serialize().splitlines())) for flag in flags if flag.present}
+    return Parsed(values, given, words, *_models(command, rest))
 
 
 def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:

@@ -135,7 +135,7 @@ def layout_of(flags: Parsed) -> Layout | None:
         given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
         if given:
             raise UsageError(f"--{given[0]} is for XLA's own partitioner",
-                             fix="--engine=xla" if "engine" in flags.values else "--mesh=data:8")  # fmt: skip
+                             fix="--engine=xla" if "engine" in flags.values else "--mesh=data:4,model:2")  # fmt: skip
         return None
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
     return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tpugraph.cli import evaluating, programs
+from tpugraph.cli import evaluating, fitting, programs
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_folder, check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.cli.tpu_compiler import gathered_note
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.pjrt import processes
@@ -32,6 +33,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if mode != "train":
         return evaluating.run(mode, flags, console)
     _check(flags)
+    flags = fitting.chosen(flags, console) if flags["fit"] else flags
     layout, names = programs.layout_of(flags), rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
     engine = flags["engine"] if layout is None else "xla"
@@ -50,7 +52,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         with quiet:
             session = open_.enter_context(TPUSession(program, rebind=names, **options))
         if engine != "emulator":
-            console.say(_engine_line(session))
+            for line in (_engine_line(session), *gathered_note(session.report.get("gathered", {}))):
+                console.say(line)
         if writer is not None:
             collect(Path(flags["model_dir"]))
         started_from = _start(session, flags, console)

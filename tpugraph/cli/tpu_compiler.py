@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 
 from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
@@ -89,3 +90,10 @@ def size_text(count: int) -> str:
             return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
         size /= 1024
     return f"{size:,.2f} GiB"
+
+
+def gathered_note(gathered: Mapping[str, int]) -> list[str]:
+    """A line on the sharded variables that XLA makes whole on each core, if there are any."""
+    shown = ", ".join(f"'{name}' {size_text(size)}" for name, size in list(gathered.items())[:3])
+    more = f" and {len(gathered) - 3} more" if len(gathered) > 3 else ""
+    return [f"note: each core gathers the whole of sharded variables in each step: {shown}{more}"] if gathered else []

@@ -107,6 +107,14 @@ def device_count(platform: str) -> int:
     return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
 
 
+def device_memory(platform: str) -> int | None:
+    """The bytes of memory of a device; None where it does not say them, as virtual ones do not."""
+    if platform == "cpu" or not _count(platform):
+        return None
+    stats = jax_client.load("jax", "pjrt").devices(platform)[0].memory_stats() or {}
+    return int(stats["bytes_limit"]) if "bytes_limit" in stats else None
+
+
 def _by_devices(platform: str | None, num_replicas: int) -> Choice:
     if platform == "cpu":
         return Choice("pjrt", "devices of the platform 'cpu' were asked for", "cpu")

@@ -3,81 +3,92 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tpugraph import ops
 from tpugraph.ir import Graph
 from tpugraph.ir.walks import variable_of
-from tpugraph.xla.mesh import DATA, Layout, optimizer_variables
+from tpugraph.xla.mesh import DATA, optimizer_variables
 from tpugraph.xla.module import HELD, Module, Value
 
 MODEL = "model"
 """The axis along which variables are sharded."""
 
-_LARGE = 1 / 200
+_LARGE = 1 / 1000
 """The share of the bytes of all variables from which a variable is worth sharding."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way.
-
-    Attributes:
-        what: in words.
-        flags: of a command line.
-        layout: what these flags say.
-    """
+    """One way: what it is in words, and the flags of a command line that takes it."""
 
     what: str
-    flags: tuple[str, ...]
-    layout: Layout
+    mesh: str
+    shard: tuple[str, ...] = ()
+    shard_optimizer: str = ""
+
+    @property
+    def flags(self) -> str:
+        told = [f"--mesh={self.mesh}", *(f"--shard='{rule}'" for rule in self.shard)]
+        return " ".join([*told, *([f"--shard_optimizer={self.shard_optimizer}"] if self.shard_optimizer else [])])
 
 
-def ways(module: Module, tables: Sequence[str], devices: int) -> Iterator[Way]:
+def ways(module: Module, tables: Sequence[str], devices: int, rows: int) -> Generator[Way, bool, None]:
     """The ways for so many devices: replicated variables, then more and more of them sharded.
+
+    It is sent of each way whether that takes less memory than all before it; the next ones leave out what does not.
 
     Args:
         module: the step, lowered for one core.
         tables: the variables whose rows the step reads by number.
         devices: how many there are.
+        rows: of the batch, which the devices along ``data`` divide.
     """
-    yield _way("every device holds all variables", f"{DATA}:{devices}")
-    yield _way("optimizer sharded", f"{DATA}:{devices}", optimizer=DATA)
+    some = next(count for count in range(devices, 0, -1) if rows % count == 0)
+    mesh = f"{DATA}:{some}"
+    yield Way("every device holds all variables", mesh)
+    optimizer = DATA if (yield Way("optimizer sharded", mesh, (), DATA)) else ""
     slots = optimizer_variables(module)
     held = [value for value in module.arguments if value.kind in HELD and value.name not in slots]
-    of_rows = [value for value in held if value.name in tables and value.shape]
     least = sum(value.bytes for value in held) * _LARGE
-    large = [value for value in held if value not in of_rows and len(value.shape) > 1 and value.bytes >= least]
-    by_rows = _rules(held, [value for value in of_rows if value.shape[0] % devices == 0], lambda value: (DATA,))
-    if by_rows:
-        yield _way("and tables by rows", f"{DATA}:{devices}", by_rows, DATA)
+    large = [value for value in held if value.bytes >= least and value.shape]
+    of_rows = [value for value in large if value.name in tables]
+    others = [value for value in large if value not in of_rows and len(value.shape) > 1]
+    rules = _rules(held, of_rows, partial(_first, DATA, some))
+    kept = ["optimizer sharded"] if optimizer else []
+    by_rows = bool(rules) and (yield Way(", ".join([*kept, "tables by rows"]), mesh, rules, optimizer))
+    kept += ["tables by rows"] if by_rows else []
     for count in (2, 4, 8):
-        rows = _rules(held, [value for value in of_rows if value.shape[0] % count == 0], lambda value: (MODEL,))
-        columns = _rules(held, large, partial(_along_model, count))
-        if devices % count == 0 and (rows or columns):
-            what = f"and variables along {MODEL} on {count} devices"
-            yield _way(what, f"{DATA}:{devices // count},{MODEL}:{count}", (*rows, *columns), DATA)
+        axes, pieces = (f"{DATA}+{MODEL}", devices) if by_rows else (MODEL, count)
+        columns = _rules(held, others, partial(_largest, MODEL, count))
+        rules = (*_rules(held, of_rows, partial(_first, axes, pieces)), *columns)
+        if devices % count == 0 and rows % (devices // count) == 0 and (columns or (rules and not by_rows)):
+            what = f"variables along {MODEL} on {count} devices"
+            yield Way(", ".join([*kept, what]), f"{DATA}:{devices // count},{MODEL}:{count}", rules, optimizer)
 
 
 def tables_of(graph: Graph) -> list[str]:
     """The names of the variables whose rows a TPU graph reads by number."""
-    read = (variable_of(node.inputs[0]) for node in graph.of_type(*ops.GATHERS, *ops.LOOKUPS))
+    through = ops.SAME_VARIABLE | ops.READS | ops.IDENTITIES
+    read = (variable_of(node.inputs[0], through) for node in graph.of_type(*ops.GATHERS, *ops.LOOKUPS))
     return list(dict.fromkeys(variable.name for variable in read if variable is not None))
 
 
-def _way(what: str, mesh: str, rules: Iterable[str] = (), optimizer: str = "") -> Way:
-    flags = [f"--mesh={mesh}", *(f"--shard='{rule}'" for rule in rules)]
-    return Way(
-        what, (*flags, *([f"--shard_optimizer={optimizer}"] if optimizer else [])), Layout.parse(mesh, rules, optimizer)
-    )
+def _first(axes: str, count: int, value: Value) -> tuple[str, ...]:
+    """The first dimension that the devices divide, of a table its rows."""
+    return _along(axes, value, next((d for d, size in enumerate(value.shape) if size % count == 0), None))
 
 
-def _along_model(count: int, value: Value) -> tuple[str, ...]:
-    """The last dimension that the devices divide."""
+def _largest(axes: str, count: int, value: Value) -> tuple[str, ...]:
+    """The largest dimension that the devices divide: between two layers that widen and narrow nothing is combined."""
     fits = [d for d, size in enumerate(value.shape) if size % count == 0]
-    return tuple(MODEL if d == max(fits) else "-" for d in range(len(value.shape))) if fits else ()
+    return _along(axes, value, max(fits, key=lambda d: (value.shape[d], d), default=None))
+
+
+def _along(axes: str, value: Value, dimension: int | None) -> tuple[str, ...]:
+    return () if dimension is None else tuple(axes if d == dimension else "-" for d in range(len(value.shape)))
 
 
 def _rules(held: list[Value], chosen: list[Value], spec_of: Callable[[Value], tuple[str, ...]]) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ class TooLarge(CompilerRefusal):
             f"the step does not fit on a core of {target}: it needs {needed / 2**30:,.2f} GiB for {what}, which is "
             f"{(needed - available) / 2**30:,.2f} GiB more than the {available / 2**30:,.2f} GiB that there are",
             node=node,
-            fix="a smaller batch, or fewer steps per call: --iterations_per_loop",
+            fix="--fit looks for a mesh that it fits on; or a smaller batch, or fewer steps per call: --iterations_per_loop",
         )
         self.needed = needed
         self.available = available

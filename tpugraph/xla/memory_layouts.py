@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32,
@@ -19,6 +19,7 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _NO_MEMORY = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "constant"})
 _MOVES = frozenset({"copy-start", "copy-done"})
 _NUMBER = re.compile(r" parameter\((\d+)\)")
+_CHANNEL = re.compile(r" channel_id=(\d+)")
 _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
@@ -66,16 +67,65 @@ def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def collectives(text: str) -> dict[str, int]:
     """Of each kind of collective the bytes of what it makes on one core in one iteration of the loop."""
-    entry = text.find("\nENTRY ")
     found: dict[str, int] = {}
-    for _, shapes, op in _instructions(text[:entry] if entry >= 0 else text):
-        kind = op.removesuffix("-start")
-        if kind in _COLLECTIVES:
-            made = [p.elements for m in _SHAPE.finditer(shapes) if (p := _placed("", m)) is not None]
-            if kind != op and kind != "all-reduce":  # operands and results stand side by side
-                made = made[len(made) // 2 :]
-            found[kind] = found.get(kind, 0) + sum(made)
+    for kind, made in _combined(text):
+        found[kind] = found.get(kind, 0) + sum(placed.elements for _, placed in made)
     return found
+
+
+def gathered(text: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Of sharded variables the bytes that all-gathers make of the whole on one core in one iteration of the loop, largest first.
+
+    Args:
+        text: the module.
+        shapes: the variables' whole shapes; of those with the same the first is named.
+    """
+    found: dict[str, int] = {}
+    for kind, made in _combined(text):
+        for dims, placed in made if kind == "all-gather" else ():
+            name = next((name for name, shape in shapes.items() if _splits(dims, shape)), None)
+            if name is not None:
+                found[name] = found.get(name, 0) + placed.elements
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _splits(dims: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether dimensions are those of a shape, some of them split."""
+    rest = [size for size in dims if size > 1]
+    for size in shape:
+        while size > 1 and rest and size % rest[0] == 0:
+            size //= rest.pop(0)
+        if size > 1:
+            return False
+    return not rest
+
+
+def _combined(text: str) -> Iterator[tuple[str, list[tuple[list[int], Placed]]]]:
+    """Kind and results of each collective of the loop, with their dimensions.
+
+    A TPU that runs one beside several fusions has a copy of it in each, with the same channel; one that reduces and scatters
+    is an all-reduce in a computation that is called so.
+    """
+    scattered, channels = "", {""}
+    for line in text.partition("\nENTRY ")[0].splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            scattered = line.rpartition("-> ")[2] if "all-reduce-scatter" in line.partition(" ")[0] else ""
+        match = _INSTRUCTION.match(line)
+        kind = match.group(2).removesuffix("-start") if match else ""
+        channel = _CHANNEL.search(line)
+        if match is None or kind not in _COLLECTIVES or (channel and channel.group(1) in channels):
+            continue
+        channels.add(channel.group(1) if channel else "")
+        made = [
+            (_dims(m), p) for m in _SHAPE.finditer(scattered or match.group(1)) if (p := _placed("", m)) is not None
+        ]
+        if kind not in (match.group(2), "all-reduce"):  # operands and results stand side by side
+            made = made[len(made) // 2 :]
+        yield "reduce-scatter" if scattered else kind, made
+
+
+def _dims(match: re.Match[str]) -> list[int]:
+    return [int(d) for d in match.group(2).split(",") if d]
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
@@ -90,10 +140,10 @@ def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _placed(node: str, match: re.Match[str]) -> Placed | None:
-    kind, dims_text, order_text, tile_text = match.groups()
+    kind, _, order_text, tile_text = match.groups()
     if kind not in _BITS:
         return None
-    dims = [int(d) for d in dims_text.split(",") if d]
+    dims = _dims(match)
     elements = math.prod(dims) * _BITS[kind] // 8
     tile = [int(d) for d in (tile_text or "").split(",") if d]
     order = [int(d) for d in (order_text or "").split(",") if d]

@@ -60,6 +60,11 @@ class Mesh:
     def __str__(self) -> str:
         return ",".join(f"{axis}:{count}" for axis, count in self.axes.items())
 
+    def with_axis(self, axis: str) -> Mesh:
+        """A mesh of the same devices, if they can be halved, that has another axis."""
+        rows = self.axes[DATA]
+        return Mesh({**self.axes, DATA: rows // 2 if rows % 2 == 0 else rows, axis: 2})
+
     @property
     def size(self) -> int:
         """The number of devices."""
@@ -170,9 +175,8 @@ class Layout:
         ):
             for axis in axes:
                 if axis not in made.mesh.axes:
-                    raise UsageError(
-                        f"{what}: the mesh {made.mesh} has no axis '{axis}'", fix=f"one of {', '.join(made.mesh.axes)}"
-                    )
+                    raise UsageError(f"{what}: the mesh {made.mesh} has no axis '{axis}'",
+                                     fix=f"one of {', '.join(made.mesh.axes)}; or --mesh={made.mesh.with_axis(axis)}")  # fmt: skip
             if len(set(axes)) < len(axes):
                 raise UsageError(f"{what}: one axis cannot shard two dimensions", fix="each axis once")
         if partitioner not in PARTITIONERS:
@@ -190,9 +194,10 @@ class Layout:
         found |= {value: _padded(self._of_input(value), value) for value in inputs}
         if inputs and self.mesh.size > 1 and not any(axes for value in inputs for axes in found[value]):
             rows = max(value.shape[1] for value in inputs if len(value.shape) > 1)
-            fits = next(count for count in range(self.mesh.axes[DATA], 0, -1) if rows % count == 0)
+            wanted = self.mesh.axes[DATA]
+            fits = Mesh({**self.mesh.axes, DATA: next(n for n in range(wanted, 0, -1) if rows % n == 0)})
             raise UsageError(f"the mesh {self.mesh} does not divide the batch of {rows} rows",
-                             fix=f"{DATA}:{fits}, or --global_batch for another batch")  # fmt: skip
+                             fix=f"--mesh={fits}, or --global_batch={math.ceil(rows / wanted) * wanted}")  # fmt: skip
         shapes = {value.name: value.shape for value in module.arguments if value.kind in HELD}
         of_variable = self._of_variables(shapes, optimizer_variables(module))
         found |= {value: _padded(of_variable[value.name], value) for value in found if value.kind in HELD}
@@ -203,8 +208,10 @@ class Layout:
         for rule in self.rules:
             matched = [name for name in shapes if rule.pattern.fullmatch(name)]
             if not matched:
-                raise UsageError(f"--shard='{rule.text}' matches no variable",
-                                 fix=f"the nearest names: {', '.join(near_nodes(rule.pattern.pattern, shapes))}")  # fmt: skip
+                close = near_nodes(rule.pattern.pattern, shapes) or [name for name in shapes if shapes[name]][:3]
+                raise UsageError(
+                    f"--shard='{rule.text}' matches no variable", fix=f"the nearest names: {', '.join(close)}"
+                )
             for name in matched:
                 found[name] = self._fitting(name, shapes[name], rule)
         for name, of in optimizer.items():
@@ -224,9 +231,18 @@ class Layout:
                 raise UsageError(
                     f"--shard='{rule.text}': {self.mesh.along(axes)} devices along {'+'.join(axes)} do not divide the"
                     f" dimension {size} of '{name}' {list(shape)}",
-                    fix=f"another dimension, or a mesh whose axis '{axes[-1]}' divides {size}",
+                    fix=self._another(name, shape, axes),
                 )
         return rule.spec
+
+    def _another(self, name: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> str:
+        """What divides a variable: another of its dimensions, or fewer devices."""
+        count, said = self.mesh.along(axes), "+".join(axes)
+        fits = [d for d, size in enumerate(shape) if size % count == 0]
+        if not fits:
+            return f"as many devices along {said} as divide a dimension, or leave '{name}' out"
+        spec = ",".join(said if d == fits[-1] else "-" for d in range(len(shape)))
+        return f"--shard='{re.escape(name)}={spec}'"
 
     def _also_along(self, axis: str, spec: Spec, shape: tuple[int, ...]) -> Spec:
         """The spec with the largest dimension sharded along an axis, too, that the devices divide; unchanged where none is."""
@@ -270,6 +286,17 @@ def optimizer_variables(module: Module) -> dict[str, str]:
         if owner is not None:
             found[value.name] = owner
     return found
+
+
+def sharded(module: Module, specs: Mapping[Value, Spec]) -> dict[str, Spec]:
+    """The variables that are sharded, by name."""
+    return {value.name: specs[value] for value in module.arguments if value.kind in HELD and any(specs.get(value, ()))}
+
+
+def ruled(module: Module, specs: Mapping[Value, Spec]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the variables that are sharded, those of the optimizer left out."""
+    shapes, slots = {value.name: value.shape for value in module.arguments}, optimizer_variables(module)
+    return {name: shapes[name] for name in sharded(module, specs) if name not in slots}
 
 
 # --------------------------------------------------------------------------- what the compiler is told

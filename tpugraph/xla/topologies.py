@@ -7,8 +7,8 @@ import importlib.metadata
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tpugraph.support.errors import LoadError, RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 from tpugraph.xla import cache_folder, jax_client, memory_layouts, mesh
 from tpugraph.xla.memory_layouts import Placed
-from tpugraph.xla.mesh import Layout, Spec
+from tpugraph.xla.mesh import DATA, Layout, Mesh, Spec
 from tpugraph.xla.module import Module, Value
 
 GIB = 2**30
@@ -77,6 +77,9 @@ class Compiled:
     infeed_bytes: int  # bytes of one step's batch on one core
     tensors: tuple[memory_layouts.Placed, ...]  # the largest tensors, as the core lays them out
     most_live: int = 0  # the most bytes that are live at once, on the chip and in HBM
+    gathered: dict[str, int] = field(
+        default_factory=dict
+    )  # of sharded variables, by name, the bytes of the whole in one step
 
     @property
     def chip(self) -> Chip:
@@ -89,8 +92,7 @@ class Compiled:
     @property
     def peak(self) -> int:
         """Bytes of memory that one core needs."""
-        held = self.memory
-        return held["arguments"] + held["outputs"] - held["aliased"] + held["temporaries"] + held["code"]
+        return peak_of(self.memory)
 
     @property
     def step_seconds(self) -> float:
@@ -109,28 +111,46 @@ class Compiled:
         return "compute" if slower else "memory"
 
 
+def memory_of(executable: Any) -> dict[str, int]:
+    """Bytes of memory of a core by kind."""
+    stats = executable.get_compiled_memory_stats()
+    return {
+        "arguments": stats.argument_size_in_bytes,
+        "outputs": stats.output_size_in_bytes,
+        "aliased": stats.alias_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+        "code": stats.generated_code_size_in_bytes,
+    }
+
+
+def peak_of(memory: Mapping[str, int]) -> int:
+    """Bytes of memory that one core needs."""
+    return memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"] + memory["code"]
+
+
 def unknown(topology: str, known: Iterable[str]) -> UsageError:
     question = did_you_mean(topology, known, "")
     return UsageError(f"there is no topology '{topology}'",
                       fix=f"{question} `tpugraph compile --topologies` lists them".strip())  # fmt: skip
 
 
-def check(topology: str, num_replicas: int) -> None:
-    """Raise a UsageError where a topology is unknown or has too few cores."""
+def check(topology: str, num_replicas: int, mesh: Mesh | None = None) -> None:
+    """Raise a UsageError where a topology is unknown or has too few cores for the replicas, or for a mesh."""
     if topology not in TOPOLOGIES:
         raise unknown(topology, TOPOLOGIES)
-    cores = TOPOLOGIES[topology]
-    if num_replicas > cores:
-        enough = [t for t, n in TOPOLOGIES.items() if n >= num_replicas and t.split(":")[0] == topology.split(":")[0]]
+    cores, wanted = TOPOLOGIES[topology], num_replicas if mesh is None else mesh.size
+    if wanted > cores:
+        enough = [t for t, n in TOPOLOGIES.items() if n >= wanted and t.split(":")[0] == topology.split(":")[0]]
         larger = f"--topology={enough[0]}, or " if enough else ""
-        raise UsageError(f"{topology} has {cores} cores, and the graph has {num_replicas} replicas",
-                         fix=f"{larger}convert with --num_replicas={cores}")  # fmt: skip
+        what = f"the graph has {wanted} replicas" if mesh is None else f"the mesh {mesh} has {wanted} devices"
+        smaller = f"convert with --num_replicas={cores}" if mesh is None else f"--mesh={DATA}:{cores}"
+        raise UsageError(f"{topology} has {cores} cores, and {what}", fix=larger + smaller)
 
 
 def compile_for(module: Module, topology: str, layout: Layout | None = None) -> Compiled:
     """Compile the step of a core with the real compiler for a TPU that need not be there; ``layout`` has XLA divide it."""
     cores = module.num_replicas if layout is None else layout.mesh.size
-    check(topology, cores)
+    check(topology, cores, layout.mesh if layout else None)
     devices = _devices(topology)
     used = devices[:cores]
     client = jax_client.load("jaxlib.xla_client", "tpu")
@@ -148,20 +168,14 @@ def compile_for(module: Module, topology: str, layout: Layout | None = None) -> 
     seconds = time.perf_counter() - started
     stats, costs = executable.get_compiled_memory_stats(), executable.cost_analysis()
     text = executable.hlo_modules()[0].to_string()
-    memory = {
-        "arguments": stats.argument_size_in_bytes,
-        "outputs": stats.output_size_in_bytes,
-        "aliased": stats.alias_size_in_bytes,
-        "temporaries": stats.temp_size_in_bytes,
-        "code": stats.generated_code_size_in_bytes,
-    }
     names = tuple(v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments)
     of_core = {v: v.bytes if layout is None else v.bytes // layout.mesh.pieces(specs[v]) for v in module.arguments}
     infeed = sum(of_core[v] for v in module.arguments if v.kind == "infeed") // module.iterations
     return Compiled(
-        topology, len(devices), cores, seconds, memory, float(costs.get("flops", 0)),
+        topology, len(devices), cores, seconds, memory_of(executable), float(costs.get("flops", 0)),
         float(costs.get("bytes accessed", 0)), memory_layouts.collectives(text), infeed,
         memory_layouts.largest(text, names), stats.peak_memory_in_bytes,
+        memory_layouts.gathered(text, mesh.ruled(module, specs)),
     )  # fmt: skip
 
 
@@ -184,7 +198,7 @@ def _devices(topology: str) -> list[Any]:
 # --------------------------------------------------------------------------- the cache of answers
 
 
-_FORM = 6
+_FORM = 7
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
 
 
@@ -196,7 +210,7 @@ def compile_once(
     The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu and jax, and their
     flags from the environment. ``note`` is called with what is wrong with the cache.
     """
-    check(topology, module.num_replicas if layout is None else layout.mesh.size)
+    check(topology, module.num_replicas, layout.mesh if layout else None)
     place = _place(module, topology, layout)
     known = None if place is None else _read(place, note)
     if known is not None:

@@ -37,6 +37,7 @@ class Devices:
     """
 
     specs: Mapping[Value, Any] = {}
+    _fewer = "convert with --num_replicas={}"
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
         self.module = module
@@ -87,7 +88,7 @@ class Devices:
             raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
         if len(found) < count or (jax_client.joined() and len(found) != count):
             raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
-                           fix=f"convert with --num_replicas={len(found)}")  # fmt: skip
+                           fix=self._fewer.format(len(found)))  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
     def about(self) -> dict[str, Any]:

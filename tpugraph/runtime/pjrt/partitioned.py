@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph.runtime.pjrt.devices import Array, Devices, Placed
-from tpugraph.xla import jax_client, mesh
-from tpugraph.xla.memory_layouts import collectives
+from tpugraph.xla import jax_client, memory_layouts, mesh, topologies
 from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import HELD, Module, Value
 
@@ -20,7 +19,11 @@ class PartitionedDevices(Devices):
     Attributes:
         specs: how each argument and result lies.
         collectives: of each kind that XLA made, the bytes that a device has of them, a loop's body counted once.
+        gathered: of sharded variables, by name, the bytes of the whole that each device gathers, a loop's body counted once.
+        memory: bytes of a device by kind.
     """
+
+    _fewer = "--mesh=data:{}"
 
     def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
         self.module, self.layout = module, layout
@@ -35,7 +38,9 @@ class PartitionedDevices(Devices):
         self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
         self._variables: dict[str, Any] = {}
         self._compile(client, mesh.annotated(module, layout, self.specs), mesh.options(layout, self._devices), platform)
-        self.collectives = collectives(self._run.hlo_modules()[0].to_string())
+        text = self._run.hlo_modules()[0].to_string()
+        self.collectives, self.memory = memory_layouts.collectives(text), topologies.memory_of(self._run)
+        self.gathered = memory_layouts.gathered(text, mesh.ruled(module, self.specs))
 
     def _sharding(self, value: Value) -> Any:
         axes = [of or None for of in self.specs[value]]
@@ -46,10 +51,14 @@ class PartitionedDevices(Devices):
             return self._jax.make_array_from_callback(array.shape, self._sharding(value), lambda index: array[index])
 
     def about(self) -> dict[str, Any]:
-        """The mesh, XLA's collectives, and how the variables lie that are sharded."""
-        held = [value for value in self._of(*HELD) if any(self.specs[value])]
-        sharded = {value.name: [list(axes) for axes in self.specs[value]] for value in held}
-        return {"mesh": str(self.layout.mesh), "collectives": self.collectives, "sharded": sharded}
+        """The mesh, XLA's collectives, sharded variables that they make whole, and how the variables lie that are sharded."""
+        lie = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
+        return {
+            "mesh": str(self.layout.mesh),
+            "collectives": self.collectives,
+            "gathered": self.gathered,
+            "sharded": lie,
+        }
 
     def put(self, values: Mapping[str, Array]) -> None:
         for value in self._of(*HELD):
