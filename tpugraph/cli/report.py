@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tpugraph.analysis import is_tpu_graph, shapes
-from tpugraph.cli import programs, tpu_compiler
+from tpugraph.cli import fitting, programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
@@ -72,6 +74,7 @@ def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
     for name in _chips(flags["topology"]):
         target = _target(_topology(name, module.num_replicas), graph, module, flags, console)
         console.say(_line(target))
+        target.ways = _ways(target.topology, flags, console) if flags["fit"] else []
         report.targets.append(target)
 
 
@@ -117,6 +120,15 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
         except (ShapeError, UsageError) as uncertain:
             console.say(f"note: {uncertain.fault}")
     return target
+
+
+def _ways(topology: str, flags: Parsed, console: Console) -> list[dict[str, Any]]:
+    try:
+        tried = fitting.search(flags, console, fitting.on_topology(topology, flags, console), every=True)
+    except TpuGraphError as error:
+        console.say(f"note: {error.fault}")
+        return []
+    return [asdict(one) for one in tried if one.fits]
 
 
 def _refused(target: Target, error: TpuGraphError) -> Target:

@@ -21,7 +21,7 @@ class TensorBar:
 
 @dataclass
 class Target:
-    """What the compiler for one TPU says of the step; where it refuses, only the first four fields are filled."""
+    """What the compiler for one TPU says of the step; where it refuses, only the first four fields and the ways are filled."""
 
     topology: str
     cores: int
@@ -43,6 +43,9 @@ class Target:
     tensors: list[TensorBar] = field(default_factory=list)  # the largest
     most_live: int = 0  # the most bytes of HBM and of the chip's own memory that are live at once
     largest_batch: int | None = None  # rows of a core that fit; None where that was not searched
+    ways: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # of laying the step on a mesh that fit, as --fit says them
 
 
 @dataclass

@@ -57,6 +57,19 @@ function refused(target) {
   return [make("span", { class: "bad" }, `no: ${target.error}`), target.fix ? make("div", { class: "fix" }, target.fix) : ""];
 }
 
+/** What each way to lay the step on a mesh costs a core, a column for each. */
+function ways(target) {
+  const sum = (sizes) => Object.values(sizes).reduce((total, size) => total + size, 0);
+  const rows = {
+    "memory of a core": (way) => `${bytesText(way.needed)} (arguments ${bytesText(way.memory.arguments)}, temporaries ${bytesText(way.memory.temporaries)})`,
+    "a step takes at least": (way) => seconds(way.step_seconds),
+    "collectives": (way) => [bytesText(sum(way.collectives)), make("div", { class: "small" }, Object.entries(way.collectives).map(([kind, size]) => `${kind} ${bytesText(size)}`).join(", "))],
+    "flags": (way) => make("code", {}, way.flags),
+  };
+  return [make("h2", {}, `Ways that fit a core of ${target.topology}`), table(["", ...target.ways.map((way) => way.what)],
+    Object.entries(rows).map(([name, of]) => [name, ...target.ways.map(of)]))];
+}
+
 function bar(parts, whole) {
   return make("div", { class: "bar" }, parts.map(([size, colour, title]) =>
     make("span", { style: `width: ${Math.min(100, (100 * size) / whole)}%; background: ${colour}`, title: `${title}: ${bytesText(size)}` })));
@@ -120,6 +133,7 @@ function show(data) {
     findings("What does not stop it, but needs care", data.findings.filter((f) => !f.stops)));
   const compiled = data.targets.filter((target) => !target.error);
   if (data.targets.length) fill("targets", targets(data.targets));
+  fill("ways", data.targets.filter((target) => target.ways.length).flatMap(ways));
   if (compiled.length) fill("memory", memory(compiled));
   const measured = compiled.filter((t) => t.flops > 0 && t.bytes_accessed > 0);
   if (measured.length) window.chart = roofline(measured);
