@@ -58,17 +58,22 @@ def on_one_device(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "on the mesh data:4,dim1:2 (cpu): collective-permute, all-reduce",
         ),
         ({"mesh": "data:4,model:2", "shard": ["w2=-,model"], "shard_optimizer": "data"}, "on the mesh data:4,model:2"),
+        ({"platform": "cpu"}, "on the mesh data:8 (cpu): all-reduce"),
     ],
 )
 def test_a_mesh_trains_as_one_device(
     config: dict[str, Any], says: str, on_one_device: dict[str, Any], tmp_path: Path, said: list[str]
 ) -> None:
-    found = trained(tmp_path, engine="xla", **config)
+    found = trained(tmp_path, **{"engine": "xla"} | config if "num_shards" in config else config)
     assert says in "\n".join(said)
     for name, expected in on_one_device.items():
         assert np.abs(found[name] - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-def test_a_mesh_needs_the_engine() -> None:
-    with pytest.raises(ArgumentError, match="are for XLA's own partitioner"):
-        TPUConfig(mesh="data:8")
+def test_devices_that_are_named_mean_the_engine() -> None:
+    assert not TPUConfig().by_xla
+    assert TPUConfig(mesh="data:8").by_xla
+    assert TPUConfig()._replace(platform="gpu").by_xla
+    for config in ({"shard": ["w2=-,model"]}, {"engine": "emulator", "platform": "gpu"}):
+        with pytest.raises(ArgumentError, match="are for XLA's own partitioner"):
+            TPUConfig(**config)

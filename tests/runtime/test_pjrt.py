@@ -16,7 +16,7 @@ from closeness import assert_close
 from command_line import Command
 from models import CORPUS, batches, corpus, family, finish, rows_of, squared_error, trace, variable
 from tpugraph.compiler import convert
-from tpugraph.ir import Graph
+from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import engines
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.pjrt.devices import Devices
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 tf1 = tf.compat.v1
 STEPS = 24
 IRIS = corpus("iris_dnn")
+EXAMPLE = Path(__file__).parents[2] / "examples/iris"
 
 
 def assert_engines_agree(program: Program, variable_name: str, relative: float) -> None:
@@ -219,6 +220,45 @@ def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.Monke
     for more, engine in (({"on_tpu": True}, "master"), ({"hosts": 2}, "emulator"), ({"trains": False}, "emulator"),
                          ({}, "pjrt")):  # fmt: skip
         assert engines.choose("auto", None, **USUAL | more).engine == engine
+
+
+def test_devices_that_are_named_divide_the_plain_step(command: Command, tmp_path: Path) -> None:
+    """Of a plain graph, and of a converted file as it was converted; what is one of cores stays so, and a line says why."""
+    plain = EXAMPLE / "model.ckpt-0.meta"
+    run = ["--platform=cpu", "--steps=2", f"--checkpoint={EXAMPLE / 'model.ckpt-0'}"]
+    assert "engine xla on data:8 cpu devices" in command("run", plain, *run).out
+    command("convert", plain, "--global_batch=20", "--iterations_per_loop=7", "-o", tmp_path / "twenty.pb")
+    said = command("run", tmp_path / "twenty.pb", *run).out
+    assert "global batch 20 = 1 core x 20" in said
+    assert "note: 5 of 8 devices train: more do not divide the batch" in said
+    with TPUSession(tmp_path / "twenty.pb", platform="cpu") as session:
+        assert [session.report["mesh"], session.iterations_per_loop] == ["data:5", 7]
+    command("convert", plain, "--batch_norm=per_core", "-o", tmp_path / "cores.pb")
+    said = command("run", tmp_path / "cores.pb", *run).out
+    assert "note: engine pjrt: batch_norm=per_core normalises each core's rows" in said
+    assert "engine pjrt on 8 cpu devices" in said
+    refused = command.refused("run", tmp_path / "cores.pb", "--engine=xla", "--steps=2")
+    assert "is one of cores: batch_norm=per_core" in refused
+    assert "fix     --engine=pjrt" in refused
+
+
+def test_what_xla_cannot_divide_runs_on_cores(command: Command, tmp_path: Path) -> None:
+    def build() -> None:
+        features, targets = batches(rows_of(64, 6, seed=3), 16)
+        product = tf.squeeze(features @ variable("kernel", (6, 1)), 1)
+        kinds = tf.size(tf.unique(tf.cast(product, tf.int32))[0])  # a size that the data decide
+        finish(
+            tf.reduce_mean(tf.square(product - targets)) + 0.0 * tf.cast(kinds, tf.float32),
+            tf1.train.AdamOptimizer(0.01),
+        )
+
+    graphdef.save(trace(build), tmp_path / "sized.pb")
+    run = ["run", tmp_path / "sized.pb", "--steps=2"]
+    said = command(*run, "--platform=cpu").out
+    assert "note: engine pjrt: XLA does not divide the plain step" in said
+    assert "engine pjrt on 8 cpu devices" in said
+    assert "fix     --partitioner=gspmd" in command.refused(*run, "--mesh=data:8")
+    assert "engine xla on data:8" in command(*run, "--mesh=data:8", "--partitioner=gspmd").out
 
 
 @pytest.mark.parametrize(("engine", "platform", "more", "fault"), [

@@ -131,8 +131,8 @@ def test_fresh_weights_are_those_of_the_first_process(new_process: Programs, tmp
 
 @pytest.mark.parametrize(("words", "fault"), [
     (["--processes=2", "--engine=pjrt"], "several processes need a place to meet"),
-    (["--coordinator=127.0.0.1:1", "--processes=2"], "several processes are joined by PJRT"),
-    (["--distributed=auto"], "several processes are joined by PJRT"),
+    (["--engine=emulator", "--coordinator=127.0.0.1:1", "--processes=2"], "several processes are joined by PJRT"),
+    (["--engine=emulator", "--distributed=auto"], "several processes are joined by PJRT"),
     (["--distributed=auto", "--engine=pjrt", "--process=1"], "asks the cluster for what --coordinator"),
     (["--distributed=auto", "--engine=xla", "--platform=tpu"], "how many devices all processes have is not known"),
 ])  # fmt: skip

@@ -128,7 +128,7 @@ def run(flags: Flags) -> None:
 
     tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl
     tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords
-    tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu
+    tpugraph run model.pb --steps=1000 --platform=gpu
     tpugraph run model.pb --steps=1000 --mesh=data:4,model:2 --shard='.*/word_embeddings=model,-'
     tpugraph run model_tpu.pb --steps=1000 --workers=10.0.0.2:8470,10.0.0.3:8470
     tpugraph run model_dir --mode=eval
@@ -145,8 +145,9 @@ def run(flags: Flags) -> None:
     flags.boolean("async_save", "write checkpoints beside training; a step waits for the copy alone")
     flags.string("master", "ADDRESS", "address of a TensorFlow server with TPU devices; emulated cores if empty", "")
     _workers(flags)
-    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; pjrt, which compiles the loop for "
-               "jax's devices; xla, which divides the plain step among them; auto, which takes pjrt if they are accelerators")
+    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; xla, which divides the plain step "
+               "among jax's devices, and is the default with --platform, --mesh or --coordinator; pjrt, which compiles the loop of "
+               "each core for a device; auto, which takes xla if there are accelerators")
     _mesh(flags)
     flags.boolean("fit", "find the first mesh that fits the memory of a device, and train on it; see `tpugraph compile --fit`")
     flags.string("topology", "NAME", "of --fit: the TPU whose cores it shall fit, where devices do not say how much memory they have")

@@ -11,11 +11,11 @@ from typing import Any
 from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed, pairs
-from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler import ConvertOptions, convert, why_on_cores
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
-from tpugraph.runtime.engines import device_count
+from tpugraph.runtime.engines import accelerator, device_count
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
@@ -86,8 +86,7 @@ def load(flags: Parsed, console: Console) -> Program:
     loaded = graphdef.sniff(Path(flags.model))
     plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
     if plain is not None:
-        asked = options(flags)
-        model = plain_model(flags)
+        asked, model = _asked(flags, loaded), plain_model(flags)
         program = convert(model, replace(asked, num_replicas=1 if by_xla(flags) else asked.num_replicas or cores))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
@@ -125,8 +124,43 @@ def plain_model(flags: Parsed) -> str | Graph:
 
 def by_xla(flags: Parsed) -> bool:
     """Whether XLA divides the plain step, which is then converted for one core; a mesh asks for it where no engine is named."""
-    named = "engines" if "engines" in flags.values else "engine"
-    return "xla" in flags[named] if named in flags.given else bool(flags.values.get("mesh"))
+    if "engines" in flags.given or flags.values.get("engine") == "xla":
+        return flags.values.get("engine") == "xla" or "xla" in flags["engines"]
+    return "engine" not in flags.given and bool(flags.values.get("mesh"))
+
+
+def on_devices(flags: Parsed, console: Console) -> Parsed:
+    """The command line with the engine of devices, where these are named or found and no engine is.
+
+    XLA divides the plain step; a step of cores is lowered for cores, and a line says why.
+    """
+    joins = flags["distributed"] == "auto" or flags["coordinator"] is not None
+    named, platform = flags["platform"] or joins, flags["platform"]
+    auto = flags["engine"] == "auto" and not joins
+    if auto:
+        named = platform = platform or accelerator()
+    if not named or by_xla(flags) or ("engine" in flags.given and not auto):
+        return flags
+    why = _why_on_cores(flags)
+    if why and not auto:
+        console.say(f"note: engine pjrt: {why}")
+    engine = "xla" if not why else "auto" if auto else "pjrt"
+    return replace(flags, values={**flags.values, "engine": engine, "platform": platform})
+
+
+def _why_on_cores(flags: Parsed) -> str:
+    """Why XLA cannot divide the step of MODEL: see :func:`tpugraph.compiler.why_on_cores`."""
+    loaded = graphdef.sniff(Path(flags.model))
+    plain: Any = loaded.graph_def
+    if _is_converted(loaded):
+        plain = parse(loaded.plain, Path(flags.model)).graph_def if loaded.plain else None
+    return why_on_cores(plain, _asked(flags, loaded), loaded.options)
+
+
+def _asked(flags: Parsed, loaded: Loaded) -> ConvertOptions:
+    """How the plain graph is converted: as the command line says, then as a converted graph that keeps it was."""
+    kept = loaded.options if flags.values.get("mode", "train") == "train" else {}
+    return options(flags, **{name: kept[name] for name in kept if name not in {*flags.given, "passes"}})
 
 
 def layout_of(flags: Parsed) -> Layout | None:
@@ -137,8 +171,13 @@ def layout_of(flags: Parsed) -> Layout | None:
             raise UsageError(f"--{given[0]} is for XLA's own partitioner",
                              fix="--engine=xla" if "engine" in flags.values else "--mesh=data:4,model:2")  # fmt: skip
         return None
+    if why := _why_on_cores(flags):
+        fix = "--engine=pjrt" if "model_dir" in flags.values else "leave XLA's partitioner out"
+        raise UsageError(f"XLA divides the plain step, and that of '{flags.model}' is one of cores: {why}", fix=fix)
+    sized = flags["mesh"] or flags["num_replicas"]
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
-    return Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
+    found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
+    return replace(found, fits=not sized)
 
 
 def is_converted(model: str) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from tpugraph.runtime.pjrt import processes
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support import files
-from tpugraph.support.errors import UsageError
+from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.tpu.program import Program, cores_of
+from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import Layout
 
 
@@ -32,6 +34,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
+    asked, flags = flags, programs.on_devices(flags, console)
     _check(flags)
     flags = fitting.chosen(flags, console) if flags["fit"] else flags
     layout, names = programs.layout_of(flags), rebinds(flags["rebind"])
@@ -50,7 +53,18 @@ def run(flags: Parsed, console: Console) -> Outcome:
     with contextlib.ExitStack() as open_:
         writer = open_.enter_context(_writer(flags, process))
         with quiet:
-            session = open_.enter_context(TPUSession(program, rebind=names, **options))
+            try:
+                session = open_.enter_context(TPUSession(program, rebind=names, **options))
+            except TpuGraphError as error:
+                if layout is None or asked is flags or joined():
+                    raise
+                engine = "auto" if asked["engine"] == "auto" else "pjrt"
+                console.say(f"note: engine {engine}: XLA does not divide the plain step: {error.fault}")
+                flags = replace(asked, values={**asked.values, "engine": engine})
+                program = programs.load(flags, console)
+                session = open_.enter_context(
+                    TPUSession(program, rebind=names, **options | {"engine": engine, "mesh": None})
+                )
         if engine != "emulator":
             for line in (_engine_line(session), *gathered_note(session.report.get("gathered", {}))):
                 console.say(line)

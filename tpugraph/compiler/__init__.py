@@ -1,7 +1,25 @@
 """The compiler: options, conversion, the check for TPUs, and TPU graphs that TPUEstimator built."""
 
-from tpugraph.compiler.conversion import build_passes, convert, find_roles, passes_of, with_cores
+from tpugraph.compiler.conversion import (
+    build_passes,
+    convert,
+    find_roles,
+    passes_of,
+    whole_step,
+    why_on_cores,
+    with_cores,
+)
 from tpugraph.compiler.options import ConvertOptions
 from tpugraph.compiler.report import collectives
 
-__all__ = ["ConvertOptions", "build_passes", "collectives", "convert", "find_roles", "passes_of", "with_cores"]
+__all__ = [
+    "ConvertOptions",
+    "build_passes",
+    "collectives",
+    "convert",
+    "find_roles",
+    "passes_of",
+    "whole_step",
+    "why_on_cores",
+    "with_cores",
+]

@@ -9,18 +9,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tpugraph import roles
+from tpugraph import ops, roles
 from tpugraph.analysis import races, shapes
 from tpugraph.analysis.batched_input import rows_read
 from tpugraph.compiler import preconditions, serving_input
-from tpugraph.compiler.options import ConvertOptions, given
+from tpugraph.compiler.options import ConvertOptions, given, of_file
 from tpugraph.compiler.report import report
 from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.model_files import parse
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.passes.partition import Partition
@@ -32,7 +34,7 @@ from tpugraph.support.errors import ConversionError, TpuGraphError, UsageError
 from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
-from tpugraph.tpu.program import Program
+from tpugraph.tpu.program import Program, cores_of
 from tpugraph.views.history import History
 
 Progress = Callable[[str, int, int], None]
@@ -111,7 +113,7 @@ def _convert(
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
     program = Program(graph_def, report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions},
-                      plain=plain if options.mode == "train" else b"")  # fmt: skip
+                      plain=plain if options.mode == "train" else b"", options=options.kept())  # fmt: skip
     if history is not None:
         program.history = history
         history.finish(graph).facts = program.summary().splitlines()
@@ -155,6 +157,45 @@ def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOpt
         ).lines()
     options, said = with_cores(graph, options)
     return Pipeline(build_passes(options, replica=graph.roles.replica)), options, [*odd, *said]
+
+
+def whole_step(program: Program) -> Program:
+    """A program's plain step for one core, from the plain graph that the program keeps, with the options of its conversion.
+
+    Raises:
+        UsageError: it keeps none, or its step is one of cores.
+    """
+    if cores_of(program.graph_def) == 1:
+        return program
+    source = str(program.report.get("source", ""))
+    loaded = parse(program.plain, Path(f"the plain graph in {source}")) if program.plain else None
+    options = of_file(program.options)
+    why = why_on_cores(None if loaded is None else loaded.graph_def, options, program.options)
+    if loaded is None or why:
+        raise UsageError(
+            f"the step is one of cores: {why}",
+            origin=source,
+            fix="engine='pjrt', or convert the plain graph with num_replicas=1",
+        )
+    return convert(graphdef.from_loaded(loaded, source=source), replace(options, num_replicas=1))
+
+
+def why_on_cores(plain: Any, options: ConvertOptions, kept: Mapping[str, Any]) -> str:
+    """Why the step of a plain GraphDef is one of cores, and not one that XLA can divide; "" where it can.
+
+    Args:
+        plain: the GraphDef; None where a converted graph keeps none.
+        options: how it is converted.
+        kept: the options that a converted graph keeps.
+    """
+    if plain is None:
+        return "the graph is converted, and keeps no plain graph"
+    if "passes" in kept:
+        return "the graph was converted by passes of its own"
+    nodes = chain(plain.node, *(function.node_def for function in plain.library.function))
+    if any(node.op in ops.OF_REPLICAS for node in nodes):
+        return "the program is that of one replica, which combines its replicas itself"
+    return options.needs_cores
 
 
 def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:

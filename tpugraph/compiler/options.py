@@ -109,6 +109,30 @@ class ConvertOptions:
             if getattr(self, name) is not None and self.mode != mode:
                 raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
+    def kept(self) -> dict[str, Any]:
+        """What is not its default, for a later conversion of the same plain graph; of a number of cores and dumps nothing."""
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in found.items() if value != _DEFAULTS[name] and name not in _OF_ONE_RUN}
+
+    @property
+    def needs_cores(self) -> str:
+        """Why the step is one of cores, and not the plain graph's that XLA divides; "" where it is none."""
+        if self.batch_norm == "per_core":
+            return "batch_norm=per_core normalises each core's rows, and the plain step the whole batch"
+        return "shard_tables shards tables over cores" if self.shard_tables else ""
+
+
+def of_file(kept: Mapping[str, Any]) -> ConvertOptions:
+    """The options that a file keeps with its plain graph; passes of its own are none of them, as their code is not the file's."""
+    found = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in kept.items() if name != "passes"
+    }
+    return given(None, found)
+
+
+_OF_ONE_RUN = ("num_replicas", "dump_dir", "dump_after", "dump_changed")
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(ConvertOptions)}
+
 
 def given(options: ConvertOptions | None, fields: Mapping[str, Any]) -> ConvertOptions:
     """The options that a caller gives, whole or by their fields."""

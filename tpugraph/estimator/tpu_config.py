@@ -10,6 +10,7 @@ from typing import Any
 from tpugraph.analysis.races import ORDERS, READS_FIRST
 from tpugraph.estimator.arguments import check_choice, check_int
 from tpugraph.estimator.cluster import tpu_job_name
+from tpugraph.runtime.engines import device_count
 from tpugraph.support.errors import ArgumentError
 from tpugraph.xla.mesh import DATA, Layout, Mesh
 
@@ -62,12 +63,14 @@ class TPUConfig:
         step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,
             such as the step counter.
         engine: what trains: ``emulator``, or ``xla``, which divides the step at the global batch among devices of
-            ``platform`` by XLA's own partitioner. Evaluation and prediction stay on emulated cores.
-        mesh: of ``xla``, the axes of the devices, such as ``data:4,model:2``; ``num_shards`` along ``data`` when None, and what
-            ``input_partition_dims`` asks for along axes of their own, ``dim1`` for the rows of an image.
+            ``platform`` by XLA's own partitioner; ``batch_norm`` is then of the global batch. Where None, ``xla`` with a
+            ``platform`` or a ``mesh``, else ``emulator``. Evaluation and prediction stay on emulated cores.
+        mesh: of ``xla``, the axes of the devices, such as ``data:4,model:2``; when None ``num_shards`` along ``data``, or as many
+            devices as divide the batch, and what ``input_partition_dims`` asks for along axes of their own, ``dim1`` for the
+            rows of an image.
         shard: how variables are sharded, as ``REGEX=model,-``.
         shard_optimizer: the axis along which the optimizer's variables are sharded.
-        platform: ``cpu`` for virtual devices, ``gpu`` or ``tpu``.
+        platform: ``cpu`` for virtual devices, as where None, ``gpu`` or ``tpu``.
     """
 
     iterations_per_loop: int | str = 2
@@ -86,11 +89,11 @@ class TPUConfig:
     max_ids: int = 0
     shard_tables: int | None = None
     step_order: str = READS_FIRST
-    engine: str = "emulator"
+    engine: str | None = None
     mesh: str | None = None
     shard: Sequence[str] = ()
     shard_optimizer: str = ""
-    platform: str = "cpu"
+    platform: str | None = None
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -116,30 +119,34 @@ class TPUConfig:
                                 fix="leave it out")  # fmt: skip
         if self.input_partition_dims is not None:
             self._check_partition_dims()
-        check_choice("TPUConfig engine", self.engine, ("emulator", "xla"))
-        check_choice("TPUConfig platform", self.platform, ("cpu", "gpu", "tpu"))
-        if self.engine != "xla" and (self.mesh or self.shard or self.shard_optimizer):
-            raise ArgumentError(
-                "TPUConfig mesh, shard and shard_optimizer are for XLA's own partitioner", fix='engine="xla"'
-            )
+        check_choice("TPUConfig engine", self.engine, (None, "emulator", "xla"), why="emulator or xla")
+        check_choice("TPUConfig platform", self.platform, (None, "cpu", "gpu", "tpu"), why="cpu, gpu or tpu")
+        if not self.by_xla and (self.mesh or self.shard or self.shard_optimizer or self.platform):
+            raise ArgumentError("TPUConfig platform, mesh, shard and shard_optimizer are for XLA's own partitioner",
+                                fix='engine="xla"')  # fmt: skip
 
-    def layout(self, parts: Mapping[tuple[int, ...], Sequence[int]], shards: int) -> Layout | None:
+    @property
+    def by_xla(self) -> bool:
+        """Whether XLA divides the step of training."""
+        return self.engine == "xla" or (self.engine is None and bool(self.mesh or self.platform))
+
+    def layout(self, parts: Mapping[tuple[int, ...], Sequence[int]]) -> Layout | None:
         """How the step lies on devices; None on emulated cores.
 
         Args:
             parts: of ``input_partition_dims``, by the shape of an example, into how many parts each dimension is split.
-            shards: the number of replicas.
         """
-        if self.engine != "xla":
+        if not self.by_xla:
             return None
         spatial = {f"dim{d}": count for sizes in parts.values() for d, count in enumerate(sizes) if count > 1}
-        mesh = self.mesh or str(Mesh({DATA: shards, **spatial}))
+        replicas = device_count(self.platform or "cpu") // (self.num_cores_per_replica or 1)
+        mesh = self.mesh or str(Mesh({DATA: self.num_shards or max(replicas, 1), **spatial}))
         found = Layout.parse(mesh, self.shard, self.shard_optimizer)
         inputs = {
             shape: tuple((DATA,) * (d == 0) + (f"dim{d}",) * (count > 1) for d, count in enumerate(sizes))
             for shape, sizes in parts.items()
         }
-        return replace(found, inputs=inputs)
+        return replace(found, inputs=inputs, fits=not (self.mesh or self.num_shards))
 
     def choices(self, *, tables: bool) -> dict[str, Any]:
         """The fields of ConvertOptions; ``tables``: whether the model has tables of an EmbeddingConfigSpec that can be sharded."""

@@ -91,7 +91,7 @@ class Requests:
                 "TPUConfig.num_cores_per_replica should be less than or equal to the num_cores_per_host. "
                 f"num_cores_per_replica: {spanned}, num_cores_per_host: {CORES_OF_A_HOST}"
             )
-        if config.engine != "xla":
+        if not config.by_xla:
             say(
                 f"note: the {spanned} cores of a replica compute it as one; TPUConfig(engine='xla') divides it among them"
             )
@@ -126,7 +126,7 @@ class Requests:
             return batches(mode, self.batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
         hosts, given = self._hosts if mode == ModeKeys.TRAIN else 1, self.config.tpu_config
         cores = given.num_shards or max(CORES_OF_A_HOST * hosts // self._cores_per_replica, 1)
-        if mode == ModeKeys.TRAIN and given.engine == "xla":
+        if mode == ModeKeys.TRAIN and given.by_xla:
             cores = 1  # the step of the whole batch, which XLA divides
         if mode != ModeKeys.TRAIN and given.per_host_input_for_training == InputPipelineConfig.BROADCAST:
             cores = 1  # each core would compute the same, of which one was read

@@ -30,7 +30,6 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.tpu_op_fallback import CORES_OF_A_HOST
 from tpugraph.runtime.workers import CLUSTER
 from tpugraph.support import errors
 from tpugraph.support.errors import ArgumentError, ConversionError, RunError
@@ -195,16 +194,14 @@ class TrainingModel:
         for note in program.report["notes"]:
             say(f"note: {note}")
         given = self._config.tpu_config
-        layout = given.layout(
-            self.traced.parts, given.num_shards or CORES_OF_A_HOST // (given.num_cores_per_replica or 1)
-        )
+        layout = given.layout(self.traced.parts)
         self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers, mesh=layout,
-                                   engine=given.engine, platform=given.platform if layout else None,
+                                   engine="xla" if layout else "emulator", platform=given.platform,
                                    config=self._config.session_config,
                                    reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
         if layout is not None:
             made = ", ".join(self._session.report["collectives"]) or "no collective"
-            say(f"XLA divides the step on the mesh {layout.mesh} ({given.platform}): {made}")
+            say(f"XLA divides the step on the mesh {layout.mesh} ({given.platform or 'cpu'}): {made}")
         for note in self._session.notes:
             say(f"note: {note}")
 

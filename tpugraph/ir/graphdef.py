@@ -198,5 +198,5 @@ def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = Non
     if loaded.meta is not None:
         meta.CopyFrom(loaded.meta)
     meta.graph_def.CopyFrom(loaded.graph_def if graph_def is None else graph_def)
-    meta.graph_def.MergeFromString(embedded_plain(loaded.plain))
+    meta.graph_def.MergeFromString(embedded_plain(loaded.plain, loaded.options))
     files.write_atomically(Path(path), serialize(meta))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ class Loaded:
     path: Path
     data: bytes = b""  # the bytes of the file; none of event files
     plain: bytes = b""  # of a converted graph the file of the plain one, which it keeps
+    options: dict[str, Any] = field(
+        default_factory=dict
+    )  # with it, those of the conversion that are not their defaults
 
 
 def sniff(path: Path) -> Loaded:
@@ -70,14 +74,17 @@ def parse(data: bytes, path: Path) -> Loaded:
     kind, message = found
     meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
     graph_def = message if meta is None else meta.graph_def
-    return Loaded(kind, graph_def, meta, path, data, _unpacked(graph_def, path))
+    return Loaded(kind, graph_def, meta, path, data, *_unpacked(graph_def, path))
 
 
 _PLAIN = "tpugraph/plain_graph"
 
 
-def embedded_plain(plain: bytes) -> bytes:
-    """A serialized GraphDef of one constant that holds the plain file; appended to a converted file, protobuf merges the two."""
+def embedded_plain(plain: bytes, options: Mapping[str, Any]) -> bytes:
+    """A serialized GraphDef of one constant that holds the plain file, and the options of the conversion where there are some.
+
+    Appended to a converted file, protobuf merges the two.
+    """
     if not plain:
         return b""
     kept = graph_pb2.GraphDef()
@@ -85,18 +92,22 @@ def embedded_plain(plain: bytes) -> bytes:
     node.attr["dtype"].type = types_pb2.DT_STRING
     node.attr["value"].tensor.dtype = types_pb2.DT_STRING
     node.attr["value"].tensor.string_val.append(plain)
+    if options:
+        node.attr["value"].tensor.string_val.append(json.dumps(options, sort_keys=True).encode())
     return bytes(kept.SerializeToString(deterministic=True))
 
 
-def _unpacked(graph_def: Any, path: Path) -> bytes:
-    """Take the plain graph out of a converted one."""
+def _unpacked(graph_def: Any, path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Take the plain graph out of a converted one, and how it was converted."""
     if not graph_def.node or graph_def.node[-1].name != _PLAIN:
-        return b""
-    held = graph_def.node[-1].attr["value"].tensor.string_val[:]
-    if len(held) != 1:
-        raise LoadError(f"the plain graph in '{path}' is damaged", node=_PLAIN, fix="convert it again")
+        return b"", {}
+    try:
+        plain, *options = graph_def.node[-1].attr["value"].tensor.string_val[:]
+        found = dict(json.loads(options[0])) if options else {}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LoadError(f"the plain graph in '{path}' is damaged", node=_PLAIN, fix="convert it again") from error
     del graph_def.node[-1]
-    return bytes(held[0])
+    return bytes(plain), found
 
 
 def _sniff_folder(path: Path) -> Loaded:

@@ -66,18 +66,19 @@ def create(
 
 
 def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool, hosts: int, trains: bool,
-           layout: Layout | None = None) -> Choice:  # fmt: skip
+           layout: Layout | None = None, why: str = "asked for") -> Choice:  # fmt: skip
     """Choose one of ``ENGINES``: ``emulator`` and ``auto`` leave the graph to a master that has TPU devices.
 
     A ``platform`` of None is any accelerator for ``auto``, and ``cpu`` for ``pjrt`` and ``xla``, which run training graphs alone.
-    A ``layout`` of None has all devices of ``xla`` along the rows.
+    A ``layout`` of None has all devices of ``xla`` along the rows, or as many as divide the batch. ``why`` says why an engine
+    of devices was named.
     """
     if engine not in ENGINES:
         raise UsageError(f"there is no engine '{engine}'", fix=f"one of {', '.join(ENGINES)}")
     if platform is not None and platform not in PLATFORMS:
         raise UsageError(f"there is no platform '{platform}'", fix=f"one of {', '.join(PLATFORMS)}")
     if platform is not None and engine == "emulator":
-        raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="engine='pjrt'")
+        raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="leave one of them out")
     if layout is not None and engine != "xla":
         raise UsageError(f"a mesh is for XLA's own partitioner, and the engine is '{engine}'", fix="engine='xla'")
     if engine in ("pjrt", "xla"):
@@ -89,8 +90,9 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
         if engine == "xla" and num_replicas != 1:
             raise UsageError(f"the graph was converted for {num_replicas} cores, and XLA divides the step of one",
                              fix="run the plain graph, or convert it with --num_replicas=1")  # fmt: skip
-        made = layout or (Layout(Mesh({DATA: device_count(platform or "cpu")})) if engine == "xla" else None)
-        return Choice(engine, "asked for", platform or "cpu", asked_for=True, layout=made)
+        every = Layout(Mesh({DATA: device_count(platform or "cpu")}), fits=True) if engine == "xla" else None
+        made = layout or every
+        return Choice(engine, why, platform or "cpu", asked_for=True, layout=made)
     if on_tpu:
         return Choice("master", "the master has TPU devices")
     if engine == "emulator":
@@ -100,6 +102,12 @@ def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool
     if not trains:
         return Choice("emulator", "the graph does not train")
     return _by_devices(platform, num_replicas)
+
+
+def accelerator() -> str | None:
+    """The platform of the accelerators that jax sees; None where it sees none, or is not installed."""
+    there = importlib.util.find_spec("jax") is not None
+    return next((name for name in ("tpu", "gpu") if there and _count(name)), None)
 
 
 def device_count(platform: str) -> int:

@@ -11,22 +11,23 @@ from typing import Any, Self
 import numpy as np
 
 from tpugraph.analysis import is_tpu_graph, num_replicas
-from tpugraph.compiler import adopt_tpu_estimator
+from tpugraph.compiler import adopt_tpu_estimator, whole_step
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.side_effects import file_names, rebind_files, refuse_to_end
 from tpugraph.runtime import engines, evaluation, masters, variables
 from tpugraph.runtime.checkpoints import input_position
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.checkpoints.saver import Saver
-from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
+from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, Engine, TrainingLoop
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.runtime.variables import Variables
-from tpugraph.support.errors import CheckpointError, RunError
+from tpugraph.support.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
+from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import Layout
 
 # called after each loop with the global step, and the losses of its steps or serialised summaries
@@ -47,8 +48,9 @@ class TPUSession:
         rebind: file names in the graph to replace, old name to new.
         engine: what runs the steps where no TPU master does: ``emulator``; ``pjrt``, which compiles the loop for devices that
             jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough and they can run the graph.
-            ``xla`` gives the plain step to XLA's own partitioner, on a graph that was converted for one core. ``report`` says
-            why.
+            ``xla`` gives the plain step to XLA's own partitioner, on a graph that was converted for one core. Where None, it is
+            ``xla`` with a ``platform`` or a ``mesh``, on the plain graph that a converted file keeps, or ``pjrt`` where XLA
+            cannot divide that; else ``emulator``. ``report`` says why.
         platform: the devices of ``pjrt`` and ``xla``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
         mesh: of ``xla``, the axes of the devices as ``data:4,model:2``, or a :class:`tpugraph.xla.mesh.Layout`, which says how
             variables are sharded, too; all devices along the rows when None.
@@ -83,7 +85,7 @@ class TPUSession:
         cluster: Any = None,
         reach_seconds: float = masters.REACH_SECONDS,
         rebind: Mapping[str, str] | None = None,
-        engine: str = "emulator",
+        engine: str | None = None,
         platform: str | None = None,
         mesh: Layout | str | None = None,
         seed: int = 0,
@@ -93,19 +95,35 @@ class TPUSession:
         stall_seconds: float | None = None,
         config: Any = None,
     ) -> None:
-        graph = _tpu_graph(program)
-        rebind_files(graph, rebind or {})
-        files = file_names(graph)
-        self._beside_training = evaluation.entry_points(graph)
-        if "tpugraph/train" not in graph and not self._beside_training.device:
-            adopt_tpu_estimator.add_entry_points(graph)
+        given = program if isinstance(program, Program) else _program(program)
         found = masters.reach(master, cluster, reach_seconds)
-        self.on_tpu, self.num_hosts, self.num_replicas = found.on_tpu, found.hosts, num_replicas(graph)
+        self.on_tpu, self.num_hosts = found.on_tpu, found.hosts
         layout = Layout.parse(mesh) if isinstance(mesh, str) else mesh
-        choice = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
-                                trains=not self._beside_training.device, layout=layout)  # fmt: skip
-        choice, self.engine = engines.create(graph, choice, found, seed=seed, queues=queues, literal=literal,
-                                             timeline=timeline)  # fmt: skip
+
+        def made(
+            program: Program, engine: str, why: str = "asked for"
+        ) -> tuple[Graph, engines.Choice, Engine, set[str]]:
+            graph = _tpu_graph(program)
+            rebind_files(graph, rebind or {})
+            files = file_names(graph)
+            self._beside_training = evaluation.entry_points(graph)
+            if "tpugraph/train" not in graph and not self._beside_training.device:
+                adopt_tpu_estimator.add_entry_points(graph)
+            self.num_replicas = num_replicas(graph)
+            choice = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
+                                    trains=not self._beside_training.device, layout=layout, why=why)  # fmt: skip
+            return graph, *engines.create(graph, choice, found, seed=seed, queues=queues, literal=literal,
+                                          timeline=timeline), files  # fmt: skip
+
+        chosen = engine or ("emulator" if platform is None and mesh is None else "xla")
+        try:
+            graph, choice, self.engine, files = made(whole_step(given) if chosen == "xla" else given, chosen)
+        except TpuGraphError as error:
+            if engine is not None or chosen == "emulator" or mesh is not None or joined():
+                raise
+            graph, choice, self.engine, files = made(
+                given, "pjrt", f"XLA does not divide the plain step: {error.fault}"
+            )
         self.report = {**choice.as_dict(), **self.engine.report()}
         self._timeline = timeline
         self.notes = list(self.engine.notes)
@@ -402,13 +420,16 @@ def _node(tensor: str) -> str:
     return tensor.partition(":")[0]
 
 
-def _tpu_graph(program: Any) -> Graph:
-    source, graph_def = "", program
-    if isinstance(program, Program):
-        source, graph_def = str(program.report.get("source", "")), program.graph_def
-    elif isinstance(program, (str, os.PathLike)):
-        source, graph_def = str(program), graphdef.sniff(Path(program)).graph_def
-    graph = graphdef.from_graph_def(graph_def, source=source)
+def _program(given: Any) -> Program:
+    """The program of a file or of a GraphDef."""
+    if not isinstance(given, (str, os.PathLike)):
+        return Program(given)
+    loaded = graphdef.sniff(Path(given))
+    return Program(loaded.graph_def, {"source": str(given)}, plain=loaded.plain, options=loaded.options)
+
+
+def _tpu_graph(program: Program) -> Graph:
+    graph = graphdef.from_graph_def(program.graph_def, source=str(program.report.get("source", "")))
     if not is_tpu_graph(graph):
         raise RunError("the graph is a plain graph, not a TPU graph", origin=graph.source,
                        fix="convert it first: tpugraph convert MODEL")  # fmt: skip

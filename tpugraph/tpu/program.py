@@ -29,12 +29,14 @@ class Program:
         history: of the conversion, pass by pass, where it was recorded: ``convert(..., history=History())``.
         plain: the file of the plain graph, which :meth:`save` keeps, so that what was saved can be evaluated too; empty where
             a Graph was converted.
+        options: those of the conversion that are not their defaults; they are kept with the plain graph.
     """
 
     graph_def: Any
     report: dict[str, Any] = field(default_factory=dict)
     history: History | None = field(default=None, compare=False)
     plain: bytes = field(default=b"", compare=False)
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         line = self.report.get("batch", {}).get("line")
@@ -50,7 +52,7 @@ class Program:
         contents: dict[Path, bytes] = {}
         if path is not None:
             converted = graphdef.serialize(self.graph_def)
-            both = converted + model_files.embedded_plain(self.plain)
+            both = converted + model_files.embedded_plain(self.plain, self.options)
             contents[Path(path)] = both if len(both) < 2**31 else converted  # more bytes than that are no GraphDef
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
@@ -68,7 +70,7 @@ class Program:
             raise LoadError(
                 f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
             )
-        return cls(loaded.graph_def, {"source": str(path)}, plain=loaded.plain)
+        return cls(loaded.graph_def, {"source": str(path)}, plain=loaded.plain, options=loaded.options)
 
     def view(self) -> View:
         """The converted graph to look at, with every pass where the conversion was recorded; see :func:`tpugraph.view`."""

@@ -123,7 +123,8 @@ def refused(error: Exception, target: str) -> CompilerRefusal:
     if full:
         return TooLarge(target, full.group(1) or "its tensors", _bytes(full.group(2)), _bytes(full.group(3)), node)
     first = lines[0][:300] if lines else type(error).__name__
-    return CompilerRefusal(f"the compiler for {target} refuses the step: {first}", node=node)
+    fix = "--partitioner=gspmd, which takes sizes that the data decide" if "Shardy propagation" in text else None
+    return CompilerRefusal(f"the compiler for {target} refuses the step: {first}", node=node, fix=fix)
 
 
 _OP_NAME = re.compile(r'op_name="([^";]+)')

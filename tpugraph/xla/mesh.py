@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,7 @@ class Layout:
         shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
         inputs: of inputs, by the shape of an example, the axes of the batch's dimensions; rows along ``data`` for others.
         partitioner: one of ``PARTITIONERS``.
+        fits: whether fewer devices along ``data`` do where those of the mesh, which nobody named, do not divide the batch.
     """
 
     mesh: Mesh
@@ -158,6 +159,7 @@ class Layout:
     shard_optimizer: str = ""
     inputs: Mapping[tuple[int, ...], Spec] = field(default_factory=dict)
     partitioner: str = "shardy"
+    fits: bool = False
 
     @classmethod
     def parse(
@@ -193,15 +195,24 @@ class Layout:
         inputs = [value for value in module.arguments if value.kind == "infeed"]
         found |= {value: _padded(self._of_input(value), value) for value in inputs}
         if inputs and self.mesh.size > 1 and not any(axes for value in inputs for axes in found[value]):
-            rows = max(value.shape[1] for value in inputs if len(value.shape) > 1)
-            wanted = self.mesh.axes[DATA]
-            fits = Mesh({**self.mesh.axes, DATA: next(n for n in range(wanted, 0, -1) if rows % n == 0)})
+            wanted, (rows, devices) = self.mesh.axes[DATA], self._dividing(module)
+            fits = Mesh({**self.mesh.axes, DATA: devices})
             raise UsageError(f"the mesh {self.mesh} does not divide the batch of {rows} rows",
                              fix=f"--mesh={fits}, or --global_batch={math.ceil(rows / wanted) * wanted}")  # fmt: skip
         shapes = {value.name: value.shape for value in module.arguments if value.kind in HELD}
         of_variable = self._of_variables(shapes, optimizer_variables(module))
         found |= {value: _padded(of_variable[value.name], value) for value in found if value.kind in HELD}
         return found
+
+    def fitted(self, module: Module) -> Layout:
+        """The same along as many devices as divide the batch, where ``fits`` asks for that."""
+        return replace(self, mesh=Mesh({**self.mesh.axes, DATA: self._dividing(module)[1]})) if self.fits else self
+
+    def _dividing(self, module: Module) -> tuple[int, int]:
+        """The rows of a batch, and the most devices along them that divide these."""
+        inputs = (value for value in module.arguments if value.kind == "infeed")
+        rows = max((value.shape[1] for value in inputs if len(value.shape) > 1), default=0)
+        return rows, next(count for count in range(self.mesh.axes[DATA], 0, -1) if rows % count == 0)
 
     def _of_variables(self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]) -> dict[str, Spec]:
         found: dict[str, Spec] = dict.fromkeys(shapes, ())

@@ -44,7 +44,7 @@ class CompiledLoop(Engine):
     """A TPU graph's loop on PJRT devices, one per core, and its host part in TensorFlow."""
 
     def __init__(self, graph: Graph, devices: Devices, *, seed: int, timeline: Timeline = OFF) -> None:
-        super().__init__()
+        super().__init__(devices.notes)
         self.writes_files = devices.first
         self.module = devices.module
         self.devices = devices

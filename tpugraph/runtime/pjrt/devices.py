@@ -34,10 +34,12 @@ class Devices:
         first: whether this process drives core 0.
         kind: what the devices call themselves.
         specs: of a mesh, how each argument and result lies.
+        notes: what is worth knowing of them, as sentences.
     """
 
     specs: Mapping[Value, Any] = {}
-    _fewer = "convert with --num_replicas={}"
+    notes: Sequence[str] = ()
+    fewer = "convert with --num_replicas={}"  # how another number of devices is had
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
         self.module = module
@@ -87,8 +89,8 @@ class Devices:
             fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
             raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
         if len(found) < count or (jax_client.joined() and len(found) != count):
-            raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
-                           fix=self._fewer.format(len(found)))  # fmt: skip
+            raise RunError(f"the step is for {count} devices, and there are {len(found)}",
+                           fix=self.fewer.format(len(found)))  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
     def about(self) -> dict[str, Any]:

@@ -23,11 +23,13 @@ class PartitionedDevices(Devices):
         memory: bytes of a device by kind.
     """
 
-    _fewer = "--mesh=data:{}"
+    fewer = "a mesh of {0} devices, as --mesh=data:{0}"
 
     def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
-        self.module, self.layout = module, layout
-        self.specs = layout.specs(module)
+        self.module, self.layout = module, layout.fitted(module)
+        if self.layout.mesh.size < layout.mesh.size:
+            self.notes = [f"{self.layout.mesh.size} of {layout.mesh.size} devices train: more do not divide the batch"]
+        layout, self.specs = self.layout, self.layout.specs(module)
         self._jax = jax_client.load("jax", "pjrt")
         client = jax_client.load("jaxlib.xla_client", "pjrt")
         self._devices = self._find(client, platform, layout.mesh.size)
