@@ -327,6 +327,6 @@ def test_what_jax_lacks_is_said() -> None:
     with pytest.raises(RunError, match="nothing_of_this_name is not installed") as caught:
         jax_client.load("nothing_of_this_name.inside", "pjrt")
     assert caught.value.fix == "python -m pip install 'tpugraph[pjrt]'"
-    with pytest.raises(RunError, match=r"jax finds no gpu|for 8 cores, and there are") as caught:
+    with pytest.raises(RunError, match=r"jax finds no gpu|for 8 devices, and there are") as caught:
         Devices(Module(b"", 8, 1, (), ()), platform="gpu")
     assert caught.value.fix
