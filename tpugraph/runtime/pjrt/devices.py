@@ -89,7 +89,8 @@ class Devices:
             fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
             raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
         if len(found) < count or (jax_client.joined() and len(found) != count):
-            raise RunError(f"the step is for {count} devices, and there are {len(found)}",
+            there = "is 1 device" if len(found) == 1 else f"are {len(found)} devices"
+            raise RunError(f"the step is for {count} devices, and there {there}",
                            fix=self.fewer.format(len(found)))  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 

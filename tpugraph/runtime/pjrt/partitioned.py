@@ -23,7 +23,7 @@ class PartitionedDevices(Devices):
         memory: bytes of a device by kind.
     """
 
-    fewer = "a mesh of {0} devices, as --mesh=data:{0}"
+    fewer = "--mesh=data:{}"
 
     def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
         self.module, self.layout = module, layout.fitted(module)
