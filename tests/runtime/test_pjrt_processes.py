@@ -88,7 +88,7 @@ def test_no_cluster_is_detected(environment: dict[str, str], fault: str, monkeyp
 
 
 def test_processes_that_were_asked_for_different_things(tmp_path: Path) -> None:
-    """Both are told what differs, and process 0 of all."""
+    """Both processes name the flag that differs."""
     address = f"localhost:{free_ports(1)[0]}"
     with ThreadPoolExecutor() as pool:
         met = [pool.submit(joining.meet, address, 2, process, 20.0, {"--steps": steps, "--mesh": "data:8"})

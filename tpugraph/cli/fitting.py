@@ -77,9 +77,8 @@ def chosen(flags: Parsed, console: Console) -> Parsed:
     if "engine" in flags.given and not programs.by_xla(flags):
         raise UsageError("--fit is for XLA's own partitioner", fix="--engine=xla")
     platform = flags["platform"] or "cpu"
-    memory = (
-        None if flags["coordinator"] or flags["distributed"] != "off" else device_memory(platform)
-    )  # to ask is to start them, which is done once joined
+    joins = flags["coordinator"] or flags["distributed"] != "off"
+    memory = None if joins else device_memory(platform)  # asking starts the devices, which processes do once joined
     if memory is None and flags["topology"] is None:
         raise UsageError(f"devices of the platform '{platform}' do not say how much memory they have",
                          fix="--topology=v5e:2x4, for whose cores it shall fit")  # fmt: skip

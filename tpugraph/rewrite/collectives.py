@@ -185,7 +185,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "AddV2", "of_the_batch", [tensor, offset], tensor.shape)
 
     def gather_entries(self, tensor: Tensor) -> Tensor:
-        """The entries of all cores, however many each has: padded to the most that one can have, gathered, the padding taken out."""
+        """All-gathers entries of which each core has another number: padded to their bound, gathered, the padding removed."""
         bound = bounded_shape(tensor)
         limit = int(bound[0] or 0) if bound and None not in bound else None
         if limit is not None and tensor.shape is not None and tensor.shape[0] == limit:
@@ -214,7 +214,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "GatherNd", "gathered", [every, where], open_shape)
 
     def own_entries(self, tensor: Tensor, shape: Tensor) -> Tensor:
-        """This core's entries of those of all cores, which every core holds."""
+        """Slices this core's entries out of the all-gathered ones."""
         count, rest = self._first(self.cast(shape, _INT32)), (tensor.shape or ())[1:]
         begin = self.counted_before(shape, tensor)
         zeros, wide = ([self.constant(v, _INT32, tensor) for _ in rest] for v in (0, -1))

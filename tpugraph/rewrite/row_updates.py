@@ -220,8 +220,8 @@ def _maker(graph: Graph, step: Node) -> Builder:
     return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
 
 
-# Norms: the gradient of a sparse lookup has one row for each distinct id of the batch, the sum over all places that name it. A core
-# has rows of its own ids, and another core may have one of the same id: the squares of both are not the square of their sum.
+# Norms: the gradient of a sparse lookup has one row for each distinct id of the batch. Two cores may each have a row of the same id,
+# and the sum of the squares of both is not the square of their sum.
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import partial
 from tpugraph import ops
 from tpugraph.ir import Graph
 from tpugraph.ir.walks import variable_of
-from tpugraph.xla.mesh import DATA, optimizer_variables
+from tpugraph.xla.mesh import DATA, most_dividing, optimizer_variables
 from tpugraph.xla.module import HELD, Module, Value
 
 MODEL = "model"
@@ -38,7 +38,7 @@ class Way:
 def ways(module: Module, tables: Sequence[str], devices: int, rows: int) -> Generator[Way, bool, None]:
     """The ways for so many devices: replicated variables, then more and more of them sharded.
 
-    It is sent of each way whether that takes less memory than all before it; the next ones leave out what does not.
+    Send whether a way takes less memory than all before it: the later ways leave out what does not.
 
     Args:
         module: the step, lowered for one core.
@@ -46,7 +46,7 @@ def ways(module: Module, tables: Sequence[str], devices: int, rows: int) -> Gene
         devices: how many there are.
         rows: of the batch, which the devices along ``data`` divide.
     """
-    some = next(count for count in range(devices, 0, -1) if rows % count == 0)
+    some = most_dividing(rows, devices)
     mesh = f"{DATA}:{some}"
     yield Way("every device holds all variables", mesh)
     optimizer = DATA if (yield Way("optimizer sharded", mesh, (), DATA)) else ""

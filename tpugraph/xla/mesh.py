@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -212,7 +212,7 @@ class Layout:
         """The rows of a batch, and the most devices along them that divide these."""
         inputs = (value for value in module.arguments if value.kind == "infeed")
         rows = max((value.shape[1] for value in inputs if len(value.shape) > 1), default=0)
-        return rows, next(count for count in range(self.mesh.axes[DATA], 0, -1) if rows % count == 0)
+        return rows, most_dividing(rows, self.mesh.axes[DATA])
 
     def _of_variables(self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]) -> dict[str, Spec]:
         found: dict[str, Spec] = dict.fromkeys(shapes, ())
@@ -280,6 +280,11 @@ def _padded(spec: Spec, value: Value) -> Spec:
     return (*spec, *[()] * (len(value.shape) - len(spec)))
 
 
+def most_dividing(rows: int, devices: int) -> int:
+    """The largest number of these devices that divides the rows."""
+    return next(count for count in range(devices, 0, -1) if rows % count == 0)
+
+
 def optimizer_variables(module: Module) -> dict[str, str]:
     """Of each variable of the optimizer the variable that it belongs to, by name.
 
@@ -317,30 +322,23 @@ def annotated(module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> An
     """The module, parsed, with the sharding of each argument and result of ``main``."""
     ir = jax_client.load("jaxlib.mlir.ir", "pjrt")
     parsed, mesh = jax_client.parse(module.code), layout.mesh
-    shardy = layout.partitioner == "shardy"
     with parsed.context, ir.Location.unknown():
         main = next(f for f in parsed.body.operations if f.attributes["sym_name"].value == "main")
         for kind, values in (("arg_attrs", module.arguments), ("res_attrs", module.results)):
             held = main.attributes[kind] if kind in main.attributes else [{}] * len(values)
-            made = []
-            for old, value in zip(held, values, strict=True):
-                said = (
-                    {"sdy.sharding": ir.Attribute.parse(mesh.sdy_sharding(specs[value]))}
-                    if shardy
-                    else {"mhlo.sharding": ir.StringAttr.get(mesh.hlo_sharding(specs[value]))}
-                )
-                made.append(ir.DictAttr.get(dict(old.items()) | said))
+            made = [ir.DictAttr.get(dict(old.items()) | _attribute(ir, layout, specs[value]))
+                    for old, value in zip(held, values, strict=True)]  # fmt: skip
             main.attributes[kind] = ir.ArrayAttr.get(made)
         if any(any(specs[value]) for value in module.arguments if value.kind in HELD):
-            _hold_in_loop(ir, main, module, layout, specs)
-        _hold_whole(ir, parsed, layout)
-        if shardy:
+            _constrain_loop(ir, main, module, layout, specs)
+        _replicate_unsupported(ir, parsed, layout)
+        if layout.partitioner == "shardy":
             axes = ", ".join(f'"{axis}"={count}' for axis, count in mesh.axes.items())
             ir.InsertionPoint.at_block_begin(parsed.body).insert(ir.Operation.parse(f"sdy.mesh @mesh = <[{axes}]>"))
     return parsed
 
 
-def _hold_in_loop(ir: Any, main: Any, module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> None:
+def _constrain_loop(ir: Any, main: Any, module: Module, layout: Layout, specs: Mapping[Value, Spec]) -> None:
     """Constrain the variables that the loop of steps carries, and each gradient to lie as its variable.
 
     Without that the partitioner carries the sharding of an optimizer's variable through the update into backpropagation, whose
@@ -367,9 +365,9 @@ def _hold_in_loop(ir: Any, main: Any, module: Module, layout: Layout, specs: Map
 
 def _argument(ir: Any, value: Any, module: Module) -> Value | None:
     """The argument of ``main`` that a value is; the bridge reshapes each to its own shape."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.reshape":
+    while _op(ir, value) == "reshape":
         value = value.owner.operands[0]
-    return module.arguments[ir.BlockArgument(value).arg_number] if isinstance(value.owner, ir.Block) else None
+    return None if _op(ir, value) else module.arguments[ir.BlockArgument(value).arg_number]
 
 
 _ELEMENTWISE = frozenset(
@@ -379,80 +377,99 @@ _FILLS = frozenset(("constant", "broadcast_in_dim", "iota"))
 
 
 def _gradients(ir: Any, value: Any, shape: tuple[int, ...]) -> list[Any]:
-    """What an update of a shape reads that no elementwise op made: behind it backpropagation begins."""
+    """The operands of an elementwise update of a shape that no elementwise op makes: the last values of backpropagation."""
     found, todo, seen = [], [value], set()
     while todo:
         value = todo.pop()
-        if isinstance(value.owner, ir.Block) or tuple(value.type.shape) != shape or value in seen:
+        if tuple(value.type.shape) != shape or value in seen:
             continue
         seen.add(value)
-        name, operands = value.owner.name.removeprefix("stablehlo."), value.owner.operands
+        name, operands = _op(ir, value), [] if isinstance(value.owner, ir.Block) else list(value.owner.operands)
         if name in _ELEMENTWISE or (name == "reshape" and value.type == operands[0].type):
-            todo.extend(operands)
-        elif name == "scatter" and (
-            isinstance(operands[0].owner, ir.Block) or operands[0].owner.name[10:] not in _FILLS
-        ):
+            todo += operands
+        elif (
+            name == "scatter" and _op(ir, operands[0]) not in _FILLS
+        ):  # rows of a variable; into zeros it makes a gradient
             todo.append(operands[0])
-        elif name not in _FILLS:
+        elif name and name not in _FILLS:
             found.append(value)
     return found
 
 
-def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) -> None:
-    """Let all readers of a value read it as it lies by a spec, but for dimensions that the partitioner may shard as it likes."""
+def _op(ir: Any, value: Any) -> str:
+    """The StableHLO op that makes a value; "" of an argument."""
+    return "" if isinstance(value.owner, ir.Block) else value.owner.name.removeprefix("stablehlo.")
+
+
+def _attribute(ir: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) -> dict[str, Any]:
+    """A sharding as the partitioner reads it."""
     if layout.partitioner == "shardy":
-        name, said = "sdy.sharding_constraint", {"sharding": ir.Attribute.parse(layout.mesh.sdy_sharding(spec, free))}
+        return {"sdy.sharding": ir.Attribute.parse(layout.mesh.sdy_sharding(spec, free))}
+    return {"mhlo.sharding": ir.StringAttr.get(layout.mesh.hlo_sharding(spec))}
+
+
+def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) -> None:
+    """Let all readers of a value read it sharded by a spec; the partitioner chooses for the ``free`` dimensions."""
+    said = _attribute(ir, layout, spec, free)
+    if layout.partitioner == "shardy":
+        name, said = "sdy.sharding_constraint", {"sharding": said["sdy.sharding"]}
     else:
-        name = "stablehlo.custom_call"
-        said = {
-            "call_target_name": ir.StringAttr.get("Sharding"),
-            "mhlo.sharding": ir.StringAttr.get(layout.mesh.hlo_sharding(spec)),
-            "backend_config": ir.StringAttr.get(
-                f"unspecified_dims=[{','.join(map(str, sorted(free)))}]" if free else ""
-            ),
-        }
+        name, open_in = (
+            "stablehlo.custom_call",
+            f"unspecified_dims=[{','.join(map(str, sorted(free)))}]" if free else "",
+        )
+        said |= {"call_target_name": ir.StringAttr.get("Sharding"), "backend_config": ir.StringAttr.get(open_in)}
     block = isinstance(value.owner, ir.Block)
     where = ir.InsertionPoint.at_block_begin(value.owner) if block else ir.InsertionPoint.after(value.owner)
     made = ir.Operation.create(name, results=[value.type], operands=[value], attributes=said, ip=where)
     value.replace_all_uses_except(made.result, made)
 
 
-def _hold_whole(ir: Any, module: Any, layout: Layout) -> None:
-    """Shard no dimension along which XLA's partitioner divides an op wrongly.
-
-    Of a convolution these are images and windows, but for images that the layout divides: where devices have parts of both,
-    XLA sums over all devices, also over those along axes that neither lies along. Of the gradient of a maximum it is where a
-    window is two strides long: elements count twice; of a scatter where the devices do not divide its rows: the process dies.
-    """
-    dialect, found = jax_client.load("jaxlib.mlir.dialects.stablehlo", "pjrt"), list[Any]()
-    divided = {axis for spec in layout.inputs.values() for axes in spec for axis in axes}
-    jax_client.find(
-        module.operation, ("stablehlo.convolution", "stablehlo.select_and_scatter", "stablehlo.scatter"), found
-    )
+def _replicate_unsupported(ir: Any, module: Any, layout: Layout) -> None:
+    """Replicate the dimensions along which XLA's partitioner divides an op wrongly."""
+    wrong = {"stablehlo.convolution": _of_convolution, "stablehlo.select_and_scatter": _of_maximum,
+             "stablehlo.scatter": _of_scatter}  # fmt: skip
+    found: list[Any] = []
+    jax_client.find(module.operation, wrong, found)
     for operation in found:
-        operands, made = list(operation.operands), operation.results[0]
-        whole: list[tuple[Any, Sequence[int]]] = []
-        if operation.operation.name == "stablehlo.scatter":
-            whole = [(operand, [d for d, size in enumerate(operand.type.shape) if size % layout.mesh.size])
-                     for operand in operands[len(operation.results) :]]  # fmt: skip
-        elif operation.operation.name == "stablehlo.select_and_scatter":
-            windows, strides = (list(operation.attributes[of]) for of in ("window_dimensions", "window_strides"))
-            overlap = [d for d, (size, stride) in enumerate(zip(windows, strides, strict=True)) if size >= 2 * stride]
-            whole = [(value, overlap) for value in (*operands[:2], made)]
-        else:
-            numbers = dialect.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
-            of_kernel = numbers.input_feature_dimension == 0  # its gradient, which is summed over the rows
-            if not (of_kernel and divided == set(layout.mesh.axes)):
-                whole = [(operands[1], numbers.kernel_spatial_dimensions)]
-                if of_kernel or not divided:
-                    whole += [
-                        (operands[0], numbers.input_spatial_dimensions),
-                        (made, numbers.output_spatial_dimensions),
-                    ]
-        for value, dimensions in whole:
+        for value, dimensions in wrong[operation.name](operation, layout):
             if dimensions:
                 rank = len(value.type.shape)
                 _constrain(ir, value, layout, ((),) * rank, set(range(rank)).difference(dimensions))
+
+
+_Dimensions = Iterator[tuple[Any, Sequence[int]]]
+"""Values, and dimensions of each."""
+
+
+def _of_convolution(operation: Any, layout: Layout) -> _Dimensions:
+    """Images and windows: where devices have parts of both, XLA sums over all devices, along idle axes too.
+
+    Images that the layout divides stay so, where all axes divide them if the convolution is a kernel's gradient.
+    """
+    dialect = jax_client.load("jaxlib.mlir.dialects.stablehlo", "pjrt")
+    numbers = dialect.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+    divided = {axis for spec in layout.inputs.values() for axes in spec for axis in axes}
+    sums_rows = numbers.input_feature_dimension == 0  # of a kernel's gradient
+    if sums_rows and divided == set(layout.mesh.axes):
+        return
+    yield operation.operands[1], numbers.kernel_spatial_dimensions
+    if sums_rows or not divided:
+        yield operation.operands[0], numbers.input_spatial_dimensions
+        yield operation.results[0], numbers.output_spatial_dimensions
+
+
+def _of_maximum(operation: Any, _: Layout) -> _Dimensions:
+    """Windows of two strides or more: XLA counts elements of the gradient twice."""
+    windows, strides = (operation.attributes[name] for name in ("window_dimensions", "window_strides"))
+    overlap = [d for d, (size, stride) in enumerate(zip(windows, strides, strict=True)) if size >= 2 * stride]
+    yield from ((value, overlap) for value in (*list(operation.operands)[:2], operation.results[0]))
+
+
+def _of_scatter(operation: Any, layout: Layout) -> _Dimensions:
+    """Rows that the devices do not divide: XLA ends the process."""
+    for value in list(operation.operands)[len(operation.results) :]:
+        yield value, [d for d, size in enumerate(value.type.shape) if size % layout.mesh.size]
 
 
 def options(layout: Layout, devices: Sequence[Any]) -> Any:

@@ -19,9 +19,8 @@ HELD = ("variable", "shard")
 class Value:
     """One argument or result of a module."""
 
-    # count (int32 [], iterations to run), seed (int32 [2], of the random streams), infeed and outfeed (one row per
-    # iteration), host and output (before and after the loop), variable, and shard (some rows of a variable, which are
-    # others on each core)
+    # count: int32 [], the iterations to run; seed: int32 [2], for random numbers; infeed and outfeed: one row per iteration;
+    # host and output: before and after the loop; variable; shard: the rows of a variable that a core holds
     kind: str
     name: str  # the variable's or tensor's name in the TPU graph; a number for infeed and outfeed
     dtype: str  # the short name of the element type

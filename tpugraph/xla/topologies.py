@@ -66,7 +66,7 @@ class Compiled:
     """The compiler's figures for one core."""
 
     topology: str
-    cores: int  # the cores of the topology, of which the module uses num_replicas
+    cores: int  # all of the topology; the module runs on num_replicas of them
     num_replicas: int
     seconds: float  # how long it took to compile
     # bytes by kind: arguments, outputs, aliased (outputs in the place of arguments), temporaries, code
@@ -198,7 +198,7 @@ def _devices(topology: str) -> list[Any]:
 # --------------------------------------------------------------------------- the cache of answers
 
 
-_FORM = 7
+_FORM = 8
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
 
 
@@ -207,8 +207,8 @@ def compile_once(
 ) -> tuple[Compiled, bool]:
     """Compile a module as ``compile_for``, or read the answer from the cache folder; returns it and whether it was cached.
 
-    The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu and jax, and their
-    flags from the environment. ``note`` is called with what is wrong with the cache.
+    The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu, jax and
+    tpugraph, and their flags from the environment. ``note`` is called with what is wrong with the cache.
     """
     check(topology, module.num_replicas, layout.mesh if layout else None)
     place = _place(module, topology, layout)
@@ -226,7 +226,8 @@ def _place(module: Module, topology: str, layout: Layout | None) -> Path | None:
     if parent is None or not libtpu:
         return None
     facts = [_FORM, topology, module.num_replicas, module.iterations, [asdict(v) for v in module.arguments], libtpu,
-             _version("jax"), "" if layout is None else repr(layout), *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
+             _version("jax"), _version("tpugraph"), "" if layout is None else repr(layout),
+             *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
     digest = hashlib.sha256(module.code + json.dumps(facts).encode()).hexdigest()
     return parent / f"{digest[:32]}.json"
 
