@@ -1,1 +1,1 @@
-"""Lookups in tables of embeddings as a TPU takes them: lists of any length padded, tables in pieces read as one."""
+"""Embedding lookups in the form that a TPU takes: id lists padded to a fixed length, partitioned tables read whole."""

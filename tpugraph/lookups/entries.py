@@ -1,9 +1,9 @@
-"""Which values hold one element for each entry of a sparse tensor, and whether all that reads them can read a padded list.
+"""Finds the values with one element per entry of a sparse tensor, and whether every reader accepts a padded list.
 
-A sparse column is looked up entry by entry: the ids of all rows stand in one list, whose length the data decide. A list of
-fixed length, with some entries more in each row, does as well where these change nothing: what a row makes of its entries
-leaves them out, and a gradient has zeros for them, which are added to a row of the table that the row's first entry names
-anyway. So an optimizer that touches only rows that were looked up touches no other row.
+The ids of a sparse column are one list whose length depends on the data. A list of fixed length, with padding entries in each
+row, gives the same result where the padding has no effect: reductions over a row's entries skip it, and its gradients are
+zeros, added to the table row of the row's first entry. That row is looked up anyway, so an optimizer that updates only rows
+that were looked up updates no other row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tpugraph.ir import Graph, Node, Tensor
 
 
 class Lists:
-    """Lists of entries, and what is made of them.
+    """Lists of entries, and the values derived from them.
 
-    ``refused`` says why entries cannot be added to a list, by the node that made it: the node that reads it otherwise, and how.
+    ``refused``: for the producer of each list that cannot be padded, the reader that does not accept padding, and why.
     """
 
     def __init__(self, graph: Graph, starts: Mapping[Tensor, Entries]) -> None:
@@ -37,7 +37,7 @@ class Lists:
                 self._visit(node, given)
 
     def groups(self) -> list[list[Node]]:
-        """The nodes that make lists which can all have more entries, those together whose entries meet."""
+        """The producers of lists that can be padded, grouped by lists that one op combines."""
         groups: dict[Node, list[Node]] = {}
         for maker in self._joined:
             groups.setdefault(self._group(maker), []).append(maker)
@@ -65,37 +65,37 @@ class Lists:
 
 
 _APART = ops.CONCATS | ops.UNSORTED_SUMS | ops.UNIQUE | ops.WRITES.keys()
-"""Ops that take lists one behind the other, so that these need not have the same length in each row."""
+"""Ops that concatenate lists: these may have different lengths in a row."""
 
 
 Role = Literal["indices", "values", "gradients", "places", "update_places", "order", "segments", "size"]
-"""What a value is to a list of entries.
+"""How a value relates to a list of entries.
 
-``indices``: coordinates of the entries. ``values``: an element for each, such as its id, its weight or its row of the table.
-``gradients``: the same, of which only the sum by id counts. ``places``: which of the distinct ids each entry has, of a lookup;
-``update_places``: of an update. ``order``: which element of a longer list each entry is. ``segments``: which row of the batch
-each entry belongs to. ``size``: how many there are.
+``indices``: coordinates of the entries. ``values``: one element per entry, such as its id, weight or table row.
+``gradients``: the same, where only the sum by id matters. ``places``: the index of each entry's id among the distinct ids of
+a lookup; ``update_places``: of an update. ``order``: the index of each entry in a longer list. ``segments``: the row of the
+batch of each entry. ``size``: the number of entries.
 """
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What a value has to do with lists of entries that ``makers`` made; see :data:`Role`."""
+    """A value's :data:`Role` for the lists that ``makers`` produce."""
 
     role: Role
     makers: tuple[Node, ...]
 
 
 Given = Mapping[int, Entries]
-"""The operands of a node that have to do with lists, by number."""
+"""The operands of a node that are related to lists, by index."""
 
 
 class Refused(Exception):
-    """A node takes a list otherwise than entry by entry."""
+    """A node does not process a list entry by entry."""
 
 
 def follow(node: Node, given: Given) -> list[Role | None]:
-    """What the outputs of a node are, where it takes the lists entry by entry."""
+    """The roles of a node's outputs, where it processes lists entry by entry."""
     roles = {index: entries.role for index, entries in given.items()}
     if set(roles.values()) == {"size"}:
         return _of_size(node, roles)
@@ -110,11 +110,11 @@ Outcome = list[Role | None] | None
 _ONE_EACH = frozenset({"values", "gradients", "segments"})
 _PRODUCTS = ops.computing(np.multiply) | ops.reducing("prod")
 _SIZES = ops.SAME_NUMBERS | ops.SLICES | ops.PACKS | ops.CONCATS | ops.SHAPED_ANEW | ops.PICKS | _PRODUCTS
-"""Ops that make sizes of sizes."""
+"""Ops that compute sizes from sizes."""
 
 
 def _of_size(node: Node, roles: Roles) -> list[Role | None]:
-    """Sizes of lists shape tensors; what computes with them would see the padding."""
+    """List sizes may only shape tensors: arithmetic on them would count the padding."""
     if node.op in ops.BROADCAST_AXES:
         return ["size", "size"]
     if node.op in ops.RANGES and roles.keys() == {1}:
@@ -146,7 +146,7 @@ def _element_by_element(node: Node, roles: Roles) -> Outcome:
 
 
 def _broadcasts(tensor: Tensor, rank: int) -> bool:
-    """Whether a tensor is the same for all entries."""
+    """Whether a tensor is broadcast over the entries."""
     shape = tensor.shape
     return shape is not None and (len(shape) < rank or shape[0] == 1)
 
@@ -158,18 +158,18 @@ def _unique(node: Node, roles: Roles) -> Outcome:
 
 
 def is_for_update(unique: Node) -> bool:
-    """Whether distinct numbers are asked for to add up gradients for them, and not to look their rows up."""
+    """Whether a Unique serves to sum gradients by id, not to look ids up."""
     adds_up = all(use.node.op in ops.UNSORTED_SUMS for use in unique.uses(1))
     return adds_up and any(use.node.op in ops.WRITES for use in unique.uses(0))
 
 
 def _column(node: Node, roles: Roles) -> Outcome:
-    """The first coordinate is the row of the batch."""
+    """The first coordinate of an entry is its row of the batch."""
     return ["segments"] if roles == {0: "indices"} and is_row_of_entries(node) else None
 
 
 def is_row_of_entries(node: Node) -> bool:
-    """Whether a slice takes the first coordinate of each entry, which is its row of the batch."""
+    """Whether a slice takes the first coordinate of each entry, its row of the batch."""
     begin, end, strides = (_constant(t) for t in node.inputs[1:4])
     masks = node.attr("begin_mask", 0) & 1, node.attr("end_mask", 0) & 1, node.attr("shrink_axis_mask", 0)
     return masks == (1, 1, 2) and strides == [1, 1] and begin is not None and end is not None and begin[1] == 0
@@ -216,24 +216,24 @@ def _added_up(node: Node, roles: Roles) -> Outcome:
 
 
 def _reshape(node: Node, roles: Roles) -> Outcome:
-    """The entries stay where they are if what each holds has as many elements before and after."""
+    """Entries keep their order if the number of elements per entry does not change."""
     before, after = node.inputs[0].shape, node.out().shape
     if roles.get(0) not in ("values", "gradients", "segments", "places") or roles.get(1, "size") != "size":
         return None
     if 1 in roles and node.inputs[1].node.op in ops.SHAPE_OF:
-        return [roles[0]]  # a gradient gets the shape of what it is the gradient of
+        return [roles[0]]  # a gradient is reshaped to its forward value
     width = element_count((before or (None,) * 2)[1:])
     return [roles[0]] if width is not None and after and width == element_count(after[1:]) else None
 
 
 def _expanded(node: Node, roles: Roles) -> Outcome:
-    """Along other dimensions than that of the entries."""
+    """ExpandDims may not insert a dimension before that of the entries."""
     fits = roles.keys() == {0} and roles[0] in ("values", "gradients") and _constant(node.inputs[1]) not in (None, [0])
     return [roles[0]] if fits else None
 
 
 def _summed(node: Node, roles: Roles) -> Outcome:
-    """Over what each entry holds, or over what was broadcast: entries are not."""
+    """A reduction within each entry, or over a broadcast dimension; never over entries."""
     axes = _constant(node.inputs[1])
     fits = roles.get(1) == "size" if axes is None else all(axis > 0 for axis in axes)
     return [roles[0]] if fits and roles.get(0) in ("values", "gradients") else None
@@ -246,7 +246,7 @@ def _joined(node: Node, roles: Roles) -> Outcome:
 
 
 def _written(node: Node, roles: Roles) -> Outcome:
-    """A row that is named several times: an update adds up what it is given for it, an assignment is given the same each time."""
+    """Repeated row indices: an update adds their values up; an assignment gets equal values."""
     fact = ops.WRITES[node.op]
     if fact.kind != "scatter" or fact.rows is None:
         return None
@@ -257,7 +257,7 @@ def _written(node: Node, roles: Roles) -> Outcome:
 
 
 def _follows(tensor: Tensor, numbers: Tensor) -> bool:
-    """Whether each element is computed of a number, and of what is the same for all or looked up by that number."""
+    """Whether each element depends only on an index, on values looked up by it, and on values common to all."""
     waiting, seen = [tensor], {tensor}
     while waiting:
         made = waiting.pop()
@@ -273,7 +273,7 @@ def _follows(tensor: Tensor, numbers: Tensor) -> bool:
 
 
 def _parted(node: Node, roles: Roles) -> Outcome:
-    """Entries are parted by their ids, or put together again."""
+    """DynamicPartition of entries by id, or the DynamicStitch that reverses it."""
     half = len(node.inputs) // 2
     if roles == {i: "order" if i < half else "values" for i in range(2 * half)}:
         return [None]

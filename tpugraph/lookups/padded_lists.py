@@ -1,7 +1,7 @@
-"""Lists of entries padded to a fixed length in each row: made by the host, read by the device as dense tensors.
+"""Pads lists of entries to a fixed length per row: the host pads, the device reads dense tensors.
 
-The host hands over [rows, most] ids, with -1 behind the last one of a row. On the device the first id of the row takes the
-place of these, so that every number is a row of the table that the plain step reads as well.
+The host sends ids [rows, most], with -1 as padding. The device replaces padding by the row's first id, so that it reads only
+table rows that the plain step reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass(frozen=True)
 class Bound:
-    """The size of a padded list: rows of a batch, most entries of a row, and whether a flag says so and no shape."""
+    """The size of a padded list: rows of the batch, entries per row, and whether that limit came from a flag."""
 
     rows: int
     most: int
@@ -34,14 +34,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Padded:
-    """What has been made of a list: as the device reads it, [rows * most], and which entries there are, bool [rows, most]."""
+    """A list as the device reads it, [rows * most], and a mask of its entries, bool [rows, most]."""
 
     flat: Tensor
     present: Tensor
 
 
 class PaddedLists:
-    """Pads lists of a graph to the bounds of the SparseFillEmptyRows that made them, and lets their readers read the padded ones."""
+    """Pads the lists of a graph to the bounds of their SparseFillEmptyRows, and rewrites the readers."""
 
     def __init__(self, graph: Graph, lists: Lists, bounds: Mapping[Node, Bound]) -> None:
         self.graph = graph
@@ -53,7 +53,7 @@ class PaddedLists:
         self._shares: dict[tuple[Node, DType, str, int], Tensor] = {}
 
     def run(self) -> None:
-        """Rewrite the graph; its shapes are to be inferred anew."""
+        """Rewrite the graph; its shapes must be inferred again."""
         counted = {step.fill for step in self._steps if step.fill is not None}
         self._made = {fill: self._pad(fill, bound, ids=fill in counted) for fill, bound in self.bounds.items()}
         for step in self._steps:
@@ -79,7 +79,7 @@ class PaddedLists:
         return _Padded(make.cast(fill, make.reshape(fill, filled, [-1]), kind), there)
 
     def _dense(self, fill: Node, bound: Bound, padding: Tensor) -> Tensor:
-        """The entries of each row from the left, [rows, most], on the host."""
+        """The entries of each row, left-aligned, [rows, most], on the host."""
         make = self._make
         ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
         masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
@@ -93,7 +93,7 @@ class PaddedLists:
         return dense
 
     def _checked(self, fill: Node, rows: Tensor, count: Tensor, bound: Bound) -> Node:
-        """Fails where a row has more entries than there is room for."""
+        """An assertion that no row has more entries than the bound."""
         make = self._make
         ones = make.add(fill, "OnesLike", [rows])
         entries = make.add(fill, "UnsortedSegmentSum", [ones, rows, count])
@@ -105,23 +105,23 @@ class PaddedLists:
         return make.node(fill, "Assert", [fits, text, longest], summarize=3)
 
     def skip(self, step: _Step) -> None:
-        """The first operand is the list already."""
+        """Replace the node by its first operand, which is the list."""
         self._replace(step.node, step.node.inputs[0])
 
     def unique(self, step: _Step) -> None:
-        """Each entry has a row of its own; which rows are the same is for the update to find out."""
+        """Give each entry a row of its own; the update finds equal ids."""
         if not is_for_update(step.node):
             self.graph.replace_uses(step.node.out(0), step.node.inputs[0])
 
     def gather(self, step: _Step) -> None:
-        """A row for each entry: of what is there for each distinct id, or of what is there for each row of the batch."""
+        """A gather by entry, from values per distinct id or per row of the batch."""
         if step.roles.get(1) == "places":
             self.skip(step)
         elif step.roles.get(1) == "segments":
             self._replace(step.node, self._spread(step, step.node.inputs[0], "Sum"))
 
     def added_up(self, step: _Step) -> None:
-        """Gradients of distinct ids are those of the entries."""
+        """Replace gradients per distinct id by gradients per entry."""
         if step.roles.get(1) == "places":
             self.skip(step)
 
@@ -139,7 +139,7 @@ class PaddedLists:
         )
 
     def gradient(self, step: _Step) -> None:
-        """The gradient of each entry is its share of that of its row."""
+        """The gradient of each entry: its share of its row's gradient."""
         node = step.node
         spread = self._spread(step, node.inputs[0], node.op.removeprefix("SparseSegment").partition("Grad")[0])
         if len(node.outputs or ()) == 2:
@@ -160,9 +160,9 @@ class PaddedLists:
         return make.reshape(node, deep, [-1, *width])
 
     def _share(self, step: _Step, kind: DType, how: str, width: int) -> Tensor:
-        """What each entry counts for in its row, [rows, most] and as many ones as its width has dimensions."""
+        """The weight of each entry in its row, [rows, most, 1, ...] with a 1 for each dimension of ``width``."""
         make, fill = self._make, step.fill
-        assert fill is not None  # what has rows of the batch has segments
+        assert fill is not None  # values per row of the batch have segments
         if (fill, kind, how, width) in self._shares:
             return self._shares[fill, kind, how, width]
         share = make.cast(fill, self._made[fill].present, kind)
@@ -193,7 +193,7 @@ _SAID_NONE = re.compile(NO_IDS + r" (?P<node>[^ ,]+):")
 
 
 def ids_of_a_row(message: str) -> RunError | None:
-    """The error for a row that has more ids than it was padded to, or none, where a message of TensorFlow tells of one."""
+    """The error for a row with too many ids, or with none, where a message of TensorFlow reports one."""
     none = _SAID_NONE.search(message)
     if none is not None:
         return RunError(f"a row of the batch has no id in '{none['node']}'", node=none["node"],
@@ -210,7 +210,7 @@ def ids_of_a_row(message: str) -> RunError | None:
 
 @dataclass(frozen=True)
 class _Step:
-    """A node that may read lists: the roles of its operands, by number, and the list whose entries it takes row by row."""
+    """A node that may read lists: the roles of its operands, by index, and the list that it reduces row by row."""
 
     node: Node
     roles: Mapping[int, Role]
@@ -218,7 +218,7 @@ class _Step:
 
     @staticmethod
     def of(node: Node, lists: Lists, bounds: Mapping[Node, Bound]) -> _Step:
-        """Noted down before anything is rewritten."""
+        """Record the node before anything is rewritten."""
         held = {i: lists.of[t] for i, t in enumerate(node.inputs) if t in lists.of}
         padded = {i: entries for i, entries in held.items() if any(fill in bounds for fill in entries.makers)}
         segments = (entries.makers[0] for entries in padded.values() if entries.role == "segments")

@@ -1,4 +1,4 @@
-"""Sparse columns: the lists of ids and weights that are looked up in tables, and how many of them a row has at most."""
+"""Sparse columns: the lists of ids and weights that are looked up, and the bound on their entries per row."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tpugraph.support.errors import ShapeError
 
 
 def sparse_lists(graph: Graph) -> Lists:
-    """The lists of ids and weights of sparse columns, as SparseFillEmptyRows makes them: each row has an entry at least."""
+    """The lists of ids and weights that SparseFillEmptyRows makes, with at least one entry per row."""
     starts: dict[Tensor, Entries] = {}
     if graph.of_type(*ops.SPARSE_SEGMENTS, *ops.SEGMENTS) and fill_rows(graph, _free_of_variables(graph)):
         shapes.infer(graph)
     fills = graph.of_type("SparseFillEmptyRows")
     free = _free_of_variables(graph) if fills else {}
     for fill in fills:
-        if fill in free and not fill.uses(3):  # which gives gradients to weights that are learnt
+        if fill in free and not fill.uses(3):  # output 3 passes gradients to trained weights
             starts[fill.out(0)] = Entries("indices", (fill,))
             starts[fill.out(1)] = Entries("values", (fill,))
     return Lists(graph, starts)
 
 
 def bounds_of(graph: Graph, lists: Lists, max_ids: int) -> dict[Node, Bound]:
-    """The size to which each list is padded, by the node that made it; ``max_ids`` of a row where no shape tells, or 0."""
+    """The padded size of each list, by its producer; ``max_ids`` is the bound per row where no shape has one, or 0."""
     looked_up = _looked_up(graph, lists)
     found: dict[Node, Bound] = {}
     for group in lists.groups():
@@ -45,7 +45,7 @@ def bounds_of(graph: Graph, lists: Lists, max_ids: int) -> dict[Node, Bound]:
 
 
 def _bound(graph: Graph, group: list[Node], max_ids: int) -> Bound | None:
-    """The size of lists whose entries meet; None where the number of rows is not known, or that of ids need not be."""
+    """The common size of grouped lists; None where the number of rows is unknown or no bound is needed."""
     known = [known_vector(fill.inputs[2]) or [None, None] for fill in group]
     rows, lengths = {shape[0] for shape in known}, [shape[-1] for shape in known]
     count = rows.pop() if len(rows) == 1 else None
@@ -68,7 +68,7 @@ def _bound(graph: Graph, group: list[Node], max_ids: int) -> Bound | None:
 
 
 def _looked_up(graph: Graph, lists: Lists) -> set[Node]:
-    """The lists of which rows of the batch get something that depends on variables."""
+    """The lists whose reduction by row depends on variables."""
     found: set[Node] = set()
     segments = {tensor: entries for tensor, entries in lists.of.items() if entries.role == "segments"}
     trained = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True) if segments else {}
@@ -79,7 +79,7 @@ def _looked_up(graph: Graph, lists: Lists) -> set[Node]:
 
 
 def _free_of_variables(graph: Graph) -> dict[Node, None]:
-    """What does not depend on a variable, and is in no loop or branch."""
+    """Nodes outside of loops and branches that depend on no variable."""
     bound = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True) | analysis.nested(graph)
     return {node: None for node in graph if node not in bound}
 
@@ -88,11 +88,10 @@ _SAME_LIST = ops.IDENTITIES | ops.RESHAPES | ops.EXPANSIONS | ops.UNIQUE
 
 
 def fill_rows(graph: Graph, free: Mapping[Node, None]) -> int:
-    """Put a SparseFillEmptyRows behind lists of open length that are looked up; returns how many lists were filled.
+    """Insert a SparseFillEmptyRows behind lists of unknown length that are looked up; returns their number.
 
-    ``tf.nn.embedding_lookup_sparse`` reads the ids of a sparse tensor as they are, as of words that were split. Where each row
-    has an id, filling the empty rows changes nothing, and the lookup becomes one as ``tf.nn.safe_embedding_lookup_sparse``
-    makes it. A batch with an empty row ends the run.
+    ``tf.nn.embedding_lookup_sparse`` does not fill empty rows. Where each row has an id, filling changes nothing, and the
+    lookup has the form of ``tf.nn.safe_embedding_lookup_sparse``. A batch with an empty row ends the run.
     """
     rows = rows_read(graph) if graph.roles.mode == "train" else None
     if not rows:
@@ -110,7 +109,7 @@ def fill_rows(graph: Graph, free: Mapping[Node, None]) -> int:
 
 
 def _sums_by(column: Node) -> Iterator[Node]:
-    """What adds up a row for each entry by the rows of the batch that a column of coordinates says."""
+    """The segment sums that use a column of coordinates as row of the batch."""
     casts = reached((column,), lambda node: (u.node for u in node.uses(0) if u.node.op in ops.CASTS | ops.IDENTITIES))
     return (
         use.node
@@ -121,7 +120,7 @@ def _sums_by(column: Node) -> Iterator[Node]:
 
 
 def _lists(node: Node, free: Mapping[Node, None]) -> Iterator[Tensor]:
-    """The lists of ids and weights that a sum over entries is made of: what the host makes, one element for each entry."""
+    """The host's lists of ids and weights, one element per entry, that a sum over entries is computed from."""
     pending, seen = list(node.inputs[:-1]), set()
     while pending:
         tensor = pending.pop()

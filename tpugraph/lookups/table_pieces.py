@@ -1,8 +1,8 @@
-"""Lookups in a table that is partitioned into several variables, and the same lookup without parting the ids.
+"""Lookups in a table that is partitioned into several variables, rewritten without a partition of the ids.
 
-The plain graph parts the ids by piece, looks each part up in its piece and puts the rows together again; how many ids are in a
-part, the data decide. Here every id is looked up in every piece, and the row of its own piece is chosen. Gradients go the same
-way back: a piece is given those of all ids, with the number -1 where an id belongs to another piece.
+The plain graph partitions the ids by piece, looks each part up in its piece and stitches the rows; the sizes of the parts
+depend on the data. Here every id is looked up in every piece, and the row of its own piece is selected. Each piece gets the
+gradients of all ids, with index -1 where an id belongs to another piece.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tpugraph.rewrite.step_nodes import remove_unread
 
 @dataclass(frozen=True)
 class PiecedLookup:
-    """A lookup in a table that is partitioned."""
+    """A lookup in a partitioned table."""
 
     stitch: Node
-    parted: Node  # the node that parts the numbers of the rows in their pieces
-    order: Node  # the node that parts the numbers 0, 1, 2, ... of the ids
+    parted: Node  # DynamicPartition of the row indices within the pieces
+    order: Node  # DynamicPartition of 0, 1, 2, ..., the positions of the ids
     gathers: tuple[Node, ...]
-    steps: tuple[Node, ...]  # the updates of the pieces by the gradients of the lookup
+    steps: tuple[Node, ...]  # the updates of the pieces
 
 
 def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
-    """The lookups of partitioned tables that can be done without parting; for each other one, why not."""
+    """The partitioned lookups that can be rewritten, and for each of the others why it cannot."""
     found: list[PiecedLookup] = []
     refused: dict[Node, str] = {}
     for stitch in graph.of_type(*ops.DYNAMIC_STITCHES):
@@ -60,7 +60,7 @@ def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
 
 
 def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[Node, str]) -> list[PiecedLookup]:
-    """Those of the lookups whose updates are given no other numbers than such as are known to be so many."""
+    """The lookups whose updates get only index lists of known length."""
     written = dict.fromkeys(step for lookup in found for step in lookup.steps)
     numbers_of = {
         step: rows.numbers for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps
@@ -78,7 +78,7 @@ def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[N
 
 
 def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
-    """Whether a list of numbers has a known length as soon as these lookups do not part their ids."""
+    """Whether an index list has a known length once these lookups do not partition their ids."""
     joins = ops.CONCATS | ops.RESHAPES | ops.CASTS | ops.IDENTITIES
 
     def lengths_of(tensor: Tensor) -> list[Tensor]:
@@ -91,7 +91,7 @@ def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
 
 
 def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
-    """What parts the numbers in their pieces and the numbers of the ids, and the lookup in each piece."""
+    """Both DynamicPartitions, and the lookup in each piece."""
     count = len(stitch.inputs) // 2
     orders, rows = stitch.inputs[:count], stitch.inputs[count:]
     order = orders[0].node
@@ -108,7 +108,7 @@ def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
 
 
 def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
-    """The updates that read the numbers of pieces; None where one of them has no dense form."""
+    """The updates that read the pieces' row indices; None where one has no dense form."""
     written = [n for n in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[n.op].rows is not None]
     dense = {step for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps}
     found: dict[Node, None] = {}
@@ -121,14 +121,14 @@ def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
 
 
 class JoinedLookups:
-    """Lets lookups read the pieces of their tables without parting the ids."""
+    """Rewrites lookups to read the pieces of their tables without partitioned ids."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._make = LookupNodes(graph, "joined")
 
     def join(self, lookup: PiecedLookup) -> None:
-        """Rewrite one lookup; the shapes of the graph are to be inferred anew."""
+        """Rewrite one lookup; the shapes of the graph must be inferred again."""
         graph, make, stitch = self.graph, self._make, lookup.stitch
         numbers, piece = lookup.parted.inputs
         deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
@@ -147,13 +147,13 @@ class JoinedLookups:
             graph.replace_uses(lookup.parted.out(port), given)
             found = stitch.inputs[len(lookup.gathers) + port]
             rows = found if rows is None else make.add(stitch, "SelectV2", [chosen, found, rows])
-        assert rows is not None  # a table has pieces
+        assert rows is not None  # a partitioned table has pieces
         graph.replace_uses(stitch.out(), rows)
         graph.replace_control_uses(stitch, [rows.node])
         remove_unread(graph, [stitch, lookup.parted, lookup.order])
 
     def _mask(self, gather: Node, chosen: Tensor) -> None:
-        """Gradients of all ids, zero where an id belongs to another piece, instead of those of the ids of a piece."""
+        """Gradients of all ids, zero where an id belongs to another piece."""
         make, gradients = self._make, gather.inputs[0]
         zeros = make.add(gather, "ZerosLike", [gradients])
         masked = make.add(gather, "SelectV2", [chosen, gradients, zeros])

@@ -1,4 +1,4 @@
-"""The plain graph with another batch: what follows the batch in it is scaled, and what is read into a constant is listed."""
+"""Gives a plain graph another batch size: sizes that follow the batch are scaled, and every guess about a constant is listed."""
 
 from tpugraph.rebatch.rebatching import Rebatched, is_open, rebatch
 

@@ -1,4 +1,4 @@
-"""What follows the batch: dimensions that are followed forward from the input, and the constants that hold them."""
+"""Finds the dimensions that scale with the batch, forward from the input, and the constants that hold them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpugraph.support.errors import GraphError
 _ = _rules
 
 PROBE = 7
-"""Shape functions are asked with a batch this many times as large."""
+"""The factor by which the batch grows when TensorFlow's shape functions are asked."""
 _PASSED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
 _ASKED_NOTHING = (
     _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.DRAWS
@@ -34,11 +34,11 @@ _ASKED_NOTHING = (
 
 
 class Following:
-    """What follows the batch in one step.
+    """The dimensions and constants of one step that follow the batch.
 
-    Placements say it: a tensor that would hold a core's rows along a dimension has that dimension scaled with the batch. Where
-    an op takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its
-    result follow, and these are followed by another layer of placements.
+    They are found by placements: the dimension along which a tensor would be sharded by rows scales with the batch. Where an op
+    combines all rows, such as a product of rows with rows, TensorFlow's shape function says which dimensions of its result
+    scale, and another layer of placements follows these.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Following:
         self.graph, self.order, self.rows = graph, order, rows
         self.literals = frozenset(literals)
         self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
-        self.changes: dict[Node, Change] = {}  # by constant, how it follows
-        self.lists: dict[str, None] = {}  # the containers that have an element for each row
-        # by node and name, attributes that say shapes of elements, with the rows open
+        self.changes: dict[Node, Change] = {}  # how each constant follows
+        self.lists: dict[str, None] = {}  # containers with one element per row
+        # by node and name, attributes with shapes of elements, the rows unknown
         self.opened: dict[tuple[str, str], Any] = {}
         self.layers: list[Placing] = []
-        self.axes: dict[Tensor, set[int]] = {}  # by tensor, the dimensions that follow
-        self.twin = graphdef.copy(graph)  # the graph with a batch :data:`PROBE` times as large, as far as it is known
+        self.axes: dict[Tensor, set[int]] = {}  # the dimensions of each tensor that follow
+        self.twin = graphdef.copy(graph)  # the graph with a batch :data:`PROBE` times as large, as far as is known
         for node in graph:
             self.twin.set_outputs(self.twin[node.name], node.outputs or ())
 
     def propagate(self) -> None:
-        """Follow dimensions forward, and tell the twin."""
+        """Propagate dimensions forward, and update the twin."""
         self.layers = [Placing(self.graph, self.order, self.rows, forced) for forced in self.forced]
         self.axes = {}
         for layer in self.layers:
@@ -76,7 +76,7 @@ class Following:
             self.twin.set_attr(self.twin[node.name], "value", change.value(node, Fraction(PROBE)))
 
     def scaled(self, tensor: Tensor, scale: Fraction) -> Shape:
-        """The shape of a tensor with a batch that is so many times as large."""
+        """The shape of a tensor with ``scale`` times the batch."""
         shape, follow = tensor.shape, self.axes.get(tensor, ())
         return shape and tuple(d and int(d * scale) if axis in follow else d for axis, d in enumerate(shape))
 
@@ -84,13 +84,13 @@ class Following:
         return self.twin[tensor.node.name].out(tensor.port)
 
     def extent(self) -> tuple[int, ...]:
-        """The number of dimensions and elements found so far; the fixed point is reached when it stays."""
+        """The number of dimensions and elements found so far; unchanged at the fixpoint."""
         elements = [int(np.count_nonzero(c.exponents)) for c in self.changes.values() if c.exponents is not None]
         dimensions = sum(len(change.axes) for change in self.changes.values())
         return sum(elements), dimensions, sum(map(len, self.forced)), len(self.lists)
 
     def force(self, tensor: Tensor, axis: int) -> None:
-        """Let a dimension of a tensor follow."""
+        """Mark a dimension of a tensor as following the batch."""
         if axis in self.axes.get(tensor, ()):
             return
         place = next((i for i, layer in enumerate(self.layers) if tensor not in self.forced[i]
@@ -110,7 +110,7 @@ class Following:
         axis: int | None = None,
         formula: Formula | None = None,
     ) -> bool:
-        """Let an element of a constant, or a dimension of it, follow; returns whether it does."""
+        """Mark an element or a dimension of a constant as following the batch; returns whether that is possible."""
         if node.name in self.literals:
             return False
         if axis is None:
@@ -127,7 +127,7 @@ class Following:
         return True
 
     def follow_size(self, tensor: Tensor, place: int, why: str) -> bool:
-        """Let an element of a vector of sizes, or a size, follow; False where no constant is found that holds it."""
+        """Mark a size, or an element of a vector of sizes, as following; False where no constant holds it."""
         node, value, twin = tensor.node, factors.vector(tensor), factors.vector(self.in_twin(tensor))
         if twin is not None and value is not None and twin[place] != value[place]:
             return True
@@ -155,7 +155,7 @@ class Following:
         return False
 
     def lift(self, tensor: Tensor, axis: int, why: str) -> bool:
-        """Make a constant that is equal in every row longer; False where more rows of it are not known."""
+        """Lengthen a constant with equal rows; False where its further rows are unknown."""
         return self._lift(tensor, axis, why, set())
 
     def _lift(self, tensor: Tensor, axis: int, why: str, seen: set[Tensor]) -> bool:
@@ -210,13 +210,13 @@ class Following:
         return self._forced(node.out(), axis, known)
 
     def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
-        """Mark a dimension as following, where its values at more rows are known."""
+        """Mark a dimension as following where its values at more rows are known."""
         if known:
             self.force(tensor, axis)
         return known
 
     def wanted(self) -> Iterator[tuple[Node, Tensor, int]]:
-        """The operands that are read by rows and do not follow: node, tensor, dimension."""
+        """Operands that are read by rows but do not follow: node, tensor, dimension."""
         for layer in self.layers:
             for node, verdict in layer.verdicts.items():
                 for index, want in verdict.wants.items():
@@ -229,13 +229,13 @@ class Following:
                         yield node, tensor, want.axis
 
     def gathers(self) -> dict[Node, None]:
-        """The nodes that take all rows together."""
+        """Nodes that combine all rows."""
         return {node: None for layer in self.layers for node, verdict in layer.verdicts.items()
                 for index, want in verdict.wants.items()
                 if isinstance(want, Replicate) and isinstance(layer.read(node.inputs[index]), Shard)}  # fmt: skip
 
     def ask_shape_functions(self) -> None:
-        """Follow the dimensions that TensorFlow's shape functions find."""
+        """Propagate the dimensions that TensorFlow's shape functions find."""
         gathering = self._gathering()
         asked = [
             n
@@ -253,13 +253,13 @@ class Following:
                         self.force(plain.out(port), axis)
 
     def _gathering(self) -> dict[Node, None]:
-        """The nodes that take all rows together, reshapes to sizes that stay what they are apart."""
+        """Nodes that combine all rows, without reshapes to sizes that do not change."""
         return {
             n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())
         }
 
     def _is_told_anew(self, node: Node) -> bool:
-        """Whether a size operand has another value at the other batch, by constant folding on both graphs."""
+        """Whether a size operand differs between the batches, by constant folding on both graphs."""
         told = {
             *ops.record(node.op).size_operands(len(node.inputs)),
             *ops.record(node.op).constant_operands(len(node.inputs)),
@@ -274,7 +274,7 @@ class Following:
 
 
 def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:
-    """The nodes of a step but its input, in topological order."""
+    """The nodes of a step without its input, in topological order."""
     before = graph.ancestors(takes)
     behind = graph.descendants(takes, data_only=True)
     roots = [graph[name] for name in graph.roles.kept if name in graph]
@@ -298,7 +298,7 @@ _FORMULAS: tuple[Formula, ...] = (*_COUNTS, *(lambda rows, count=count: 1 / coun
 
 
 def formula_of(number: float, rows: int) -> Formula | None:
-    """What a program may have made a number of: the rows, their square, pairs of rows, one by these, their logarithm."""
+    """The formula of the rows that gives a number: the rows, their square, pairs of rows, a reciprocal of these, their logarithm."""
     return next((f for f in _FORMULAS if rows > 1 and math.isclose(number, f(Fraction(rows)), rel_tol=1e-6)), None)
 
 
@@ -306,21 +306,21 @@ def formula_of(number: float, rows: int) -> Formula | None:
 class Change:
     """A constant that follows the batch."""
 
-    # by element, the power of the scale that it is multiplied by; None of a value of rows
+    # for each element, the power of the scale that multiplies it; None for a value with rows
     exponents: np.ndarray[Any, Any] | None
-    axes: set[int] = field(default_factory=set)  # of a value of rows, the dimensions that follow
-    why: str = ""  # the reading, in a sentence
-    formula: Formula | None = None  # of one number, what it was made of the rows; it goes before the power
-    rows: int = 0  # the rows that the formula takes
+    axes: set[int] = field(default_factory=set)  # dimensions that follow, for a value with rows
+    why: str = ""  # the reading in a sentence
+    formula: Formula | None = None  # how a single number depends on the rows; takes precedence over the power
+    rows: int = 0  # the argument of the formula
 
     def factors(self, scale: Fraction) -> list[Fraction]:
-        """By element, how many times as large it is with a batch that is so many times as large."""
+        """The factor of each element for ``scale`` times the batch."""
         if self.formula is not None:
             return [Fraction(self.formula(self.rows * scale)) / Fraction(self.formula(Fraction(self.rows)))]
         return [scale ** int(power) for power in ([] if self.exponents is None else self.exponents.ravel())]
 
     def value(self, node: Node, scale: Fraction) -> np.ndarray[Any, Any]:
-        """What the constant holds of a batch that is so many times as large."""
+        """The constant's value for ``scale`` times the batch."""
         old = constant(node)
         if self.exponents is None:
             return _longer(old, [int(d * scale) if axis in self.axes else d for axis, d in enumerate(old.shape)])
@@ -328,7 +328,7 @@ class Change:
         return (np.rint(made) if old.dtype.kind in "iu" else made).astype(old.dtype)
 
     def cuts(self, old: np.ndarray[Any, Any], scale: Fraction) -> bool:
-        """Whether a whole number would be none with such a batch."""
+        """Whether a value of an integer dtype would become a fraction."""
         factors = self.factors(scale)
         return any((int(v) * factor).denominator != 1 for v, factor in zip(old.ravel(), factors, strict=bool(factors)))
 
@@ -340,7 +340,7 @@ def _longer(old: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, 
 
 
 def can_be_longer(value: np.ndarray[Any, Any]) -> bool:
-    """Whether it is known what a constant of more rows is: equal elements, ``np.arange(rows)``, ``np.eye(rows)``."""
+    """Whether a constant's further rows are known: equal elements, ``np.arange(rows)``, ``np.eye(rows)``."""
     if value.dtype.kind not in "fiub" or not value.size:
         return False
     counts = value.ndim == 1 and (value == np.arange(len(value))).all()
@@ -353,7 +353,7 @@ def can_be_longer(value: np.ndarray[Any, Any]) -> bool:
 
 
 def inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
-    """What the shape functions of some nodes say, each asked alone; those that they refuse are left out."""
+    """The shapes by each node's own shape function, asked alone; without nodes that it refuses."""
     left = list(nodes)
     while left:
         alone, made = Graph(), {}

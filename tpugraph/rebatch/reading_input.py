@@ -1,4 +1,4 @@
-"""The rows that a step reads, and the input that reads another number of them."""
+"""The batch that a step reads, and how the input is given another batch size."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tpugraph.support.errors import ShapeError
 
 @dataclass(frozen=True)
 class Take:
-    """A node by which a step takes a batch."""
+    """A node that hands a batch to the step."""
 
-    node: Node  # the node
-    size: Node | None  # the constant that holds the rows of the batch; None where no constant decides them
-    # the datasets from the one that batches to the last one, and the iterator; empty of a queue
+    node: Node  # IteratorGetNext or a dequeue
+    size: Node | None  # the constant with the batch size; None where no constant decides it
+    # the datasets from the batching one to the last, and the iterator; empty for a queue
     chain: tuple[Node, ...] = ()
 
     @property
     def rows(self) -> int | None:
-        """The rows of a batch: as its static shapes have it, else as the constant says."""
+        """The batch size: of the static shapes, else of the constant."""
         static = {shape[0] for shape in self.shapes() if shape and shape[0] is not None}
         if len(static) == 1:
             return static.pop()
@@ -34,11 +34,11 @@ class Take:
 
     @property
     def is_open(self) -> bool:
-        """Whether no static shape holds the rows."""
+        """Whether the batch dimension is unknown in all static shapes."""
         return all(not shape or shape[0] is None for shape in self.shapes())
 
     def opens(self) -> Node | None:
-        """The dataset behind one that batches which leaves the rows open, as one that filters them does."""
+        """The dataset behind the batching one that makes the batch size unknown, such as a filter."""
         above, dataset = None, self.chain[0] if self.chain else None
         while dataset is not None and dataset.op not in ops.BATCHING:
             above = dataset if _is_open(dataset) else above
@@ -52,7 +52,7 @@ class Take:
         )
 
     def elements(self) -> list[Tensor]:
-        """What the node hands out that has one entry for each row."""
+        """The outputs of the node with one entry per row."""
         return [self.node.out(port) for port, shape in enumerate(self.shapes()) if shape and shape[0] == self.rows]
 
 
@@ -62,7 +62,7 @@ def _is_open(dataset: Node) -> bool:
 
 
 def takes_of(graph: Graph) -> list[Take]:
-    """What a step takes a batch by, in the order of the roles."""
+    """The nodes that hand batches to the step, in the order of the roles."""
     return [_take(graph[finding.name]) for finding in graph.roles.inputs]
 
 
@@ -83,10 +83,10 @@ def _take(node: Node) -> Take:
 
 
 def resize(graph: Graph, take: Take, rows: int) -> str:
-    """Let a step take so many rows; returns what was changed.
+    """Set the batch size of an input to ``rows``; returns a description of the change.
 
-    The batch size of the dataset, or of the dequeue, is changed where a constant holds it; else the batches of the last dataset
-    are put together anew, in their order.
+    The batch size of the dataset or dequeue is changed where a constant holds it; else the last dataset is unbatched and
+    batched again, in order.
     """
     before = take.rows
     if take.size is not None:
@@ -108,7 +108,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
 
 
 def _put_together(graph: Graph, take: Take, rows: int) -> str:
-    """A dataset of batches of so many rows, behind the last one."""
+    """A dataset behind the last one that unbatches it and batches ``rows`` rows."""
     last, iterator = take.chain
     make = Builder(graph, last.name, device=last.device, source=last)
     sizes = make.constant(np.asarray([rows], "int64"), name="rows")

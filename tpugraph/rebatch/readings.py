@@ -1,4 +1,4 @@
-"""The readings: what a constant beside rows is taken for. Each is a guess, and is listed."""
+"""Readings: rules that guess that a constant beside rows depends on the batch size. Each guess is listed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SAME_NUMBER = ops.IDENTITIES | ops.CASTS | ops.ENTER | ops.SWITCH | ops.RESHAPE
 _SCALED = ops.computing(np.multiply)
 _DIVIDED = ops.DIVISIONS
 Counts = dict[int, int]
-"""Numbers of elements, with the number of dimensions among them that follow the batch."""
+"""Element counts, each with the number of its dimensions that follow the batch."""
 
 
 def read(following: Following) -> None:
-    """Let the constants follow that a reading finds."""
+    """Mark the constants that the readings find as following the batch."""
     for reading in READINGS:
         reading(following)
 
 
 def divided(f: Following) -> None:
-    """Numbers that divide a sum over rows by as many elements, and those that divide what is repeated for all rows."""
+    """A divisor of a sum over rows is its element count; a divisor of a value repeated for all rows is the number of rows."""
     for count, why in (
         (_summed, "divides a sum over rows by as many elements as were summed"),
         (_repeated, "the factor of a mean's gradient: what it divides is repeated as often"),
@@ -46,7 +46,7 @@ def divided(f: Following) -> None:
 
 
 def _summed(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
-    """How many elements a sum over rows has, and what is summed."""
+    """The element counts of a sum over rows, and its operand."""
     for layer in f.layers:
         if layer.made(tensor) == SUM:
             return _sum_behind(f, layer, tensor)
@@ -88,7 +88,7 @@ def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: i
 
 
 def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
-    """How often a value is there that is repeated for all rows."""
+    """How often a value is repeated that is broadcast to all rows."""
     tensor = source_of(tensor, _SAME_NUMBER - ops.RESHAPES)
     node, shape = tensor.node, tensor.shape
     if node.op not in ops.SPREADS or shape is None or None in shape:
@@ -106,7 +106,7 @@ def _elements(shape: Shape) -> int:
 
 
 def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> None:
-    """Let the number of elements follow that a divisor, or a factor, is made of."""
+    """Mark the element count that a divisor, or a factor, is computed from."""
     counted, seen, stack = False, {tensor}, [(tensor, divides)]
     made = made_of_values(f.graph)
     while stack:
@@ -142,14 +142,14 @@ def _is_count(f: Following, node: Node, counts: Counts, why: str, *, divides: bo
 
 
 def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> None:
-    """A reading for ``reduce_sum(ones)``: ones with an element for each row count the rows."""
+    """In ``reduce_sum(ones)``, ones with one element per row count the rows."""
     like = next((t for t in summed if t.shape == tensor.shape), None)
     for axis in sorted(f.axes.get(like, ())) if like is not None else ():
         f.lift(tensor, axis, f"{why}: it makes ones that are counted")
 
 
 def counters(f: Following) -> None:
-    """A number that is counted up in a variable divides another, to which as many elements are added: the count of a metric."""
+    """A metric's count: a constant added to a variable that divides another, to which as many elements are added."""
     why = "counts in a variable the elements that are summed in another"
 
     def variable(tensor: Tensor) -> Node:
@@ -168,7 +168,7 @@ _PARTS_OF_COUNT = ops.READS | ops.IDENTITIES | ops.CASTS | ops.ELEMENTWISE | ops
 
 
 def whole_shapes(f: Following) -> None:
-    """A vector that is the whole shape of a tensor with rows is that shape: beside the rows of a sparse tensor, or in arithmetic."""
+    """A vector equal to the whole shape of a tensor with rows is that shape: beside a sparse tensor, or in shape arithmetic."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.order:
         shape = factors.vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) < 2 else None
@@ -194,7 +194,7 @@ def _has_rows(f: Following, tensor: Tensor) -> bool:
 
 
 def _in_arithmetic(f: Following, node: Node, index: int, rank: int) -> bool:
-    """Whether a vector is read as a shape by arithmetic with shapes: picked from, put together, or beside one that follows."""
+    """Whether shape arithmetic reads a vector: slices, concatenations, or an op with a shape that follows."""
     if node.op in ops.CASTS | ops.IDENTITIES:
         return any(_in_arithmetic(f, use.node, use.index, rank) for use in node.uses())
     if node.op in ops.BROADCAST_AXES | _EQUAL:
@@ -212,7 +212,7 @@ _EQUAL = ops.computing(np.equal, np.not_equal)
 
 
 def reshapes_back(f: Following) -> None:
-    """A reshape of rows that were regrouped to the whole shape of a tensor with rows goes back to it."""
+    """A reshape of regrouped rows to the whole shape of a tensor with rows restores that shape."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.gathers():
         shape = node.out().shape if node.op in ops.RESHAPES else None
@@ -222,7 +222,7 @@ def reshapes_back(f: Following) -> None:
 
 
 def loop_limits(f: Following) -> None:
-    """A loop that takes rows one by one and ends at their number makes an iteration for each, and so many elements of lists."""
+    """A loop that takes rows one by one and ends at their number has one iteration, and one list element, per row."""
     frames, taken = analysis.frames(f.graph), set()
     for node in f.gathers():
         if node.op in _UNSTACKS:
@@ -236,7 +236,7 @@ def loop_limits(f: Following) -> None:
         if node.op in ops.LOOP_COND:
             limits = [found for found in _compared(node) if found.op in ops.CONSTANTS | ops.EXIT]
             if any(limit.op in ops.EXIT and frames.get(limit.inputs[0].node) in taken for limit in limits):
-                taken.add(frames[node])  # the gradient of a loop has as many iterations as that
+                taken.add(frames[node])  # the gradient of a loop has the loop's trip count
             for limit in limits if frames.get(node) in taken else ():
                 if limit.op in ops.CONSTANTS and limit not in f.changes and factors.integers(limit.out()) == [f.rows]:
                     f.change(limit, "the limit of a loop that takes rows one by one")
@@ -268,13 +268,13 @@ _INDEXED = frozenset(op for op, held in _AT_ONCE.items() if not held.value)
 
 
 def _key(f: Following, node: Node, *, out: bool = False) -> str:
-    """The TensorArray, stack or list that a node reads or writes; of a gradient array the forward one."""
+    """The TensorArray, stack or list that a node accesses; for a gradient array the forward one."""
     handle = f.layers[0].read(node.out() if out else node.inputs[0])
     return "" if not isinstance(handle, Held) else handle.of or handle.key
 
 
 def _follow_place(f: Following, node: Node, why: str) -> None:
-    """Let the number of rows, or that of the last row or the one before it, follow."""
+    """Mark the number of rows, or the index of the last row or of the one before it."""
     number = factors.integers(node.out()) if node.op in ops.CONSTANTS and node not in f.changes else None
     for less in range(3):
         if number == [f.rows - less]:
@@ -286,7 +286,7 @@ _HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.CASTS
 
 
 def _compared(cond: Node) -> Iterator[Node]:
-    """What the condition of a loop compares, behind what hands it on."""
+    """The comparisons that a loop's condition is made of."""
     stack = [cond.inputs[0].node]
     for node in stack:  # grows while it is walked
         if ops.record(node.op).ordering is not None:
@@ -296,7 +296,7 @@ def _compared(cond: Node) -> Iterator[Node]:
 
 
 def _starts(cond: Node) -> Iterator[Node]:
-    """What a loop's counters begin with."""
+    """The initial values of a loop's counters."""
     for node in _compared(cond):
         if node.op in ops.MERGE:
             yield from (source_of(t, _HANDED_ON).node for t in node.inputs if t.node.op in ops.ENTER)

@@ -1,4 +1,4 @@
-"""One graph given another batch."""
+"""Gives one plain graph another batch size."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _ROUNDS = 60
 
 @dataclass(frozen=True)
 class Rebatched:
-    """What was changed."""
+    """The changes that ``rebatch`` made."""
 
     before: int
     rows: int
-    inputs: tuple[str, ...]  # what reads other batches, in words
-    constants: dict[str, str]  # by constant, its value before and now, and why
-    regrouped: dict[str, str]  # by node, how it takes rows apart or together
-    left: tuple[str, ...] = ()  # constants that lead to the loss, equal the rows or a number made of them, and stay
+    inputs: tuple[str, ...]  # descriptions of the changed inputs
+    constants: dict[str, str]  # by constant: old value, new value and reason
+    regrouped: dict[str, str]  # by node, how it regroups rows
+    left: tuple[str, ...] = ()  # unchanged constants that reach the loss and equal the rows or a formula of them
 
     def lines(self) -> list[str]:
-        """What was changed, for people: a line each."""
+        """One line per change."""
         said = [f"batch of {self.rows} rows in place of {self.before}", *self.inputs]
         said += [f"{name}: {words}" for name, words in {**self.constants, **self.regrouped}.items()]
         if self.left:
@@ -52,12 +52,12 @@ class Rebatched:
 
 
 def is_open(graph: Graph) -> bool:
-    """Whether no static shape of the input holds the rows of the batch."""
+    """Whether the batch dimension is unknown in all static shapes of the input."""
     return all(take.is_open for take in takes_of(graph))
 
 
 def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()) -> Rebatched:
-    """Let a plain graph, with its roles and without calls in its step, read so many rows a step, in place.
+    """Give a plain graph, with its roles and without function calls in its step, a batch of ``rows`` rows, in place.
 
     ``batch_constants`` follow the batch (``NODE:PLACE`` for an element of a vector), ``literals`` do not.
     """
@@ -106,7 +106,7 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
 def _of_open(
     graph: Graph, takes: Sequence[Take], rows: int, before: int, batch_constants: Iterable[str], literals: Iterable[str]
 ) -> Rebatched:
-    """Let a graph read so many rows that computes all it asks of them but what a program wrote into it."""
+    """Rebatch a graph whose batch dimension is unknown: only literals of the program can depend on it."""
     following = Following(graph, step_nodes(graph, [take.node for take in takes]), before, (), literals)
     for name in batch_constants:
         _follow_named(following, name)
@@ -116,7 +116,7 @@ def _of_open(
 
 
 def _with_shapes(graph: Graph) -> Graph:
-    """A copy of the graph with all shapes that can be told, those of what loops carry among them."""
+    """A copy of the graph with all inferable shapes, loop-carried values included."""
     made = graphdef.copy(graph)
     made.roles = graph.roles
     loop_shapes.infer(made)
@@ -150,7 +150,7 @@ def _checked(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def _follow(following: Following, batch_constants: Iterable[str]) -> None:
-    """Follow the batch until nothing new follows."""
+    """Propagate to the fixpoint."""
     following.propagate()
     for name in batch_constants:
         _follow_named(following, name)
@@ -169,7 +169,7 @@ def _follow(following: Following, batch_constants: Iterable[str]) -> None:
 
 
 def _follow_named(following: Following, name: str) -> None:
-    """Let a constant follow that the user names: its rows, or a number that was made of the rows."""
+    """Mark a constant that the user names: its rows, or a number computed from the rows."""
     (base,) = _checked(following.graph, [name])
     node, place = following.graph[base], name.partition(":")[2]
     value, rows = constant(node), following.rows
@@ -190,7 +190,7 @@ def _follow_named(following: Following, name: str) -> None:
 
 
 def _check(graph: Graph, f: Following, scale: Fraction) -> None:
-    """Have TensorFlow infer all shapes, and compare them with those that follow."""
+    """Compare the shapes that TensorFlow infers at the new batch with the propagated ones."""
     try:
         found = _with_shapes(graph)
     except GraphError as error:
@@ -210,7 +210,7 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
 
 
 def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
-    """Change the constants of the graph; returns by name what they were and are, and why."""
+    """Change the constants of the graph; returns for each old value, new value and reason."""
     said = {}
     for node, change in f.changes.items():
         old, new = constant(node), change.value(node, scale)
@@ -230,7 +230,7 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
         made = [f.scaled(tensor.node.out(port), scale) for port in range(len(tensor.node.outputs or ()))]
         if node.has_attr("_output_shapes"):
             graph.set_attr(node, "_output_shapes", made)
-        if node.attr("num_elements", -1) > 0 and made[0]:  # of what a list is stacked to
+        if node.attr("num_elements", -1) > 0 and made[0]:  # the length of the stacked list
             graph.set_attr(node, "num_elements", made[0][0])
         if node.op in ops.IDENTITIES and node.attr("shape", None) is not None:  # EnsureShape
             told = [None if size is None else new for size, new in zip(node.attr("shape"), made[0] or (), strict=True)]
@@ -239,7 +239,7 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
 
 
 def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
-    """The nodes that put rows into groups, whose number follows the batch or not."""
+    """The nodes that regroup rows."""
     said = {}
     for node in f.gathers():
         if node.op in ops.RESHAPES | ops.SPLITS and f.axes.get(node.out()):
@@ -249,7 +249,7 @@ def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
 
 
 def _left(f: Following, rows: int) -> tuple[str, ...]:
-    """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows or count their elements."""
+    """Constants in arithmetic that reach the loss or the update, and equal a formula of the rows or an element count."""
     found, counts = [], {shapes.element_count(tensor.shape) for tensor, axes in f.axes.items() if axes}
     for node in f.order:
         if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
@@ -274,18 +274,18 @@ def _computes(node: Node) -> bool:
 
 
 class ScaledSizes(LocalSizes):
-    """Lets the size operands of one layer follow; it is :class:`LocalSizes` with more rows in place of a core's own."""
+    """Marks the size operands of one layer: :class:`LocalSizes`, with the larger batch in place of a core's rows."""
 
     def __init__(self, following: Following, placing: Placing) -> None:
         super().__init__(placing, None)  # type: ignore[arg-type]  # no node is made
         self.following = following
 
     def own(self, size: int) -> int:
-        """The size at the other batch: scaled in the dimensions that follow."""
+        """The size at the new batch."""
         return size * PROBE
 
     def follow(self) -> None:
-        """Let the constants follow that hold the sizes of what has rows."""
+        """Mark the constants with the sizes of tensors with rows."""
         for node in self.placing.order:
             if node.outputs:
                 self._resize(node)
@@ -340,10 +340,10 @@ class ScaledSizes(LocalSizes):
 
 
 def missing_sizes(following: Following) -> None:
-    """Let the constants follow that hold the sizes of what has rows."""
+    """Mark the size constants of all layers."""
     for layer in following.layers:
         sizes = ScaledSizes(following, layer)
-        for tensor, placement in layer.seeds.items():  # seeds count as made by their nodes
+        for tensor, placement in layer.seeds.items():  # seeds count as outputs of their nodes
             layer.flow.facts.setdefault(tensor, placement)
         sizes.follow()
 
@@ -352,11 +352,11 @@ def missing_sizes(following: Following) -> None:
 # Refusals: nodes whose use of rows no reading covers.
 
 TRACE = "trace the graph with the batch that you want"
-"""What helps where nothing else does."""
+"""The fix that always works."""
 
 
 def refuse_unread(f: Following) -> None:
-    """Refuse the first node that takes rows in a way that no reading tells; constants that may follow the batch all at once."""
+    """Refuse the first node whose use of rows no reading covers; for doubtful constants, one error names all."""
     wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
     asked: dict[Node, Node] = {}
     for node in f.order:
@@ -379,12 +379,12 @@ def refuse_unread(f: Following) -> None:
 
 
 def _asked_of(f: Following, node: Node) -> Node | None:
-    """The constant by which a node takes rows, and which may be another one with another batch; None where that is settled."""
+    """The doubtful constant by which a node takes rows; None where it is known whether it follows."""
     if node.op in ops.CONTENTS and not f.lists:
         raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
                          node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
     if node.op in ops.CONTENTS:
-        return None  # a list has an element for each row, of the shape that it is told
+        return None  # a list with one element per row, of the given shape
     made = node.op not in ops.SLICE_GRADIENTS | ops.ROLLS and any(
         f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
     )
@@ -392,7 +392,7 @@ def _asked_of(f: Following, node: Node) -> Node | None:
 
 
 def _numbers_beside(f: Following, node: Node) -> Node | None:
-    """A constant that says which rows a node takes, or how many."""
+    """A constant that says which rows a node takes, or how many of them."""
     record, count = ops.record(node.op), len(node.inputs)
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
     if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
@@ -413,7 +413,7 @@ def _numbers_beside(f: Following, node: Node) -> Node | None:
 
 
 def _bounds_of_rows(f: Following, node: Node) -> set[int]:
-    """The operands of a slice, or of its gradient, that say which rows it takes, where it is not the first or the last alone."""
+    """The operands with the row bounds of a slice or of its gradient; none if it takes only the first or the last row."""
     gradient, told = node.op in ops.SLICE_GRADIENTS, set()
     whole, part = (node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())
     follow, begin = f.axes.get(whole, set()), factors.integers(node.inputs[1])

@@ -1,1 +1,1 @@
-"""The plain graph rewritten for the cores: local sizes, and collectives where a reader wants a value otherwise."""
+"""Rewrites the plain graph for the cores by its placements: local sizes, and collectives where placements change."""

@@ -1,4 +1,4 @@
-"""A fused batch norm and its gradient in plain arithmetic, in the order of TensorFlow's kernel."""
+"""Decomposes a fused batch norm and its gradient into arithmetic, in the order of TensorFlow's kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INT32, _FLOAT = attrs.dtype("int32"), attrs.dtype("float32")
 
 
 class BatchNormParts:
-    """Makes what stands for a fused op; all arithmetic is in float32, as in the kernels."""
+    """Builds the decomposition; all arithmetic is in float32, as in the kernels."""
 
     def __init__(self, nodes: Collectives) -> None:
         self.nodes = nodes
@@ -21,7 +21,7 @@ class BatchNormParts:
         self._kept: dict[tuple[str, Tensor, Tensor | None], Tensor] = {}
 
     def forward(self, node: Node) -> None:
-        """Output, statistics for the moving averages, and what the gradient reads: mean and variance."""
+        """The output, the statistics for the moving averages, and mean and variance for the gradient."""
         x, scale, offset = map(self._float, node.inputs[:3])
         mean = self._reduce("Mean", "mean", x, node, controls=True)
         centred = self._centred(x, mean, node)
@@ -39,7 +39,7 @@ class BatchNormParts:
         self.graph.replace_control_uses(node, [y.node])
 
     def gradient(self, node: Node) -> None:
-        """Of the operand, the scale and the offset: two sums over the batch, and these divided by its count."""
+        """The gradients of operand, scale and offset, from two sums over the batch and their means."""
         dy, x, scale, mean, variance = map(self._float, node.inputs[:5])
         centred = self._centred(x, mean, node)
         inverse = self._inverse_deviation(variance, node)
@@ -73,7 +73,7 @@ class BatchNormParts:
         return self._once(f"inverse {node.attr('epsilon', 1e-4)}", variance, None, make)
 
     def _count(self, x: Tensor, node: Node) -> Tensor:
-        """How many numbers a channel has: made of the shape, so that the analysis knows that it follows the batch."""
+        """The elements per channel, computed from the shape, so that propagation sees its dependence on the batch."""
 
         def make() -> Tensor:
             rank, axes = _rank(node), self._axes(x, node)
@@ -87,14 +87,14 @@ class BatchNormParts:
         return self._once(f"count {_channel(node)}", x, None, make)
 
     def _unbiased(self, variance: Tensor, x: Tensor, node: Node) -> Tensor:
-        """Times count / (count - 1), for the moving average; the variance of a single number is zero either way."""
+        """Bessel's correction for the moving average; the variance of a single element is zero either way."""
         count = self._count(x, node)
         rest = self._op("Sub", "all_but_one", [count, self.nodes.constant(1, _FLOAT, x)], node)
         factor = self._op("DivNoNan", "bessel", [count, rest], node)
         return self._op("Mul", "unbiased", [variance, factor], node)
 
     def _moved(self, statistic: Tensor, average: Tensor, node: Node) -> Tensor:
-        """What a FusedBatchNormV3 hands out: the statistic, or with a factor below one the average moved towards it."""
+        """The statistic, or where the op itself averages exponentially, the updated moving average."""
         factor = float(node.attr("exponential_avg_factor", 1.0))
         if factor == 1.0:
             return statistic
@@ -107,7 +107,7 @@ class BatchNormParts:
         return self.nodes.constant([a for a in range(_rank(node)) if a != _channel(node)], _INT32, x)
 
     def _reduce(self, op: str, name: str, x: Tensor, node: Node, *, controls: bool = False) -> Tensor:
-        """Over all dimensions but that of the channels."""
+        """Reduce over all dimensions except the channels."""
         form = (channels_of(node),)
         made = self._op(op, name, [x, self._axes(x, node)], node, keep_dims=False, form=form)
         if controls:
@@ -115,7 +115,7 @@ class BatchNormParts:
         return made
 
     def _spread(self, statistic: Tensor, node: Node) -> Tensor:
-        """A number for each channel in a shape that broadcasts along the operand; rows may lie along the channels."""
+        """A value per channel, reshaped to broadcast against the operand, whose channels may be sharded."""
         if _channel(node) == _rank(node) - 1:
             return statistic
         shape = [-1 if a == _channel(node) else 1 for a in range(_rank(node))]
@@ -123,7 +123,7 @@ class BatchNormParts:
 
     def _op(self, op: str, name: str, inputs: list[Tensor], node: Node, *, form: attrs.Shape = None,
             **attributes: Any) -> Tensor:  # fmt: skip
-        """A node beside the fused one; element by element unless a shape says otherwise."""
+        """A node near the fused one; elementwise unless a shape is given."""
         if form is None and None not in (shapes := [t.shape for t in inputs]):
             form = max((shape or () for shape in shapes), key=len)
         return self.nodes.add(node.out(), op, name, inputs, form, **attributes)
@@ -132,7 +132,7 @@ class BatchNormParts:
         return self._once("float", tensor, None, lambda: self.nodes.cast(tensor, _FLOAT))
 
     def _once(self, name: str, a: Tensor, b: Tensor | None, make: Callable[[], Tensor]) -> Tensor:
-        """What forward and gradient have in common is made once."""
+        """Build a node once that forward pass and gradient share."""
         if (name, a, b) not in self._kept:
             self._kept[name, a, b] = make()
         return self._kept[name, a, b]
@@ -143,7 +143,7 @@ class BatchNormParts:
 
 
 def _rank(node: Node) -> int:
-    """The number of dimensions of the operand, which a loop's backpropagation does not always say."""
+    """The rank of the operand, which is not always inferred in the gradient of a loop."""
     return len(node.attr("data_format", "NHWC"))
 
 
@@ -152,6 +152,6 @@ def _channel(node: Node) -> int:
 
 
 def channels_of(node: Node) -> int | None:
-    """How many channels there are, from the shape of the scale."""
+    """The number of channels, from the shape of the scale."""
     scale = node.inputs[1 if node.op in ops.BATCH_NORMS else 2]
     return scale.shape[0] if scale.shape else None

@@ -1,4 +1,4 @@
-"""Collectives as nodes of the cluster: what cores combine, and the rows or entries of all of them, or this core's."""
+"""Builds collectives in the cluster from CrossReplicaSum: reductions, all-gathers, and slices of a core's own rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tpugraph.support.errors import ConversionError
 _INT32 = attrs.dtype("int32")
 _WIDE = ("int64", "uint64")
 _SMALL = ("bool", "int8", "uint8", "int16", "uint16")
-"""Dtypes whose values cores sum as int32."""
+"""Dtypes that are summed over cores as int32."""
 
 
 class Collectives(StepNodes):
-    """Combines values, rows and entries over the cores, inside the cluster."""
+    """Builds collectives inside the cluster."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         kind = tensor.dtype
@@ -39,14 +39,14 @@ class Collectives(StepNodes):
         return self.cast(total, kind)
 
     def sum_of_first(self, shape: Tensor) -> Tensor:
-        """A shape whose first number is summed over the cores: the others are the same on each."""
+        """A shape whose first element is summed over the cores; the others are equal on all."""
         rank = int((shape.shape or (1,))[0] or 1)
         return self.sum(shape) if rank == 1 else self.sizes_of_all(shape, [place == 0 for place in range(rank)])
 
     def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
-        """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.
+        """The global shape from the cores' local ones, where some sizes depend on the data and the others are equal on all cores.
 
-        So are numbers of rows in one vector with values that every core has: no shape, they may be fractions.
+        A vector that mixes counts of rows with replicated values is treated alike; its elements may be fractions.
         """
         if shape.dtype.floating:
             factors = self.constant(np.asarray([self.count if of_rows else 1 for of_rows in rows]), shape.dtype, shape)
@@ -59,18 +59,18 @@ class Collectives(StepNodes):
         return self.add(numbers, "FloorDiv", "of_each", [numbers, by_each], numbers.shape)
 
     def extreme(self, tensor: Tensor, op: str) -> Tensor:
-        """The largest (``max``) or smallest (``min``) value over the cores, element by element; of flags any, or all."""
+        """The elementwise ``max`` or ``min`` over the cores; for booleans any, or all."""
         kind = tensor.dtype
         numbers = self.cast(tensor, _INT32) if kind.name == "bool" else tensor
         return self.cast(self._reduced(self.stack(numbers), {"max": "Max", "min": "Min"}[op], tensor), kind)
 
     def _reduced(self, every: Tensor, op: str, tensor: Tensor) -> Tensor:
-        """What all cores hold of a tensor, reduced over the cores."""
+        """Reduce the stacked values of all cores."""
         axis = self.constant([0], _INT32, tensor)
         return self.add(tensor, op, "of_all_cores", [every, axis], tensor.shape, keep_dims=False)
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """What each core holds, along a new dimension 0, on every core."""
+        """All-gather along a new dimension 0."""
         kind = tensor.dtype
         shape: Sequence[int | None] = tensor.shape or ()
         if tensor.shape is None or None in tensor.shape:
@@ -79,7 +79,7 @@ class Collectives(StepNodes):
             wide = self.reshape(tensor, [1, *static_shape(self.graph, tensor)])
         if kind.name == "bool":
             return self.cast(self.sum(self._at_own_place(self.cast(wide, _INT32), shape)), kind)
-        if kind.name in _WIDE:  # no sum over cores takes 64 bits: both halves are sent
+        if kind.name in _WIDE:  # CrossReplicaSum takes no 64-bit integers: both halves are sent
             halves = self._bits(wide, _INT32, (1, *shape, 2))
             return self._bits(self.sum(self._at_own_place(halves, (*shape, 2))), kind, (self.count, *shape))
         return self.sum(self._at_own_place(wide, shape))
@@ -88,7 +88,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "Bitcast", kind.name, [tensor], tuple(shape), type=kind)
 
     def _at_own_place(self, wide: Tensor, shape: Sequence[int | None]) -> Tensor:
-        """Zeros but at this core's place; what is no number elsewhere does no harm there."""
+        """This core's slice of an otherwise zero tensor; NaN of one core does not spread to the others."""
         places = (self.count, *[1] * len(shape))
         numbers = self.constant(np.arange(self.count, dtype="int32").reshape(places), _INT32, wide)
         own = self.add(wide, "Equal", "own_place", [numbers, self.own_id(wide)], places, incompatible_shape_error=True)
@@ -96,7 +96,7 @@ class Collectives(StepNodes):
         return self.add(wide, "SelectV2", "spread", [own, wide, zero], (self.count, *shape))
 
     def share(self, tensor: Tensor) -> Tensor:
-        """A part of a replicated value; the parts of all cores sum up to it. Of whole numbers core 0 has all."""
+        """Make a replicated value partial: its parts sum up to it. Integers stay whole on core 0."""
         return self.scaled(tensor, 1.0 / self.count) if tensor.dtype.floating else self.first(tensor)
 
     def scaled(self, tensor: Tensor, factor: float) -> Tensor:
@@ -104,14 +104,14 @@ class Collectives(StepNodes):
         return self.add(tensor, "Mul", "share", [tensor, number], tensor.shape)
 
     def first(self, tensor: Tensor) -> Tensor:
-        """The value on core 0, zeros on all others."""
+        """The value on core 0, zeros on the others."""
         zero = self.constant(np.zeros(()), tensor.dtype, tensor)
         numbers = [self.own_id(tensor), self.constant(0, _INT32, tensor)]
         own = self.add(tensor, "Equal", "on_core_0", numbers, (), incompatible_shape_error=True)
         return self.add(tensor, "SelectV2", "of_core_0", [own, tensor, zero], tensor.shape)
 
     def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """The rows of all cores, in the order of the whole batch, on every core."""
+        """All-gather the rows, in the order of the global batch."""
         if tensor.shape is None or None in tensor.shape:
             return self._gather_open(tensor, rows)
         shape = static_shape(self.graph, tensor)
@@ -126,7 +126,7 @@ class Collectives(StepNodes):
         return self.reshape(every, whole)
 
     def _gather_open(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """As ``gather``, of rows with dimensions that data say, which are equally long on all cores."""
+        """As ``gather``, for rows with unknown dimensions that are equal on all cores."""
         shape, axis = tensor.shape, rows.axis
         if shape is None or rows.outer > 1:
             raise ConversionError(f"all rows of '{tensor}' are read, and its rank is not known", node=tensor.node,
@@ -140,7 +140,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "Reshape", "gathered", [every, whole], made)
 
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""
+        """Slice this core's rows out of a replicated value; other dimensions may be unknown where the rows are one batch."""
         if rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is None:
             return self._own_open(tensor, rows.axis)
         told = rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is not None
@@ -163,12 +163,12 @@ class Collectives(StepNodes):
         return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])
 
     def first_rows(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """As many rows from the first on, the same on every core."""
+        """The first rows, up to the local shape, on every core."""
         cut = [self.constant(np.asarray(numbers), _INT32, tensor) for numbers in ([0] * len(shape), shape)]
         return self.add(tensor, "Slice", "own_rows", [tensor, *cut], tuple(shape))
 
     def _own_open(self, tensor: Tensor, axis: int) -> Tensor:
-        """As ``own_rows``, of as many rows as data say."""
+        """As ``own_rows``, for an unknown number of rows."""
         rank = len(tensor.shape or ())
         by = self.constant([self.count if place == axis else 1 for place in range(rank)], _INT32, tensor)
         size = self.add(tensor, "FloorDiv", "own_size", [self.shape(tensor), by], (rank,))
@@ -178,14 +178,14 @@ class Collectives(StepNodes):
         return self.add(tensor, "Slice", "own_rows", [tensor, begin, size], tensor.shape)
 
     def numbered(self, tensor: Tensor, shift: int | np.ndarray[Any, Any]) -> Tensor:
-        """Numbers of this core's rows as those of the whole batch; ``shift`` is how many a core has, and broadcasts."""
+        """Local row indices made global; ``shift``, the rows of a core, broadcasts."""
         step = self.constant(np.asarray(shift), tensor.dtype, tensor)
         own = self.cast(self.own_id(tensor), tensor.dtype)
         offset = self.add(tensor, "Mul", "offset", [step, own], np.shape(shift))
         return self.add(tensor, "AddV2", "of_the_batch", [tensor, offset], tensor.shape)
 
     def gather_entries(self, tensor: Tensor) -> Tensor:
-        """All-gathers entries of which each core has another number: padded to their bound, gathered, the padding removed."""
+        """All-gather ragged entries: pad to their bound, gather, remove the padding."""
         bound = bounded_shape(tensor)
         limit = int(bound[0] or 0) if bound and None not in bound else None
         if limit is not None and tensor.shape is not None and tensor.shape[0] == limit:
@@ -214,7 +214,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "GatherNd", "gathered", [every, where], open_shape)
 
     def own_entries(self, tensor: Tensor, shape: Tensor) -> Tensor:
-        """Slices this core's entries out of the all-gathered ones."""
+        """Slice this core's entries out of all-gathered ones."""
         count, rest = self._first(self.cast(shape, _INT32)), (tensor.shape or ())[1:]
         begin = self.counted_before(shape, tensor)
         zeros, wide = ([self.constant(v, _INT32, tensor) for _ in rest] for v in (0, -1))
@@ -223,7 +223,7 @@ class Collectives(StepNodes):
         return self.add(tensor, "Slice", "own_entries", [tensor, start, size], (None, *rest))
 
     def counted_before(self, shape: Tensor, near: Tensor) -> Tensor:
-        """How many entries the cores in front of this one have together, of shapes whose first number counts them."""
+        """The number of entries on the preceding cores, from shapes whose first element counts them."""
         count, numbers = self._first(self.cast(shape, _INT32)), self.constant(np.arange(self.count), _INT32, near)
         before = self.add(near, "Less", "before", [numbers, self.own_id(near)], (self.count,))
         ahead = self.add(near, "Mul", "ahead", [self.stack(count), self.cast(before, _INT32)], (self.count,))
@@ -235,7 +235,7 @@ class Collectives(StepNodes):
 
 
 def static_shape(graph: Graph, tensor: Tensor) -> list[int]:
-    """The shape of a tensor; an error where it is open."""
+    """The shape of a tensor; an error where it is not static."""
     shape = tensor.shape
     if shape is None or None in shape:
         raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,

@@ -1,4 +1,4 @@
-"""One value from the placement that it has to the one that a reader wants."""
+"""Converts a value from its placement to the one that a reader needs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass
 class Conversions:
-    """Makes the conversions of one step, each once, and keeps what it made for the report."""
+    """Builds the conversions of one step, each once, and records them for the report."""
 
     placing: Placing
     c: Collectives
     varying_updates: str = "mean"
-    made: dict[str, str] = field(default_factory=dict)  # by tensor, what the cores combine
-    gathered: dict[str, str] = field(default_factory=dict)  # by tensor, the bytes that are gathered and for which node
-    # by variable, how values that differ between cores become one
+    made: dict[str, str] = field(default_factory=dict)  # by tensor, the reduction
+    gathered: dict[str, str] = field(default_factory=dict)  # by tensor, the gathered bytes and the reader
+    # by variable, how differing values of the cores are unified
     combined: dict[str, str] = field(default_factory=dict)
-    behind: dict[Tensor, Tensor] = field(default_factory=dict)  # what is read instead of a tensor, made right behind it
+    behind: dict[Tensor, Tensor] = field(default_factory=dict)  # the converted tensor that all readers read instead
     _kept: dict[tuple[Tensor, Placement], Tensor] = field(default_factory=dict)
 
     def converted(self, node: Node, tensor: Tensor, want: Placement) -> Tensor:
@@ -39,7 +39,7 @@ class Conversions:
         return self._kept[tensor, want]
 
     def reduced(self, tensor: Tensor) -> Tensor:
-        """The whole value of a partial one."""
+        """All-reduce a partial value."""
         placement, source = self.placing.made(tensor), self.behind.get(tensor, tensor)
         assert isinstance(placement, Partial)
         if placement.reduce_op == "sum":
@@ -49,7 +49,7 @@ class Conversions:
         return self.c.extreme(source, placement.reduce_op)
 
     def note(self, tensor: Tensor, words: str) -> None:
-        """Keep for the report what the cores combine."""
+        """Record a reduction for the report."""
         self.made[str(tensor)] = words
         self.placing.graph.note(tensor.node, f"combined over the cores: {words}")
 
@@ -68,15 +68,17 @@ class Conversions:
         raise self._refusal(node, tensor, placement)
 
     def _own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """This core's rows of a value that every core holds; of a level one, as many as the core needs are made.
+        """This core's rows of a replicated value; a splat is built at the local shape instead.
 
-        Where all elements are the same number that only the step tells, any rows will do: those of core 0 on every core.
+        Where all elements are equal but known only at run time, every core takes the first rows.
         """
         number, shape, node = splat_value(tensor), tensor.shape, tensor.node
         if shape is None or None in shape or tensor.dtype.name in ("string", "resource"):
             return self.c.own_rows(tensor, rows)
         local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
-        if number is not None and node.op not in ops.SWITCH:  # what waits for one runs in both branches
+        if (
+            number is not None and node.op not in ops.SWITCH
+        ):  # a node with a control edge from a Switch runs in both branches
             if node.op in ops.CONSTANTS:
                 return self.c.constant(np.full(local, constant(node).flat[0]), tensor.dtype, tensor)
             one = self.c.constant(np.asarray(number), tensor.dtype, tensor)
@@ -88,7 +90,7 @@ class Conversions:
 
     def _whole(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
         maker = self.placing.verdicts.get(tensor.node)
-        if maker is not None and tensor.port in maker.cuts:  # every core has made all of it
+        if maker is not None and tensor.port in maker.cuts:  # every core computed the whole
             return tensor
         if isinstance(placement, Shard):
             size = f"{'' if is_static(tensor.shape) else 'at least '}{self._bytes(tensor) * self.c.count:,} bytes"
@@ -111,7 +113,7 @@ class Conversions:
         return (tensor.dtype.size or 4) * int(np.prod([size or 1 for size in tensor.shape or ()]))
 
     def _places_of_all(self, tensor: Tensor, source: Tensor, placement: Entries) -> Tensor:
-        """Places among this core's own rows as places of the whole batch: the first column says the row."""
+        """Local coordinates made global: the first column is the row."""
         found = self.placing.graph.tensor(placement.of)
         found = self.behind.get(found, found)
         columns = (tensor.shape or (1,))[-1] if len(tensor.shape or ()) > 1 else 1
@@ -126,7 +128,7 @@ class Conversions:
         return self.c.numbered(source, size * first.astype(int))
 
     def _unified(self, node: Node, tensor: Tensor, source: Tensor, placement: PerCore) -> Tensor:
-        """One value where a policy lets cores differ."""
+        """Unify values that a policy lets differ between cores."""
         variable = node.inputs[0].node.name
         if self.varying_updates == "error":
             raise ConversionError(f"each core would write another value to '{variable}' ({placement.policy})", node=node,

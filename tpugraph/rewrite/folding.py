@@ -1,4 +1,4 @@
-"""Folding: what only asks for the shape of a tensor becomes a constant, where the shape is known."""
+"""Constant folding of Shape, Size and Rank of tensors with static shapes, and of assertions that always hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = frozenset({"int32", "int64", "float32", "float64"})
 
 
 def fold(graph: Graph) -> None:
-    """Replace the shape of a statically shaped tensor by a constant."""
+    """Replace the Shape of a tensor with a static shape by a constant."""
     inside = analysis.nested(graph)
     for node in graph.of_type(*ops.SHAPE_OF):
         kind = node.attr("out_type", attrs.dtype("int32"))
@@ -37,7 +37,7 @@ def fold(graph: Graph) -> None:
 
 
 def fold_numbers(graph: Graph) -> None:
-    """Replace numbers by constants that the known dimensions of open shapes decide, as the width of a batch of any length."""
+    """Replace integers that follow from known dimensions of partly unknown shapes by constants."""
     inside = analysis.nested(graph)
     stack = graph.of_type(*ops.SHAPES)
     seen = dict.fromkeys(stack)
@@ -68,7 +68,7 @@ def fold_numbers(graph: Graph) -> None:
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:
-    """A node that runs where the tensor has a value; a Switch itself runs on both of its sides."""
+    """A node that runs only where the tensor is alive; a Switch itself runs for both branches."""
     if tensor.node.op not in ops.SWITCH:
         return tensor.node
     readers = (use.node for use in tensor.node.uses(tensor.port))
@@ -87,13 +87,13 @@ def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
     return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)
 
 
-# Settled checks: TensorFlow's losses check so that their weights can be broadcast, with ops that XLA has no kernels for.
+# TensorFlow's losses assert that their weights broadcast, with ops that XLA has no kernels for.
 
 _CHANGING = ops.INPUTS | ops.VARIABLES | ops.ENTER
 
 
 def remove_settled(graph: Graph) -> int:
-    """Remove assertions on what is true whatever the input is; returns how many. One on what is false stays, and fails as before."""
+    """Remove assertions that hold for every input; returns their number. One that always fails stays."""
     found = {check: _condition(check) for check in graph.of_type(*ops.ASSERTS)}
     settled = {check: condition for check, condition in found.items() if _is_settled(graph, condition)}
     holding = _values(graph, dict.fromkeys(settled.values())) if settled else {}
@@ -106,26 +106,26 @@ def remove_settled(graph: Graph) -> int:
 
 
 def _condition(check: Node) -> Tensor:
-    """What an assertion asserts; in the branch of a conditional that runs where it is false, what decides that."""
+    """The asserted condition; for an assertion in the false branch of a conditional, the conditional's predicate."""
     condition = check.inputs[0]
     return condition.node.inputs[0] if condition.node.op in ops.SWITCH else condition
 
 
 def _end(check: Node) -> Node:
-    """The last node of the conditional that an assertion alone is a branch of, or the assertion itself."""
+    """The Merge of a conditional whose branch is only the assertion, or the assertion itself."""
     branch = check.control_uses()
     merges = branch[0].consumers() if len(branch) == 1 and branch[0].op in ops.IDENTITIES else []
     return merges[0] if len(merges) == 1 and merges[0].op in ops.MERGE else check
 
 
 def _is_settled(graph: Graph, condition: Tensor) -> bool:
-    """Whether nothing that a tensor is made of or waits for reads an input or a variable, draws, or is in a loop."""
+    """Whether no ancestor of a tensor reads an input or a variable, draws random numbers, or is in a loop."""
     made_of = (node.op for node in graph.ancestors([condition.node]))
     return not any(op in _CHANGING or (ops.is_stateful(op) and op not in ops.ASSERTS) for op in made_of)
 
 
 def _values(graph: Graph, tensors: dict[Tensor, None]) -> dict[Tensor, bool]:
-    """What TensorFlow makes of tensors that constants decide; none holds where it cannot compute one: that fails as before."""
+    """The values of tensors that depend on constants alone, by TensorFlow; none where one of them fails, as it will at run time."""
     definition = graphdef.part(graph, graph.ancestors([tensor.node for tensor in tensors]))
     for node in definition.node:
         node.device = ""

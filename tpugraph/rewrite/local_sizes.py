@@ -1,6 +1,6 @@
-"""Sizes and shapes of a core's own rows, written from placements.
+"""Writes a core's local sizes and shapes, from placements.
 
-Shapes that the graph computes are those of the whole batch everywhere; only what makes sharded values is told local ones.
+Shapes that the graph computes stay global; only the size operands of nodes that produce sharded values become local.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
 
 
 def local_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
-    """What a core holds of a tensor with this shape."""
+    """The local shape of a tensor with a global shape and a placement."""
     if shape is None or not isinstance(placement, Shard) or shape[placement.axis] is None:
         return shape
     return tuple((size or 0) // cores if axis == placement.axis else size for axis, size in enumerate(shape))
 
 
 class LocalSizes:
-    """Writes the sizes of one step anew."""
+    """Rewrites the sizes of one step."""
 
     def __init__(self, placing: Placing, collectives: Collectives) -> None:
         self.placing = placing
@@ -39,11 +39,11 @@ class LocalSizes:
         self._shapes = {n: [shape for _, shape in n.outputs or ()] for n in placing.order}
 
     def own(self, size: int) -> int:
-        """How many of so many elements along a dimension of rows are made here."""
+        """The local size of a sharded dimension of ``size`` elements."""
         return size // self.placing.cores
 
     def write(self) -> None:
-        """Write the size operands of all nodes that make or take apart sharded values, then what shapes they have."""
+        """Rewrite the size operands of all nodes that build or split sharded values, then their inferred shapes."""
         nodes = [node for node in self.placing.order if node.outputs]
         for node in nodes:
             if node.op in ops.SHAPES | ops.SIZES:
@@ -69,7 +69,7 @@ class LocalSizes:
         return local_shape(shape, placement, self.placing.cores)
 
     def _shape_of_all(self, node: Node) -> None:
-        """The shape that a core sees becomes that of the whole batch for every reader."""
+        """Make the local Shape of a sharded tensor global for every reader."""
         for port, operand in enumerate(node.inputs):
             rows, tensor = self.placing.read(operand), node.out(port)
             uses = node.uses(port)
@@ -103,7 +103,7 @@ class LocalSizes:
             self._tell(node, record.rows_operand, (self._shapes[node][0] or (None,))[:1], made)
 
     def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
-        """Let a node make a core's own rows, where it is told the sizes of what it makes."""
+        """Make a size operand local, where the node's output is sharded."""
         operand, cores = node.inputs[index], self.placing.cores
         if self.placing.read(operand) == Entries("shape"):
             return
@@ -148,7 +148,7 @@ class LocalSizes:
             self._resize_strided(node, rows, gradient=gradient)
 
     def _resize_split(self, node: Node, rows: Shard) -> None:
-        """Where the pieces are not equally long, operands say how long they are."""
+        """Make the piece sizes of a Split local."""
         record, count = ops.record(node.op), len(node.inputs)
         (data,), named = record.data_operands(count), record.axis_operand(count)
         axis = None if named is None else factors.integers(node.inputs[named])
@@ -191,7 +191,7 @@ class LocalSizes:
                     self._set(node, index - gradient, np.asarray(bounds))
 
     def _tell_elements(self, node: Node) -> None:
-        """What shape the elements of a container have."""
+        """Make the element shape of a container local."""
         contents = ops.CONTENTS.get(node.op)
         if contents is None:
             return

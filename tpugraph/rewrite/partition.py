@@ -1,4 +1,4 @@
-"""The step rewritten for the cores: local sizes, collectives, what leaves the device."""
+"""Rewrites the step for the cores: local sizes, collectives, and the tensors that leave the device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass
 class Rewriting:
-    """One step being rewritten."""
+    """The rewrite of one step."""
 
     placing: Placing
     varying_updates: str = "mean"
@@ -58,13 +58,13 @@ class Rewriting:
             self.graph.set_input(use.node, use.index, made)
 
     def _mark_same(self, node: Node, verdict: Verdict) -> None:
-        """Mark sizes of ragged tensors that do not count their rows: the cores' counts differ, and these do not."""
+        """Mark the sizes of ragged tensors that are equal on all cores: those that do not count ragged rows."""
         counts = [i for i, t in enumerate(node.inputs) if self.placing.read(t) == COUNT and i not in verdict.wants]
         if counts and verdict.outputs and isinstance(verdict.outputs[0], Replicate):
             self.graph.set_attr(node, REPLICATED_ATTR, True)
 
     def _draw_alike(self, node: Node) -> None:
-        """What every core has whole is what core 0 draws: each core has a stream of its own."""
+        """Give every core the draw of core 0, since each core has its own random stream."""
         if node.op not in ops.RANDOM:
             return
         for port in node.used_ports():
@@ -83,7 +83,7 @@ class Rewriting:
             self._replace_uses(tensor, made, uses)
 
     def _mean_of_ragged(self, node: Node) -> Tensor:
-        """The sum of this core's ragged rows, divided by the number of all."""
+        """A mean over ragged rows: this core's sum divided by the global count."""
         tensor, c = node.out(), self.c
         total = c.add(tensor, "Sum", "sum", node.inputs, tensor.shape, keep_dims=bool(node.attr("keep_dims", False)))
         size = c.add(tensor, "Size", "size", node.inputs[:1], (), out_type=_INT32)
@@ -99,13 +99,13 @@ class Rewriting:
 
     def _edit(self, node: Node, index: int, tensor: Tensor, want: Placement) -> None:
         if node.op in ops.MERGE and tensor.node.op in ops.NEXT_ITERATION | ops.ENTER:
-            self._edit(tensor.node, 0, tensor.node.inputs[0], want)  # a Merge reads nothing else
+            self._edit(tensor.node, 0, tensor.node.inputs[0], want)  # a Merge reads no other tensor
             self.graph.expect_outputs(tensor.node, [(tensor.dtype, tensor.node.inputs[0].shape)])
             return
         self.graph.set_input(node, index, self.conversions.converted(node, tensor, want))
 
     def share_of_loss(self, loss: Tensor) -> Tensor:
-        """This core's part of the loss: those of all cores add up to it."""
+        """The loss as a partial sum over the cores."""
         placement = self.placing.made(loss)
         source = self.conversions.behind.get(loss, loss)
         if placement == SUM and loss not in self.placing.reduced:
@@ -118,7 +118,7 @@ class Rewriting:
                               origin=self.graph.source, fix="reduce it over the examples: tf.reduce_mean")  # fmt: skip
 
     def leaving(self) -> Mapping[Tensor, Placement]:
-        """How what the host reads lives on the cores."""
+        """The placements of the tensors that the host reads."""
         device, graph = analysis.cluster_nodes(self.graph), self.graph
         origin = {made: tensor for tensor, made in self.conversions.behind.items()}
         found: dict[Tensor, Placement] = {}
@@ -136,6 +136,6 @@ class Rewriting:
         return found
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know: policies that give exactness up."""
+        """Notes for the user: policies that are not exact."""
         own = {p.policy for v in self.placing.verdicts.values() for p in v.outputs if isinstance(p, PerCore)}
         return tuple(f"{policy}: the result is not that of the whole batch" for policy in sorted(own))

@@ -1,4 +1,4 @@
-"""Updates of rows of a variable: which rows they are given and what is done with these first; the same with dense gradients."""
+"""Sparse updates of variables: the rows they get, the processing of these, and the same update with a dense gradient."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tpugraph.rewrite.step_nodes import remove_unread
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a gradient and all that is done with them."""
+    """The rows of a sparse gradient with all their uses."""
 
-    values: Tensor  # the rows, one for each number
-    numbers: Tensor  # which rows of the variable they are
+    values: Tensor  # the rows [n, ...]
+    numbers: Tensor  # their row indices [n]
     shape: tuple[int, ...]
     steps: tuple[Node, ...]
-    # from the sum of the rows that have one number to the updates, element by element, in order
+    # the elementwise nodes between the sum by index and the updates, in order
     between: tuple[Node, ...] = ()
-    total: Node | None = None  # the sum of the rows that have one number; None where updates read the rows themselves
-    unique: Node | None = None  # the node that finds which numbers there are, with ``total``
+    total: Node | None = None  # the segment sum by distinct index; None where updates read the rows themselves
+    unique: Node | None = None  # the Unique of the indices, with ``total``
 
     @property
     def dense_bytes(self) -> int:
-        """What a core sends of the dense gradient."""
+        """The bytes that a core sends for the dense gradient."""
         return int(np.prod(self.shape)) * (self.values.dtype.size or 4)
 
     @property
     def gathered_bytes(self) -> int:
-        """What is gathered of the rows of all cores, with their numbers."""
+        """The bytes of an all-gather of rows and indices."""
         return (byte_size(self.values) or 0) + 4 * int((self.numbers.shape or (0,))[0] or 0)
 
 
@@ -47,7 +47,7 @@ ShapeOf = Callable[[Node], tuple[int, ...]]
 
 
 def shape_of_variables(step: Node) -> tuple[int, ...]:
-    """The shape that all variables of an update have; () where it is not known."""
+    """The common shape of an update's variables; () where it is unknown."""
     variables = [variable_of(step.inputs[i]) for i in ops.WRITES[step.op].variables]
     shapes = {None if v is None else v.attr("shape") for v in variables}
     shape = next(iter(shapes))
@@ -56,14 +56,14 @@ def shape_of_variables(step: Node) -> tuple[int, ...]:
 
 def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = shape_of_variables, *,
             static: bool = True) -> Iterator[Rows]:  # fmt: skip
-    """The rows that updates (``steps``) read and that can be made ``dense``, each once; ``static`` ones have a known number.
+    """The rows that updates (``steps``) read and that can be made ``dense``, each once; ``static``: only of known number.
 
-    ``shape_of`` gives the shape of all variables of an update, () where it is not known.
+    ``shape_of`` gives the common shape of an update's variables, () where it is unknown.
     """
     seen: dict[Node, None] = {}
     for step in steps:
         fact = ops.WRITES[step.op]
-        assert fact.rows is not None  # these are updates of rows
+        assert fact.rows is not None  # these updates are sparse
         numbers = step.inputs[fact.rows]
         unique = distinct_by(numbers)
         if unique in seen:
@@ -77,7 +77,7 @@ def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = s
 
 
 def make_rows_dense(graph: Graph, rows: Rows, *, in_loop: bool = False) -> None:
-    """Add rows up in the shape of the variable, and let the updates read that."""
+    """Scatter-add rows to the variable's shape, and let the updates read that."""
     dense = added_up(graph, rows.steps[0].name, rows.values, rows.numbers, rows.shape, source=rows.values.node,
                      controls=[rows.numbers.node] if in_loop else ())  # fmt: skip
     if rows.total is not None:
@@ -98,7 +98,7 @@ def _fits(rows: Rows) -> bool:
 
 
 def _summed(unique: Node, dense: Collection[str], shape_of: ShapeOf) -> Rows | None:
-    """The rows that are summed by number for some updates, where nothing else asks which numbers there are."""
+    """The rows that are summed by index for some updates, where the distinct indices have no other use."""
     total = total_of(unique)
     if total is None or unique.control_uses():
         return None
@@ -114,7 +114,7 @@ def _summed(unique: Node, dense: Collection[str], shape_of: ShapeOf) -> Rows | N
 
 
 def _followers(total: Node, dense: Collection[str]) -> tuple[dict[Node, None], dict[Node, None]]:
-    """What is made of a sum and is zero where the sum is, element by element; and the updates that read these."""
+    """The elementwise users of a sum that keep zeros, transitively, and the updates that read these."""
     between: dict[Node, None] = {}
     steps: dict[Node, None] = {}
     made = [total]
@@ -130,7 +130,7 @@ def _followers(total: Node, dense: Collection[str]) -> tuple[dict[Node, None], d
 
 
 def _keeps_zeros(node: Node, derived: set[Node]) -> bool:
-    """Whether a node works element by element and gives zero where those of its operands are zero that are derived."""
+    """Whether a node is elementwise and zero where its ``derived`` operands are zero."""
     signature = signatures.of(node)
     if signature is None or not signature.elementwise:
         return False
@@ -140,18 +140,18 @@ def _keeps_zeros(node: Node, derived: set[Node]) -> bool:
 
 
 def distinct_by(numbers: Tensor) -> Node | None:
-    """The node that finds which numbers there are, where these are the distinct ones; else None."""
+    """The Unique that produces these indices; None where they are no output of one."""
     return numbers.node if numbers.node.op in ops.UNIQUE and not numbers.port else None
 
 
 def total_of(unique: Node) -> Node | None:
-    """The sum of the rows that have one number, where nothing else asks which of the distinct numbers each row has."""
+    """The segment sum by the positions of a Unique, where these have no other use."""
     total = next((use.node for use in unique.uses(1) if use.node.op in ops.UNSORTED_SUMS), None)
     return total if len(unique.uses(1)) == 1 else None
 
 
 def only_counts(node: Node, total: Node) -> bool:
-    """Whether a node only leads to the number of rows of a sum."""
+    """Whether a node is used only for the number of segments of a sum."""
     while node is not total:
         uses = node.uses()
         if node.op not in ops.SHAPE_OF | ops.STRIDED_SLICES or len(uses) != 1 or node.control_uses():
@@ -163,14 +163,14 @@ def only_counts(node: Node, total: Node) -> bool:
 _INT32 = attrs.dtype("int32")
 
 DENSE = {op: dense for op, dense in ops.DENSE_WRITES.items() if ops.WRITES[op].additive}
-"""Dense writes that leave rows of zeros as they are."""
+"""Dense updates for which a zero row of the gradient changes nothing."""
 
 
 def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tuple[int, ...], *, source: Node,
              controls: Sequence[Node] = ()) -> Tensor:  # fmt: skip
-    """Rows [n, ...] added up by their number [n], in a tensor of the variable's shape.
+    """Scatter-add rows [n, ...] by their indices [n] to a tensor of the variable's shape.
 
-    The number of rows waits for ``controls``, so that it is in the loop or branch of the update.
+    The count of the variable's rows waits for ``controls``, so that it is in the loop or branch of the update.
     """
     make = Builder(graph, name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
     count = make.constant(np.asarray(shape[0], "int32"), name="rows", controls=controls)
@@ -178,7 +178,7 @@ def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tupl
 
 
 def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: tuple[int, ...]) -> None:
-    """Let an update of rows be the dense one of the whole variable; an optimizer that moves rows of zeros moves no others."""
+    """Replace a sparse update by its dense form; rows without a gradient keep their values in optimizers that would change them."""
     fact, dense = ops.WRITES[step.op], ops.DENSE_WRITES[step.op]
     inputs = [value if i == fact.value else t for i, t in enumerate(step.inputs) if i != fact.rows]
     if fact.kind == "scatter":
@@ -191,7 +191,7 @@ def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: 
 
 
 def _touched(graph: Graph, step: Node, numbers: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Which rows of the variable have a gradient, bool with a dimension for each of the variable's."""
+    """Whether each row of the variable has a gradient, bool [rows, 1, ...] with the variable's rank."""
     make, count = _maker(graph, step), numbers.shape
     small = numbers if numbers.dtype == _INT32 else make.cast(numbers, _INT32)
     ones = make.add("OnesLike", [small], count)
@@ -204,7 +204,7 @@ def _touched(graph: Graph, step: Node, numbers: Tensor, shape: tuple[int, ...]) 
 
 
 def _keep_untouched(graph: Graph, step: Node, touched: Tensor, kind: DType, shape: tuple[int, ...]) -> None:
-    """Give the rows without a gradient, of the variable and of the optimizer's own, what they held before the step."""
+    """Restore the rows without a gradient, of the variable and its slots, to their values before the step."""
     make, waiting, assigned = _maker(graph, step), step.control_uses(), []
     for index in ops.WRITES[step.op].variables:
         handle = step.inputs[index]
@@ -220,13 +220,13 @@ def _maker(graph: Graph, step: Node) -> Builder:
     return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
 
 
-# Norms: the gradient of a sparse lookup has one row for each distinct id of the batch. Two cores may each have a row of the same id,
-# and the sum of the squares of both is not the square of their sum.
+# Norms: the gradient of a sparse lookup has one row per distinct id of the batch. Two cores may each have a row for the same id,
+# and the sum of their squares is not the square of their sum.
 
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """Rows [n, ...] of a table of some shape that belong to distinct ids [n]."""
+    """Rows [n, ...] for distinct ids [n] of a table with ``shape``."""
 
     values: Tensor
     numbers: Tensor
@@ -234,12 +234,12 @@ class DistinctRows:
 
 
 def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Let norms of the rows of distinct ids, among nodes of the device, be those of their sums over all cores."""
+    """Compute norms of rows of distinct ids, among the device's nodes, after their sum over the cores."""
     apply(graph, [Rule(_SUM_OF_SQUARES, _add_up)], nodes)
 
 
 def distinct_rows(values: Tensor) -> DistinctRows | None:
-    """The ids that rows belong to, where each id has one row on a core; None where they are other rows."""
+    """Rows with one distinct id each on a core; None where the rows are of another kind."""
     node = values.node
     if node.op in ops.SEGMENT_GRADS and not values.port:
         count = known_scalar(node.inputs[3])
@@ -280,7 +280,7 @@ _SUM_OF_SQUARES = either(
 
 
 def _parts(squared: Tensor) -> tuple[Tensor, ...]:
-    """The lists of rows that stand one behind another in a gradient; that of one lookup alone."""
+    """The concatenated row lists of a gradient; one list for a single lookup."""
     source = source_of(squared, ops.IDENTITIES)
     node = source.node
     if node.op not in ops.CONCATS:
@@ -289,7 +289,7 @@ def _parts(squared: Tensor) -> tuple[Tensor, ...]:
 
 
 def _add_up(graph: Graph, node: Node, squared: Match) -> None:
-    """Half the squares, as L2Loss gives them, of each part; the rows of distinct ids in the shape of their table."""
+    """Half the sum of squares (L2Loss) of each part; rows of distinct ids are scattered to their table's shape first."""
     found = [(part, distinct_rows(part)) for part in _parts(squared["x"])]
     if all(rows is None for _, rows in found):
         return

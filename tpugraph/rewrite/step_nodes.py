@@ -1,4 +1,4 @@
-"""Nodes of the cluster beside a tensor: in its loop and its branch, with constants and the core's number where they are wanted."""
+"""Builds nodes of the cluster near a tensor, in its loop and branch, with constants and the core's index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _REPLICA_ID = "tpugraph/replica_id"
 _MARKS = {CLUSTER_ATTR: CLUSTER}
 
 REPLICATED: dict[str, Any] = {REPLICATED_ATTR: True}
-"""Marks a node whose value is the same on every core though its operands are not."""
+"""Marks a node whose value is replicated though its operands are not."""
 
 
 class StepNodes:
-    """Makes nodes of a step; ``flat`` is one whose values are all outside of loops and branches."""
+    """Builds nodes of a step; ``flat`` is a step without loops and branches."""
 
     def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
         self.graph = graph
@@ -39,7 +39,7 @@ class StepNodes:
 
     def add(self, near: Tensor, op: str, name: str, inputs: Sequence[Tensor], shape: Shape = None, *,
             scope: str | None = None, **attributes: Any) -> Tensor:  # fmt: skip
-        """A node of the cluster, made for ``near``, in its loop and branch; named below ``near``'s node, or another scope."""
+        """A node of the cluster in the loop and branch of ``near``; named below ``near``'s node, or in ``scope``."""
         make = Builder(self.graph, near.node.name if scope is None else scope, marks=_MARKS, source=near.node)
         made = make.add(op, inputs, shape, name=name, **attributes)
         self._frame_of[made.node] = self._frame(near)
@@ -48,14 +48,14 @@ class StepNodes:
         return made
 
     def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
-        """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
+        """A constant that replaces a tensor, with the control inputs of the tensor's node."""
         made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
         if tensor.node.op not in ops.CONSTANTS or tensor.node.controls:
             self.graph.add_control(made.node, tensor.node)
         return made
 
     def constant(self, value: Any, kind: DType, near: Tensor, *, name: str = "", alone: bool = False) -> Tensor:
-        """A constant beside a tensor; outside of loops and branches one for all that are alike, unless it is to be alone."""
+        """A constant near a tensor; outside of loops and branches equal ones are shared, unless ``alone``."""
         array = np.asarray(value)
         if kind.name == "bfloat16":
             return self.cast(self.constant(array.astype("float32"), _FLOAT, near), kind)
@@ -76,7 +76,7 @@ class StepNodes:
         return node.out()
 
     def again(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
-        """The first output of what a node computes, computed of other operands."""
+        """The first output of a copy of a node with other operands."""
         copy = self.graph.add(node.op, f"{node.name}/of_all_cores", operands, attrs=node.raw_attrs, outputs=node.outputs,
                               device=node.device, source=node)  # fmt: skip
         self._frame_of[copy] = self._frame(node.out())
@@ -90,12 +90,12 @@ class StepNodes:
         return self.add(tensor, "Cast", kind.name, [tensor], tensor.shape, DstT=kind, Truncate=False)
 
     def shape(self, tensor: Tensor) -> Tensor:
-        """How long a tensor is along each dimension when a step runs."""
+        """The shape of a tensor at run time."""
         rank = None if tensor.shape is None else len(tensor.shape)
         return self.add(tensor, "Shape", "shape", [tensor], (rank,), out_type=_INT32)
 
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A tensor in another shape of as many elements; -1 stands for what is left of them."""
+        """Reshape; -1 stands for the remaining elements."""
         if tensor.shape == tuple(shape):
             return tensor
         target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
@@ -108,7 +108,7 @@ class StepNodes:
         return self.add(tensor, "Transpose", "transposed", [tensor, target], shape)
 
     def own_id(self, near: Tensor) -> Tensor:
-        """The number of this core, in the loop of a tensor."""
+        """This core's index, in the loop of a tensor."""
         if self._id is None:
             self._id = self._make_id(near)
         chain: list[str] = []
@@ -134,7 +134,7 @@ class StepNodes:
         return self._outer.get(frame, "") if near.node.op in ops.EXIT else frame
 
     def _make_id(self, near: Tensor) -> Tensor:
-        """An argument of the cluster, as TPUEstimator passes it."""
+        """The core's index as an argument of the cluster, as TPUEstimator passes it."""
         graph, source = self.graph, near.node
         ids = [graph.add("Const", f"{_REPLICA_ID}/{r}", attrs={"dtype": _INT32, "value": np.int32(r)},
                          outputs=[(_INT32, ())], source=source).out() for r in range(self.count)]  # fmt: skip
@@ -146,19 +146,19 @@ class StepNodes:
 
 
 def _left(tensor: Tensor, shape: Sequence[int]) -> int | None:
-    """How many elements are left for the dimension of a shape that is -1; None where that is not known."""
+    """The size of the -1 dimension of a shape; None where it is unknown."""
     if tensor.shape is None or None in tensor.shape:
         return None
     return math.prod(d or 0 for d in tensor.shape) // max(-math.prod(shape), 1)
 
 
 def ends_of(nodes: Iterable[Node]) -> frozenset[Node]:
-    """Those of the nodes that nothing reads or waits for: to be asked before a rewrite, since they are there for themselves."""
+    """The nodes without data or control users, collected before a rewrite: they exist for their effect."""
     return frozenset(node for node in nodes if not node.consumers())
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node], *, keep: frozenset[Node] = frozenset()) -> int:
-    """Remove those of the nodes that nothing uses, but ``keep``, and what was there for them alone; returns how many."""
+    """Remove the nodes that nothing uses, except ``keep``, and then their unused ancestors; returns the number removed."""
     pending, removed = list(nodes), 0
     while pending:
         node = pending.pop()

@@ -1,5 +1,5 @@
-"""The partition of a step over the cores: a placement for every value of the plain graph, as GSPMD, Shardy and DTensor have it.
+"""Partitions a step over the cores: every value of the plain graph gets a placement, as in GSPMD, Shardy and DTensor.
 
-The plain step keeps its batch, so every size is a number. Placements are propagated forward from the input by one rule for each
-op type; what an operand is wanted as and is not becomes a collective.
+The plain step keeps its global batch, so every size is a number. Placements are propagated forward from the input, with one
+rule per op type. Where a node needs an operand in another placement, a collective converts it.
 """

@@ -1,4 +1,4 @@
-"""The placements of a training step at the global batch, from what the host feeds to the device."""
+"""The placements of a training step at the global batch, propagated from the tensors that the host feeds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def analyse(
     policies: Mapping[str, str] | None = None,
     seeds: Mapping[Tensor, Placement] | None = None,
 ) -> Demands:
-    """The placements of the device part of a step of static shapes, and where its partial values are reduced.
+    """The placements of the device part of a step with static shapes, and where its partial values are reduced.
 
-    ``seeds`` say how what the host feeds lives, where that is known.
+    ``seeds`` are placements of fed tensors, where they are known.
     """
     device = analysis.cluster_nodes(graph)
     order = analysis.loop_order(graph, device)
@@ -36,10 +36,10 @@ def analyse(
 
 
 def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
-    """How what the host feeds lives: rows of the batch are split, anything else goes to every core whole.
+    """The placements of fed tensors: rows of the batch are sharded, everything else is replicated.
 
-    What the host makes of the batch is followed by the rules of the device. Either way the step computes the same: that
-    something is split decides where it lives, not what it means.
+    Values that the host computes from the batch are followed by the device's rules. The placement of a fed tensor does not
+    change the result, only where it is stored.
     """
     crossing = fed_tensors(graph)
     rows, read = batch_of(graph), _elements(graph)
@@ -58,14 +58,14 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
 
 
 def fed_tensors(graph: Graph) -> list[Tensor]:
-    """What crosses from the host to the device in each step, variables apart."""
+    """The tensors that cross from the host to the device in each step, without variables."""
     device = analysis.cluster_nodes(graph)
     found = {t: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
     return list(found)
 
 
 def batch_of(graph: Graph) -> int | None:
-    """The rows that a step reads: the commonest leading dimension of the elements of the input; of several, the largest."""
+    """The batch size: the most frequent leading dimension among the input's elements, the largest of several."""
     return commonest(map(_rows, _elements(graph)))
 
 
@@ -82,7 +82,7 @@ def refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
 
 
 def _elements(graph: Graph) -> list[Tensor]:
-    """The parts of the batch that a step reads; of evaluation and prediction the padded ones."""
+    """The tensors of the batch that a step reads; in evaluation and prediction the padded ones."""
     padded = graph.kept(PaddedBatches)
     if padded is not None:
         names = [*padded.tensors, *(name for parts in padded.sparse for name in parts)]

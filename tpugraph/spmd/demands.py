@@ -1,4 +1,4 @@
-"""Where partial values are reduced: at the cheapest tensors behind which every reader that wants them whole lies."""
+"""Chooses where partial values are reduced: a minimum cut between their producers and the readers that need them whole."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tpugraph.spmd.rules.random import rows_drawn
 from tpugraph.support.errors import ConversionError
 
 _IN_A_LOOP = 1000
-"""How often a collective in a loop is taken to run, for its cost."""
+"""The assumed trip count of a loop, for the cost of a collective in it."""
 _ROUNDS = 24
 
 
 @dataclass
 class Demands:
-    """What readers want, solved together with the placements.
+    """Solves the placements together with the reductions that readers demand.
 
-    ``asking`` has, of partial values that are read whole, the first node that does, and its rule in words.
+    ``asking`` has, for each partial value that is read whole, the first such reader, and the reason in words.
     """
 
     placing: Placing
     asking: dict[Tensor, tuple[Node, str]] = field(default_factory=dict)
 
     def solve(self) -> None:
-        """Find placements and the tensors that are reduced, until no reader wants more."""
+        """Solve placements and reductions alternately, until no reader demands a further reduction."""
         placing = self.placing
         placing.solve()
         for _ in range(_ROUNDS):
@@ -76,7 +76,7 @@ class Demands:
         return extremes + (sums if found is None else found[1])
 
     def _arises(self, tensor: Tensor) -> bool:
-        """Whether a partial sum arises at a tensor, from rows, or where a container hands it out."""
+        """Whether a tensor is the origin of a partial sum: a sum over rows, or an element of a container."""
         inputs = [self.placing.read(t) for t in tensor.node.inputs]
         return any(isinstance(s, Shard | Entries | Held) for s in inputs)
 

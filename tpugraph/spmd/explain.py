@@ -1,4 +1,4 @@
-"""Why a value of the step lives where it does: the rules and operands that decided it, back to the input; its collectives."""
+"""Explains the placement of a value: the rules and operands that decided it, back to the input, and its collectives."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Reason:
     tensor: str
     op: str
     placement: str
-    because: str  # the rule that says so, in words
+    because: str  # the rule in words
     operands: tuple[str, ...] = ()  # the operands that decided it
-    collectives: tuple[str, ...] = ()  # what the cores do with it for its readers, a sentence each
+    collectives: tuple[str, ...] = ()  # one sentence for each collective on it
 
     def __str__(self) -> str:
         if not self.tensor:
@@ -40,7 +40,7 @@ class Reason:
 
 
 class Explanation:
-    """Answers for one solved step that is not rewritten yet."""
+    """Explains one solved step before it is rewritten."""
 
     def __init__(self, demands: Demands) -> None:
         self.placing = demands.placing
@@ -48,7 +48,7 @@ class Explanation:
         self._position = self.placing.flow.position
 
     def chain(self, start: Tensor, *, everything: bool = False) -> list[Reason]:
-        """The reasons from a value back to the input, each value once: the shortest chain, or ``everything`` that decided."""
+        """The reasons from a value back to the input: the shortest chain, or ``everything`` that decided, each value once."""
         before: dict[Tensor, Tensor | None] = {start: None}
         pending = [start]
         for tensor in pending:  # grows while it is walked
@@ -60,7 +60,7 @@ class Explanation:
         return list(_collapsed([self.reason(tensor) for tensor in self._shortest(before)]))
 
     def _shortest(self, before: Mapping[Tensor, Tensor | None]) -> list[Tensor]:
-        """The shortest chain, of those that end at the input where any does, else of those that end anywhere."""
+        """The shortest chain to the input; where none reaches it, the shortest of all."""
         ends = [t for t in before if not self.deciding(t)]
         at: Tensor | None = next((t for t in ends if t in self.placing.seeds), ends[0] if ends else list(before)[-1])
         chain: list[Tensor] = []
@@ -70,23 +70,23 @@ class Explanation:
         return chain[::-1]
 
     def reason(self, tensor: Tensor) -> Reason:
-        """One link of the chain, with every operand that decided it."""
+        """One link of the chain, with all operands that decided it."""
         operands, collectives = map(str, self.deciding(tensor, everything=True)), self.collectives(tensor)
         because = self._because(tensor)
         return Reason(str(tensor), tensor.node.op, self.words(tensor), because, tuple(operands), tuple(collectives))
 
     def values_of(self, node: Node) -> list[Tensor]:
-        """What a node makes and something reads; of a node that makes nothing, what it reads."""
+        """The outputs of a node that are read; for a node without outputs, its operands."""
         if node.outputs:
             return [node.out(port) for port in node.used_ports() or (0,)]
         return [t for t in node.inputs if t.node in self._position and t.node.op not in ops.CONSTANTS]
 
     def made(self, tensor: Tensor) -> Placement | None:
-        """How a value comes out of its node."""
+        """The placement of a value as its node produces it."""
         return self.placing.made(tensor) or self.placing.read(tensor)
 
     def kind(self, tensor: Tensor) -> str:
-        """The kind of a value's placement in one word: ``replicate``, ``shard``, ``partial`` and so on; "" if it has none."""
+        """The kind of a value's placement: ``replicate``, ``shard``, ``partial`` and so on; "" without one."""
         placement = self.made(tensor)
         return "" if placement is None else type(placement).__name__.lower()
 
@@ -130,7 +130,7 @@ class Explanation:
         return f"{source}: its {(tensor.shape or ())[placement.axis]} rows are split over {self.placing.cores} cores"
 
     def collectives(self, tensor: Tensor) -> list[str]:
-        """What the cores do with a value for its readers: the bytes, the first reader and the reader's rule."""
+        """The collectives on a value: bytes, first reader, and that reader's rule."""
         placement, node = self.made(tensor), tensor.node
         readers: dict[str, list[tuple[Node, str]]] = {}
         if isinstance(placement, Partial) and tensor in self.placing.reduced:
@@ -165,7 +165,7 @@ class Explanation:
         return "" if size is None else f", {size:,} bytes"
 
     def _asking_for(self, tensor: Tensor) -> list[tuple[Node, str]]:
-        """The node for which a value is reduced: it asks for this one, or for one that is linear in it."""
+        """The node for which a value is reduced: it demands this value, or one that is linear in it."""
         pending, seen = [tensor], {tensor}
         for at in pending:  # grows while it is walked
             if at in self._asking:
@@ -176,7 +176,7 @@ class Explanation:
         return []
 
     def deciding(self, tensor: Tensor, *, everything: bool = False) -> list[Tensor]:
-        """The operands that decided a placement; those that are read otherwise than they live only where no other did."""
+        """The operands that decided a placement; operands that are converted first count only where no other did."""
         node, placement = tensor.node, self.made(tensor)
         verdict = self.placing.verdicts.get(node)
         if node not in self._position or tensor in self.placing.seeds or verdict is None:
@@ -199,7 +199,7 @@ class Explanation:
         return placement is not None and not isinstance(placement, Replicate)
 
     def _put_in(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
-        """What was put into the container that an operand is a handle of."""
+        """The elements written into the container of a handle."""
         placement = self.placing.read(handle)
         if not isinstance(placement, Held) or reader.op not in ops.TAKES_OUT:
             return
@@ -209,7 +209,7 @@ class Explanation:
 
 
 def _rule(verdict: Verdict) -> str:
-    """A rule in words, which say so where every core runs the node on whole operands."""
+    """A rule in words; says so where every core runs the node on whole operands."""
     whole = verdict.outputs and all(isinstance(made, Replicate) for made in verdict.outputs)
     gathers = any(isinstance(want, Replicate) for want in verdict.wants.values())
     return (verdict.why or "handed on") + (": whole operands on every core" if whole and gathers else "")
@@ -221,7 +221,7 @@ def _for(readers: Sequence[tuple[Node, str]]) -> str:
 
 
 def _collapsed(found: Sequence[Reason]) -> Iterator[Reason]:
-    """The chain with one line for the middle of many links that are alike."""
+    """The chain, with one line in place of the middle of many equal links."""
     for _, group in groupby(found, lambda link: (link.placement, link.because, link.collectives)):
         alike = list(group)
         if len(alike) <= _MOST_ALIKE:

@@ -1,4 +1,4 @@
-"""The factors of a node: which dimensions of its operands and outputs belong together, as its op record says."""
+"""The factors of a node: which dimensions of operands and outputs correspond, by its op record."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tpugraph.analysis.values import known_value, partial_value
 from tpugraph.ir import Node, Tensor
 
 Factors = tuple[str, ...] | None
-"""A factor for each dimension, ``*`` for one that the op takes whole; None for a tensor that the signature leaves out."""
+"""The factor of each dimension, ``*`` for one that the op takes whole; None for a tensor outside of the signature."""
 
 WHOLE = "*"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the dimensions of one node are; see :class:`tpugraph.analysis.signatures.Signature`.
+    """The factors of one node's dimensions; see :class:`tpugraph.analysis.signatures.Signature`.
 
-    ``reduce_op`` joins the slices along a factor that an output does not carry; None where nothing does.
+    ``reduce_op`` combines the slices along a factor that an output lacks; None where nothing does.
     """
 
     inputs: tuple[Factors, ...]
@@ -34,18 +34,18 @@ class Signature:
 
 
 def integers(tensor: Tensor) -> list[int] | None:
-    """The whole numbers of a scalar or a vector that constants and static shapes decide; else None."""
+    """The integers of a scalar or vector that follows from constants and static shapes; else None."""
     value = known_value(tensor)
     return None if value is None or value.dtype.kind not in "iu" else np.ravel(value).tolist()
 
 
 def rank(tensor: Tensor) -> int:
-    """The number of dimensions; 0 where it is not known."""
+    """The rank; 0 where it is unknown."""
     return len(tensor.shape or ())
 
 
 def signature(node: Node) -> Signature | None:
-    """The signature of a node with ranks that are known; None where factors do not describe the op."""
+    """The signature of a node with known ranks; None where factors do not describe the op."""
     record = ops.record(node.op)
     words = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
     if words is None:
@@ -63,13 +63,13 @@ def signature(node: Node) -> Signature | None:
 
 
 def _told(node: Node) -> set[int]:
-    """The operands that name dimensions or hold sizes."""
+    """The operands that hold axes or sizes."""
     record, count = ops.record(node.op), len(node.inputs)
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
 
 
 def _reduce_op(node: Node) -> str | None:
-    """A mean of whole numbers is rounded down once, not on each core."""
+    """A mean of integers rounds once, so it is not a mean of the cores' means."""
     op, whole = ops.record(node.op).reduce_op, node.out().dtype.name.startswith(("int", "uint"))
     return None if op == "mean" and whole else op
 
@@ -78,7 +78,7 @@ def _reduce_op(node: Node) -> str | None:
 def _with_spread(
     found: signatures.Signature, ranks: tuple[int | None, ...], outputs: int, reduce_op: str | None, alike: bool
 ) -> Signature | None:
-    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
+    """Replace ``...`` by factors numbered from the right, so that dimensions that broadcast together share a factor."""
     pairs = list(zip(found.inputs, ranks, strict=False))
     spreads = [(size or 0) - signatures.tail(tokens) for tokens, size in pairs if tokens and tokens[0] == "..."]
     lead = max(spreads, default=0)
@@ -88,7 +88,7 @@ def _with_spread(
         lead, pairs = (
             _MOST_DIMENSIONS,
             [(tokens, _MOST_DIMENSIONS) for tokens, _ in pairs],
-        )  # of one rank, whatever it is
+        )  # all have the same rank
     inputs = [
         None if tokens is None else signatures.numbered(tokens, (size or 0) - signatures.tail(tokens), lead)
         for tokens, size in pairs
@@ -102,7 +102,7 @@ def _with_spread(
 Made = tuple[list[Factors], list[Factors]]
 
 _MOST_DIMENSIONS = 8
-"""As many as a tensor is taken to have whose rank TensorFlow did not infer."""
+"""The assumed rank of a tensor whose rank TensorFlow did not infer."""
 
 
 def _letters(tensor: Tensor) -> list[str]:
@@ -110,7 +110,7 @@ def _letters(tensor: Tensor) -> list[str]:
 
 
 def _source(node: Node) -> int:
-    """The operand that holds the elements."""
+    """The data operand."""
     told = _told(node)
     return next(i for i in range(len(node.inputs)) if i not in told)
 
@@ -146,7 +146,7 @@ def _drop(node: Node) -> Made | None:
 
 
 def _along(node: Node) -> Made | None:
-    """The dimensions that an operand names are taken whole, and stay."""
+    """The dimensions that an operand names are taken whole, and kept."""
     index = _source(node)
     axes, letters = _axes(node), _letters(node.inputs[index])
     if axes is None:
@@ -156,7 +156,7 @@ def _along(node: Node) -> Made | None:
 
 
 def _axes(node: Node) -> set[int] | None:
-    """The dimensions that the axis operand names."""
+    """The dimensions in the axis operand."""
     operand = ops.record(node.op).axis_operand(len(node.inputs))
     axes = None if operand is None else integers(node.inputs[operand])
     size = rank(node.inputs[_source(node)])
@@ -173,7 +173,7 @@ def _reduce(node: Node) -> Made | None:
 
 
 def reduced_axes(node: Node) -> set[int] | None:
-    """The dimensions that a reduction reduces; those of the gradient of a broadcast follow from two static shapes."""
+    """The dimensions that a reduction reduces; in the gradient of a broadcast they follow from two static shapes."""
     size, told = rank(node.inputs[0]), node.inputs[1]
     if told.node.op in ops.BROADCAST_AXES:
         return _broadcast_axes(told)
@@ -184,9 +184,9 @@ def reduced_axes(node: Node) -> set[int] | None:
 
 
 def _broadcast_axes(tensor: Tensor) -> set[int] | None:
-    """What BroadcastGradientArgs says: the dimensions in which this operand is 1, missing ones among them.
+    """The value of BroadcastGradientArgs: the dimensions where this operand is 1 or missing.
 
-    An open dimension counts as one that is not 1.
+    An unknown dimension counts as larger than 1.
     """
     sizes = [vector(operand) for operand in tensor.node.inputs]
     if sizes[0] is None or sizes[1] is None:
@@ -197,7 +197,7 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
 
 
 def vector(tensor: Tensor) -> list[int | None] | None:
-    """The elements of a vector of sizes, None for each that only data tell; None where not even their number is known."""
+    """The elements of a size vector, None for each that is unknown; None where its length is unknown."""
     value = partial_value(tensor)
     return None if value is None else [None if np.isnan(number) else int(number) for number in value.ravel()]
 
@@ -211,7 +211,7 @@ def _concat(node: Node) -> Made | None:
 
 
 def _like(node: Node) -> Made | None:
-    """A dimension that is as long behind the op as in front of it is left alone by it."""
+    """A dimension of equal size in operand and output is unaffected by the op."""
     index, out = _source(node), node.out()
     if out.shape is None:
         return None
@@ -226,7 +226,7 @@ def _like(node: Node) -> Made | None:
 
 
 def _untouched(node: Node, axis: int) -> bool:
-    """Whether an open dimension stays as it is: nothing is padded, or it is repeated once."""
+    """Whether an unknown dimension is unchanged: no padding, or one repetition."""
     told = integers(node.inputs[1]) if len(node.inputs) > 1 else None
     if told is None:
         return False
@@ -241,7 +241,7 @@ def _untouched(node: Node, axis: int) -> bool:
 
 
 def _sliced(node: Node) -> Made | None:
-    """Of a strided slice, or its gradient, the dimensions that stay whole."""
+    """The dimensions that a strided slice, or its gradient, leaves whole."""
     gradient = node.op in ops.SLICE_GRADIENTS
     whole = node.out().shape if gradient else node.inputs[0].shape
     part = node.inputs[4].shape if gradient else node.out().shape
@@ -268,10 +268,10 @@ def _takes_all(node: Node, place: int | None, whole: int | None, part: int | Non
 
 
 def sliced_places(node: Node, size: int) -> list[tuple[int | None, int | None, int | None]] | None:
-    """What each part of a strided slice does: a dimension of the source, one of the result, and the place in begin and end.
+    """For each part of a strided slice: the source dimension, the result dimension, and the index into begin and end.
 
-    The dimension of the source is None of a new one, that of the result None where one element is picked, and the place None
-    of dimensions that an ellipsis stands for, or that nothing is said of.
+    The source dimension is None for a new axis, the result dimension None where one element is picked, and the index None for
+    dimensions of an ellipsis or without bounds.
     """
     begin = node.inputs[1 if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS else 0].shape
     count = None if node.inputs[2].shape in (None, (None,)) or begin is None else (node.inputs[2].shape or (0,))[0]
@@ -280,7 +280,7 @@ def sliced_places(node: Node, size: int) -> list[tuple[int | None, int | None, i
     masks = {name: int(node.attr(f"{name}_mask", 0)) for name in ("ellipsis", "new_axis", "shrink_axis")}
     new = [p for p in range(count) if masks["new_axis"] >> p & 1 and not masks["ellipsis"] >> p & 1]
     wide = size - (count - len(new) - bool(masks["ellipsis"]))
-    parts: list[tuple[bool, bool, int | None]] = []  # whether it is of the source, of the result, and its place
+    parts: list[tuple[bool, bool, int | None]] = []  # in the source, in the result, index
     for place in range(count):
         if masks["ellipsis"] >> place & 1:
             parts += [(True, True, None)] * wide
@@ -301,4 +301,4 @@ _WORDS = {
     "like": _like,
     "sliced": _sliced,
 }
-"""How the words of records are read, which name dimensions by an operand or an attribute: with its value and static shapes."""
+"""Reads the words of records that name dimensions by an operand or attribute, with its value and static shapes."""

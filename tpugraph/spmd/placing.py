@@ -1,8 +1,8 @@
-"""Propagation: where every value of the step lives on the cores, and what each node wants of its operands.
+"""Propagates placements: how every value of the step is distributed over the cores, and how each node reads its operands.
 
-Placements flow forward from the input by one rule for each op type (:mod:`tpugraph.spmd.rules`), to a fixpoint through loops.
-A rule gives the placement of each output and, by operand, how the node reads it where that differs from how it lives; a want
-becomes a collective (:mod:`tpugraph.rewrite`).
+Placements flow forward from the input by one rule per op type (:mod:`tpugraph.spmd.rules`), to a fixpoint through loops. A rule
+gives the placement of each output, and of each operand that the node needs in another placement: there a collective is
+inserted (:mod:`tpugraph.rewrite`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tpugraph.ir import Graph, Node, Tensor
 
 @dataclass(slots=True)
 class Verdict:
-    """What a rule says of a node."""
+    """The result of a rule for one node."""
 
-    outputs: Sequence[Placement | None]  # the placement of each output; None where no value has reached it
-    # by operand, how the node reads it where that differs from how it lives
+    outputs: Sequence[Placement | None]  # the placement of each output; None where no operand has one yet
+    # by operand, the placement that the node needs, where it differs from the operand's
     wants: dict[int, Placement] = field(default_factory=dict)
-    # the outputs that are means over this core's rows, to be divided by the number of cores
+    # outputs that are means over this core's rows, to be divided by the number of cores
     averaged: tuple[int, ...] = ()
     why: str = ""  # the rule in words
-    cuts: tuple[int, ...] = ()  # the outputs that every core computes whole and then slices
+    cuts: tuple[int, ...] = ()  # outputs that every core computes whole and then slices
 
 
 VALUES = Entries("values")
-"""Ragged rows: as many as data say for each row of this core, in order."""
+"""Ragged rows: a data-dependent number per row of this core, in order."""
 COUNT = Entries("shape")
-"""A number of ragged rows of this core, or the shape of a tensor that holds them: its first element counts them."""
+"""The number of this core's ragged rows, or the shape of a tensor of these, whose first element is that number."""
 
 Rule = Callable[["Placing", Node, "list[Placement]"], Verdict]
 RULES: Rules[Rule] = Rules()
-"""The rules of op types that are not partitioned by their signature alone."""
+"""The rules of op types whose signature does not suffice."""
 rule = RULES.rule
 
 
@@ -62,12 +62,12 @@ class Placing:
         self.cores = cores
         self.seeds = dict(seeds)
         self.policies = dict(policies or {})
-        # partial values that every reader reads replicated: they are reduced once, behind their node
+        # partial values that are reduced right behind their node, for all readers
         self.reduced: dict[Tensor, None] = {}
-        # random ops whose every use keeps rows apart, with the rows that each core draws
+        # random ops of which each core draws its own rows only, with that shard
         self.drawn: dict[Node, Shard] = {}
         self.held: dict[str, Placement] = {}  # by container, the placement of its elements
-        # how often a merge was given values of placements that do not go together
+        # how often the operands of a merge had incompatible placements
         self.disagreements: Counter[Node] = Counter()
         self.flow: Solver[Placement, Verdict] = Solver(order, self._apply, fixed=self.seeds)
         self.verdicts, self._placed = self.flow.said, self.flow.facts
@@ -75,11 +75,11 @@ class Placing:
         self._unreached = False
 
     def made(self, tensor: Tensor) -> Placement | None:
-        """How a tensor comes out of its node; None where no value reached it."""
+        """The placement of a tensor as its node produces it; None where it has none yet."""
         return self._placed.get(tensor)
 
     def read(self, tensor: Tensor) -> Placement | None:
-        """How readers see a tensor: replicated where it is reduced behind its node."""
+        """The placement of a tensor as readers see it: replicated where it is reduced behind its node."""
         if tensor in self.reduced:
             return REPLICATE
         found = self._placed.get(tensor) or self.seeds.get(tensor)
@@ -96,22 +96,22 @@ class Placing:
         self._unreached = False
         self.flow.wake(self.order)
         self.flow.run()
-        self._unreached = True  # what no value reached, as a container that stays empty, is the same on every core
+        self._unreached = True  # values without a placement, such as an empty container, are replicated
         self.flow.wake(node for node in self.order if node not in self.verdicts)
         self.flow.run()
 
     def reduce_at(self, tensors: Iterable[Tensor]) -> None:
-        """Let every reader of some partial values read them reduced."""
+        """Reduce some partial values right behind their nodes."""
         new = dict.fromkeys(tensors)
         self.reduced |= new
         if self.held or any(node.op in ops.MERGE for node in self.order):
-            self.solve()  # what goes round a loop would keep itself alive
+            self.solve()  # loop-carried placements would keep themselves alive
             return
         self.flow.wake(use.node for tensor in new for use in tensor.node.uses(tensor.port))
         self.flow.run()
 
     def replicate_operands(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
-        """Every core runs the node on whole operands."""
+        """The verdict that every core runs the node on whole operands."""
         wants: dict[int, Placement] = {
             i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)
         }
@@ -127,13 +127,13 @@ class Placing:
         return RULES.of(node.op)(self, node, seen)  # type: ignore[arg-type]
 
     def write_element(self, node: Node, handle: Placement, element: Placement) -> Placement:
-        """Say that a container is given an element; returns how it holds all of its elements."""
+        """Record an element written into a container; returns the placement of the container's elements."""
         if not isinstance(handle, Held):
             return REPLICATE
         self._users.setdefault(handle.key, {})[node] = None
         before = self.held.get(handle.key)
         joined = element if before is None else join(before, element)
-        if handle.of is not None:  # gradients lie as what they are gradients of
+        if handle.of is not None:  # gradients have the placement of their forward values
             self._users.setdefault(handle.of, {})[node] = None
             forward = self.held.get(handle.of)
             if isinstance(forward, Shard) or (isinstance(joined, Shard) and forward is not None):
@@ -144,7 +144,7 @@ class Placing:
         return joined
 
     def read_element(self, node: Node, handle: Placement) -> Placement | None:
-        """How a container holds its elements; None as long as it was given none."""
+        """The placement of a container's elements; None while it has none."""
         if not isinstance(handle, Held):
             return REPLICATE
         self._users.setdefault(handle.key, {})[node] = None
@@ -152,12 +152,12 @@ class Placing:
         return REPLICATE if found is None and self._unreached else found
 
     def users(self, key: str) -> list[Node]:
-        """The nodes that write elements of a container, or read them."""
+        """The nodes that write or read elements of a container."""
         return list(self._users.get(key, ()))
 
 
 def join(a: Placement, b: Placement) -> Placement:
-    """How values of both placements can live: rows and parts win over what every core holds; what disagrees is replicated."""
+    """The common placement of two: shards and partials win over replicated values; incompatible ones are replicated."""
     if a == b:
         return a
     if isinstance(a, Replicate):

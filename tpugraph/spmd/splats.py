@@ -1,4 +1,4 @@
-"""Splats: tensors with one value in every element (zeros, ones, fills), which each core can build at its local shape."""
+"""Splats: tensors whose elements are all equal (zeros, ones, fills), which each core can build at its local shape."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SAME = (
 
 
 def splat_value(tensor: Tensor) -> float | None:
-    """The value that all elements share; None where they differ or are not known."""
+    """The value of all elements; None where they differ or are unknown."""
     found: float | None = ask(_splat_value, tensor)
     return found
 
 
 def is_zero(tensor: Tensor) -> bool:
-    """Whether all elements are known to be zero: a partial sum on every core as it is."""
+    """Whether all elements are known to be zero: such a tensor is a partial sum as it stands."""
     return splat_value(tensor) == 0
 
 

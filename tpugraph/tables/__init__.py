@@ -1,1 +1,1 @@
-"""Tables that are shared among the cores: each core holds some of the rows of a variable that is read and written by rows."""
+"""Tables sharded by rows over the cores: variables that a step reads and writes only by row index."""

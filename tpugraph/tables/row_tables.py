@@ -1,6 +1,6 @@
-"""Tables of rows: variables that a step reads and writes by the numbers of their rows, with the optimizer's variables of each row.
+"""Row tables: variables that a step reads and writes only by row index, with their optimizer slots.
 
-What a step does with such a variable, it does row by row. So a core that holds some of the rows can do its part of it alone.
+Every use of such a variable is row by row, so a core that holds some of the rows needs no others.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tpugraph.ir.walks import reached, variable_of
 from tpugraph.rewrite.row_updates import distinct_by
 
 _SUMMED_AND_SLICED = ops.REDUCE_DTYPES - {"float16", "uint32"}
-"""The dtypes of which TensorFlow reads a whole tensor that a checkpoint has in slices, among those that cores sum."""
+"""Dtypes that cores can sum and that TensorFlow restores as a whole tensor from slices of a checkpoint."""
 
 _MOST_ROWS = 2**31 - 1
-"""The cores exchange numbers of rows in 32 bits."""
+"""Row indices cross between cores as int32."""
 
 _LOOKUPS = ops.PICKS | ops.GATHERS
 
 
 @dataclass(frozen=True)
 class RowTable:
-    """A table, and all that is done with it."""
+    """A table with all its uses."""
 
-    # the table first, then the variables of the optimizer; with the node that gives each its first value
+    # the table, then its optimizer slots, each with its initializer
     variables: dict[Node, Node] = field(default_factory=dict)
-    # gathers of rows, which read a variable or its whole value; their operand 1 has the numbers of the rows
+    # gathers from a variable or its value; operand 1 holds the row indices
     lookups: NodeSet = field(default_factory=dict)
-    steps: NodeSet = field(default_factory=dict)  # updates of rows
-    # reads of whole variables and what is made of these element by element, in the shape of the table
+    steps: NodeSet = field(default_factory=dict)  # sparse updates
+    # reads of whole variables, and elementwise results of these in the table's shape
     wide: NodeSet = field(default_factory=dict)
-    dense: NodeSet = field(default_factory=dict)  # updates of whole variables by such values
+    dense: NodeSet = field(default_factory=dict)  # dense updates by such values
 
     @property
     def name(self) -> str:
@@ -50,11 +50,11 @@ class RowTable:
 
 
 class NotByRows(Exception):
-    """A variable is used otherwise than row by row; the words say by what."""
+    """A variable is not used row by row; the message names the use."""
 
 
 def row_tables(graph: Graph, cores: int, least_bytes: int) -> tuple[list[RowTable], dict[str, str]]:
-    """The tables of at least some size that cores can share, and by name why others that the device looks up cannot be shared."""
+    """The tables of at least ``least_bytes`` that can be sharded, and for each other looked-up variable the reason why not."""
     if not least_bytes:
         return [], {}
     found: list[RowTable] = []
@@ -79,7 +79,7 @@ def _bytes(variable: Node) -> int:
 
 
 class _Uses:
-    """What the nodes of a graph do with variables."""
+    """The uses of variables in a graph."""
 
     def __init__(self, graph: Graph, cores: int) -> None:
         self._device = analysis.cluster_nodes(graph)
@@ -89,7 +89,7 @@ class _Uses:
         self._cores = cores
 
     def looks_up(self, variable: Node) -> bool:
-        """Whether the device gathers rows of a variable, or of what it makes of variables and constants alone."""
+        """Whether the device gathers rows of a variable, or of a value computed from variables and constants alone."""
 
         def following(node: Node) -> Iterator[Node]:
             return (use.node for use in node.uses() if use.node in self._device and use.node not in self._of_input)
@@ -106,13 +106,13 @@ class _Uses:
             others = (other for use in member.uses() if use.node is not first for other in self._used(found, use))
             pending.update((other, None) for other in others if other not in found.variables)
         for node in (*found.wide, *found.dense):
-            for tensor in node.inputs:  # all operands in the shape of the table are made of it
+            for tensor in node.inputs:  # operands in the table's shape are computed from it
                 if tensor.node not in found.wide and not _small(tensor, found.shape):
                     raise NotByRows(f"{_called(node)} works on it whole, with '{tensor}'")
         return found
 
     def _initializer(self, variable: Node, table: Node) -> Node:
-        """The node that gives a variable of the table its first value."""
+        """The initial assignment of one of the table's variables."""
         role, shape = self._roles.get(variable.name), tuple(table.attr("shape"))
         if tuple(variable.attr("shape") or ()) != shape:
             raise NotByRows(f"'{variable.name}' is trained with it and has another shape")
@@ -132,7 +132,7 @@ class _Uses:
         return first
 
     def _used(self, table: RowTable, use: Use) -> Iterator[Node]:
-        """Take note of a use of a variable, or of its whole value; yields the variables that belong to the table for it."""
+        """Record a use of a variable or of its value; yields the optimizer slots that it adds to the table."""
         node = use.node
         if node not in self._device:
             raise NotByRows(f"{_called(node)} uses it whole on the host")
@@ -170,7 +170,7 @@ class _Uses:
             yield variable
 
     def _updated_with(self, step: Node, rows: int, shape: tuple[int, ...]) -> Iterator[Node]:
-        """The variables of the same shape that are updated in the same distinct rows: the optimizer's, in steps of their own."""
+        """Optimizer slots that separate ops update: variables of the same shape, updated in the same distinct rows."""
         if distinct_by(step.inputs[rows]) is None:
             return
         for node, index in step.inputs[rows].node.uses(step.inputs[rows].port):
@@ -179,7 +179,7 @@ class _Uses:
                 yield from (other for other in self._written(node) if tuple(other.attr("shape") or ()) == shape)
 
     def _behind(self, node: Node, shape: tuple[int, ...]) -> Iterator[Node]:
-        """The variables of which a node's operands in the shape of the table are made, element by element."""
+        """The variables from which a node's operands in the table's shape are computed elementwise."""
         seen, pending = {node}, [tensor.node for tensor in node.inputs if not _small(tensor, shape)]
         while pending:
             before = pending.pop()
@@ -192,12 +192,12 @@ class _Uses:
 
 
 def _called(node: Node) -> str:
-    """A node as the user knows it."""
+    """A node as error messages name it."""
     return f"'{node.origin or node.name}' ({node.op})"
 
 
 def _picks_rows(use: Use) -> bool:
-    """Whether a use of a variable, or of its value, picks rows by their numbers."""
+    """Whether a use of a variable, or of its value, is a gather of rows."""
     node = use.node
     if use.index or node.op not in _LOOKUPS or len(node.inputs[1].shape or ()) == 0:
         return False
@@ -209,7 +209,7 @@ def _picks_rows(use: Use) -> bool:
 
 
 def _is_by_rows(node: Node) -> bool:
-    """Whether an update is given a number for each row, and no places of elements."""
+    """Whether an update gets row indices, not element coordinates."""
     fact = ops.WRITES[node.op]
     numbers, values = node.inputs[fact.rows or 0].shape, node.inputs[fact.value].shape
     return numbers is not None and values is not None and len(numbers) == 1
@@ -223,6 +223,6 @@ def _elementwise(node: Node, shape: tuple[int, ...]) -> bool:
 
 
 def _small(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether all rows of a table are combined with the same of a tensor."""
+    """Whether a tensor broadcasts over the rows of a table."""
     known = tensor.shape
     return known is not None and (len(known) < len(shape) or known[0] == 1)

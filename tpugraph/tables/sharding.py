@@ -1,4 +1,4 @@
-"""A table dealt out to the cores: each looks up and updates those rows that it holds."""
+"""Shards a table by rows over the cores: each core looks up and updates its own rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HANDLE = attrs.dtype("resource")
 
 
 def check_updates(graph: Graph, table: RowTable) -> None:
-    """See that every core knows the whole of each update of a table."""
+    """Check that every update of a table is replicated."""
     varying = replica_varying(graph)
     for node in (*table.steps, *table.dense):
         if node in varying:
@@ -29,7 +29,7 @@ def check_updates(graph: Graph, table: RowTable) -> None:
 
 
 class Sharding:
-    """Deals a table out; ``local`` nodes of the plain graph no longer have the values of all rows, but of the core's own."""
+    """Shards a table; ``local`` are the nodes of the plain graph that now hold the core's own rows only."""
 
     def __init__(self, graph: Graph, table: RowTable, collectives: Collectives) -> None:
         self._graph = graph
@@ -40,11 +40,11 @@ class Sharding:
         self._numbers = OwnNumbers(graph, collectives, self.layout)
 
     def apply(self) -> None:
-        # what comes from the host is none of them: each core is fed its own
+        # values from the host are not among them: each core is fed its own
         alike = cluster_nodes(self._graph).keys() - replica_varying(self._graph).keys()
         distinct = self._localise_updates()
         for node in self._table.lookups:
-            if node.inputs[1].node not in distinct:  # else they are numbers of this core already
+            if node.inputs[1].node not in distinct:  # else they are local indices already
                 self._look_up(node, gathered=node.inputs[1].node not in alike)
         room = (self.layout.room, *self._table.shape[1:])
         for node in self._table.wide:
@@ -53,7 +53,7 @@ class Sharding:
             self._deal_out(variable, first, room)
 
     def _localise_updates(self) -> dict[Node, None]:
-        """Give updates the core's own numbers; returns the nodes that find distinct numbers, of the core's own from now on."""
+        """Give updates local row indices; returns the Unique nodes, which now find distinct local indices."""
         distinct: dict[Node, None] = {}
         for step in self._table.steps:
             index = ops.WRITES[step.op].rows or 0
@@ -71,7 +71,7 @@ class Sharding:
         return distinct
 
     def _made_of_distinct(self, unique: Node) -> NodeSet | None:
-        """What is made of distinct numbers, and of the sums by these, row by row; None where that leads to more than the table."""
+        """The row-by-row users of distinct indices and of the sums by these; None where these reach more than the table."""
         total = total_of(unique)
         pending = [use.node for use in unique.uses(0) if total is None or not only_counts(use.node, total)]
         pending += [] if total is None else [total]
@@ -87,11 +87,11 @@ class Sharding:
             pending += [use.node for use in node.uses()]
         if total is None:
             return None if unique.uses(1) else seen
-        before = self._graph.ancestors([total], data_only=True)  # among them what counts the distinct numbers
+        before = self._graph.ancestors([total], data_only=True)  # includes the count of distinct indices
         return {**seen, **{node: None for node in self._graph.descendants([unique], data_only=True) if node in before}}
 
     def _look_up(self, node: Node, *, gathered: bool) -> None:
-        """Let the core gather what it holds of the rows that all cores ask for, and take its own of the sum over the cores."""
+        """Gather, of the rows that all cores ask for, those that this core holds; sum over the cores; slice this core's result."""
         graph, collectives, asked = self._graph, self._collectives, node.inputs[1]
         static = is_static(asked.shape)
         every = asked
@@ -117,7 +117,7 @@ class Sharding:
         graph.retype(node, "Identity", inputs=[total], attrs={"T": kind})
 
     def _deal_out(self, variable: Node, first: Node, room: tuple[int, ...]) -> None:
-        """Put a variable of each core in the place of a whole one."""
+        """Replace a variable by one shard per core."""
         graph = self._graph
         shards = [self._shard(variable, core, room) for core in range(self.layout.cores)]
         given = graph.add("TPUReplicatedInput", f"{variable.name}/shards", [shard.out() for shard in shards],
@@ -146,7 +146,7 @@ class Sharding:
         )
 
     def _parts(self, make: Builder, value: Tensor, room: tuple[int, ...]) -> list[Tensor]:
-        """Each core's rows of a whole value, with zeros in the room behind them."""
+        """Each core's rows of a whole value, zero-padded to the shard's size."""
         int32, counts = attrs.dtype("int32"), [self.layout.count(core) for core in range(self.layout.cores)]
         sizes, axis = make.constant(counts, int32, name="first/sizes"), make.constant(0, int32, name="first/axis")
         parts = make.node("SplitV", [value, sizes, axis], name="first/rows", shapes=[(count, *room[1:]) for count in counts],
@@ -154,7 +154,7 @@ class Sharding:
         return [padded(make, parts.out(core), count, room, name="first/padded") for core, count in enumerate(counts)]
 
     def _save_in_slices(self, variable: Node, shards: Iterable[Node]) -> None:
-        """Let checkpoints have the rows of each core as a slice of the whole variable."""
+        """Save the shards as slices of the whole variable."""
         roles, shape = self._graph.roles, self._table.shape
         whole, held = roles.variables[variable.name], dict(roles.variables)
         del held[variable.name]
@@ -167,12 +167,12 @@ TABLE = "_tpugraph_table"
 """Attribute of a shard: the name of the whole variable in the plain graph."""
 
 ROWS = "_tpugraph_rows"
-"""Attribute of a shard: how many rows of the whole variable it holds. What it has room for beyond these is nobody's."""
+"""Attribute of a shard: the number of rows of the whole variable that it holds. Further rows are padding."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a table are dealt out: each core has as many, one after the other, and the last core what is left."""
+    """How the rows of a table are sharded: contiguous blocks of equal size, a smaller one on the last core."""
 
     rows: int
     cores: int
@@ -183,37 +183,37 @@ class Layout:
 
     @property
     def room(self) -> int:
-        """The rows that a shard has room for: one more than it holds, for what updates do to rows of other cores."""
+        """The rows of a shard's variable: one more than it holds, a target for updates of other cores' rows."""
         return self.piece + 1
 
     def start(self, core: int) -> int:
         return core * self.piece
 
     def count(self, core: int) -> int:
-        """How many rows a core has."""
+        """The number of a core's rows."""
         return min(self.piece, self.rows - self.start(core))
 
     def slice(self, core: int, shape: Sequence[int]) -> str:
-        """What checkpoints call the part of a core: the whole shape, then the first row and the number of rows."""
+        """A core's slice as checkpoints write it: the whole shape, then first row and number of rows."""
         return f"{' '.join(map(str, shape))} {self.start(core)},{self.count(core)}{':-' * (len(shape) - 1)}"
 
 
 @dataclass(frozen=True)
 class ShardedTable:
-    """A table whose rows were dealt out to the cores."""
+    """A table that was sharded."""
 
     variables: tuple[str, ...]
     rows: int
     rows_per_core: int
-    bytes_per_core: int  # of all these variables on a core
-    bytes: int  # what they would take on each core otherwise
-    sums: tuple[str, ...]  # the nodes that sum over the cores what lookups find
-    local: tuple[str, ...]  # the nodes whose values are of the core's own rows, and of all rows in the plain graph
+    bytes_per_core: int  # of table and slots on one core
+    bytes: int  # of table and slots unsharded
+    sums: tuple[str, ...]  # the all-reduces of lookups
+    local: tuple[str, ...]  # the nodes that hold a core's rows here and all rows in the plain graph
 
 
 @dataclass(frozen=True)
 class ShardedTables:
-    """Large tables have been dealt out to the cores; ``whole`` says by name why others of this size are whole on each core."""
+    """The sharded tables; ``whole`` has, by name, why other large tables are replicated."""
 
     least_bytes: int = 0
     tables: Mapping[str, ShardedTable] = field(default_factory=dict)
@@ -221,13 +221,13 @@ class ShardedTables:
 
 
 def table_of(variable: Node) -> str:
-    """The name of a variable in the plain graph: of a shard that of its table, else its own."""
+    """The name of a variable in the plain graph: for a shard that of its table."""
     name: str = variable.attr(TABLE, variable.name)
     return name
 
 
 def shards_of(graph: Graph) -> dict[str, list[Node]]:
-    """The shards of each table, core by core, by the name that the table has in the plain graph."""
+    """The shards of each table in the order of the cores, by the table's name in the plain graph."""
     found: dict[str, list[Node]] = {}
     for node in graph.of_type(*ops.RESOURCE_VARIABLES):
         if node.has_attr(TABLE):
@@ -236,7 +236,7 @@ def shards_of(graph: Graph) -> dict[str, list[Node]]:
 
 
 def padded(make: Builder, rows: Tensor, count: int, room: Sequence[int], *, name: str) -> Tensor:
-    """So many rows with zeros behind them, in the shape of a shard, which is the room that it has."""
+    """``count`` rows, zero-padded to ``room`` rows, the shape of a shard."""
     padding = make.constant(
         [[0, room[0] - count], *[[0, 0]] * (len(room) - 1)], attrs.dtype("int32"), name=f"{name}/padding"
     )
@@ -244,11 +244,11 @@ def padded(make: Builder, rows: Tensor, count: int, room: Sequence[int], *, name
 
 
 FIRST, LAST = -(2**31), 2**31 - 1
-"""The numbers that cores exchange."""
+"""The range of row indices that cores exchange."""
 
 
 class OwnNumbers:
-    """Makes numbers of a table's rows those of the core's own."""
+    """Translates a table's row indices to local ones."""
 
     def __init__(self, graph: Graph, collectives: Collectives, layout: Layout) -> None:
         self._graph = graph
@@ -257,17 +257,17 @@ class OwnNumbers:
         self._made: dict[Tensor, tuple[Tensor, Tensor]] = {}
 
     def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers within the core's shard, and which of them are its own (bool), both in the shape of the numbers.
+        """Local row indices, and which of them are this core's (bool), both in the shape of ``numbers``.
 
-        A row of another core gets the number of the room behind the shard's rows. What is the number of no row at all stays
-        as it is: where the whole table would refuse it, so does the shard.
+        A row of another core gets the index of the padding row. An index out of the table's range stays out of range: the
+        shard fails on it where the whole table would.
         """
         if numbers not in self._made:
             self._made[numbers] = self._make(numbers)
         return self._made[numbers]
 
     def exchanged(self, numbers: Tensor) -> Tensor:
-        """Numbers as cores exchange them, in 32 bits: what is beyond these, and the number of no row, becomes the last of them."""
+        """Row indices as int32; those out of its range or of the table's become the largest int32."""
         if numbers.dtype != attrs.dtype("int64"):
             return numbers
         kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
@@ -289,7 +289,7 @@ class OwnNumbers:
 
 
 def _within(make: Builder, numbers: Tensor, end: Tensor) -> Tensor:
-    """Which numbers are at least zero and below an end."""
+    """Whether 0 <= number < end, elementwise."""
     zero = make.constant(0, numbers.dtype, name="first")
     least = make.add("GreaterEqual", [numbers, zero], numbers.shape)
     return make.add("LogicalAnd", [least, make.add("Less", [numbers, end], numbers.shape)], numbers.shape)

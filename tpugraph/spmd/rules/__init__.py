@@ -1,4 +1,4 @@
-"""How each op type is partitioned: by its signature, or by a rule of its own."""
+"""Partition rules of op types: by signature, or a rule of their own."""
 
 from tpugraph.spmd.rules import (  # noqa: F401, their rules are registered
     batch_norm,

@@ -1,4 +1,4 @@
-"""How fused batch norms are partitioned that were not taken apart."""
+"""Partition rules of fused batch norms that were not decomposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How stacks, TensorArrays and lists are partitioned: all elements of one live alike."""
+"""Partition rules of stacks, TensorArrays and lists: all elements of a container have one placement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _gradient(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("ZerosLike")
 def _zeros_like(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Of a list, the one that gradients of its elements are added to."""
+    """ZerosLike of a list is the list of its gradients."""
     if not isinstance(inputs[0], Held):
         return by_signature(p, node, inputs)
     return Verdict([Held(f"{inputs[0].key}/{node.name}", inputs[0].key)], why="a container")
@@ -41,7 +41,7 @@ def _add_n(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def joined_lists(p: Placing, node: Node, lists: list[Held]) -> Held:
-    """The first of several lists; all of them hold their elements alike from now on."""
+    """Unite lists: all get the placement of the first."""
     for other in lists[1:]:
         for source, target in ((other, lists[0]), (lists[0], other)):
             element = p.read_element(node, source)
@@ -51,7 +51,7 @@ def joined_lists(p: Placing, node: Node, lists: list[Held]) -> Held:
 
 
 def _written(p: Placing, node: Node, inputs: list[Placement], index: int, outputs: list[Placement | None]) -> Verdict:
-    """An element is written as the container holds all of them."""
+    """A written element is converted to the container's placement."""
     element = inputs[index]
     held = p.write_element(node, inputs[0], element)
     wants: dict[int, Placement] = _index(node, inputs)
@@ -92,7 +92,7 @@ def _pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _element(placement: Placement) -> Placement | None:
-    """The placement of a slice along dimension 0; None where dimension 0 is the sharded one."""
+    """The placement of a slice along dimension 0; None where dimension 0 is sharded."""
     if isinstance(placement, Shard):
         return placement.at(placement.axis - 1) if placement.axis else None
     return placement
@@ -133,18 +133,18 @@ def _stacked(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("TensorArrayConcatV3")
 def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Elements stacked or concatenated along dimension 0: Shard with one whole batch per element."""
+    """Elements stacked or concatenated along dimension 0: a Shard with one whole batch per element."""
     held, count = p.read_element(node, inputs[0]), _elements(p, inputs[0])
     if not isinstance(held, Shard) or held.axis:
         return Verdict([held, REPLICATE], why="the elements of a container")
     if count is None:
-        p.write_element(node, inputs[0], SUM)  # nothing joins with both rows and parts of sums
+        p.write_element(node, inputs[0], SUM)  # no placement joins shards and partial sums
         return Verdict([p.read_element(node, inputs[0]), REPLICATE], why="joins as many elements as data say")
     return Verdict([Shard(0, held.outer * count), REPLICATE], why="whole batches one behind the other")
 
 
 def _elements(p: Placing, handle: Placement) -> int | None:
-    """How many elements a container was made for."""
+    """The number of elements of a container."""
     made = p.graph.get(handle.of or handle.key) if isinstance(handle, Held) else None
     grows = made is None or made.op not in ops.CONTENTS or made.attr("dynamic_size", False)
     length = None if grows or made is None else ops.CONTENTS[made.op].length
@@ -154,7 +154,7 @@ def _elements(p: Placing, handle: Placement) -> int | None:
 
 @rule("TensorArraySplitV3")
 def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The inverse: parts that are whole batches are elements sharded along their dimension 0."""
+    """The inverse of ``_joined``: pieces that are whole batches are elements sharded along their dimension 0."""
     value, count = inputs[1], _elements(p, inputs[0])
     if not isinstance(value, Shard) or value.axis:
         return _written(p, node, inputs, 1, [REPLICATE])

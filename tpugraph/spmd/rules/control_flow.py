@@ -1,4 +1,4 @@
-"""How control flow and variables are partitioned: every core takes the same branch, makes the same iterations, writes the same."""
+"""Partition rules of control flow and variables: all cores take the same branches and iterations, and write the same values."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _switch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 _TURNS = 3
-"""So often the values of a loop may disagree while facts arrive; where they do again, each round would undo the one before."""
+"""The number of disagreements that a loop's values may have during propagation; beyond it they would alternate forever."""
 
 
 @rule(" ".join(ops.MERGE))
 def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """What is replicated is cut, or shared out, to go with rows or parts of sums; what disagrees is replicated."""
+    """Replicated operands are sliced, or made partial, to match shards or partials; incompatible ones are replicated."""
     present = {i: s for i, s in enumerate(inputs) if s is not None}
     others = {s for s in present.values() if not isinstance(s, Replicate)}
     count = len(node.outputs or ())
@@ -74,6 +74,6 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Assert")
 def _assert(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Each core checks its own rows; a condition that holds where it does on any core is combined before."""
+    """Each core checks its own rows; a condition that is an "any" over rows is reduced first."""
     combined = inputs[0] == Partial("max") or inputs[0] == COUNT
     return Verdict([], {0: REPLICATE} if combined else {}, why="checks")

@@ -1,4 +1,4 @@
-"""Gathers. Indices number the rows of the whole batch: a core that gathers by its own indices needs all rows of the operand."""
+"""Partition rules of gathers. Indices are global: a core that gathers by its own indices needs all rows of the operand."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _by_entries(p: Placing, node: Node, inputs: list[Placement], axis: int, each
 
 
 def _of_own_rows(p: Placing, table: Tensor, placement: Placement, numbers: Placement) -> bool:
-    """Whether indices are local to the core's shard of the table."""
+    """Whether indices point into the core's own shard of the table."""
     if not isinstance(numbers, Entries) or numbers.role != "local":
         return False
     found = p.graph.tensor(numbers.of)
@@ -115,7 +115,7 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _same_rows(p: Placing, node: Node, numbers: Entries) -> bool:
-    """Whether the output has as many rows as the tensor that the indices point into."""
+    """Whether the output has the same rows as the tensor that the indices point into."""
     found = p.graph.tensor(numbers.of)
     rows = size_of(found, 0)
     return p.read(found) == Shard(0) and rows is not None and rows == size_of(node.out(), 0)

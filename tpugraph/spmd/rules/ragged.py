@@ -1,7 +1,7 @@
-"""How ragged rows, whose number data decide, are partitioned, and the sizes that count them.
+"""Partition rules of ragged rows, whose number depends on the data, and of the sizes that count them.
 
-Each core makes those of its own rows, in order. A size is that of the whole batch wherever it is a number; one that counts
-ragged rows is this core's, as long as it only shapes others.
+Each core computes the ragged rows of its own rows, in order. A size used in arithmetic is that of the whole batch; one that
+only shapes tensors counts this core's ragged rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tpugraph.spmd.rules.signature import by_signature
 
 @rule("Where")
 def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Local coordinates of true elements; with the core's first row added they are global."""
+    """Local coordinates of true elements; the core's first row is added to make them global."""
     if inputs[0] == Shard(0) or inputs[0] == VALUES:
         return Verdict([Entries("local", str(node.inputs[0]))], why="places of this core's own rows")
     return p.replicate_operands(node, inputs, "finds places in the whole batch")
@@ -37,7 +37,7 @@ def _partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule(" ".join(ops.UNIQUE))
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """tf.unique over the all-gathered values on every core; the core keeps the indices of its own rows."""
+    """Unique over the all-gathered values on every core; each core keeps the indices of its own rows."""
     wants: dict[int, Placement] = {} if inputs[0] == REPLICATE else {0: REPLICATE}
     count = len(node.outputs or ())
     if isinstance(inputs[0], Shard) and inputs[0] == Shard(0):
@@ -75,7 +75,7 @@ def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("BroadcastGradientArgs BroadcastArgs")
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """A core's count of ragged rows is summed over the cores where the other shape has a global size in its place."""
+    """A core's count of ragged rows is summed over the cores where the other shape has a global size there."""
     sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
     ranks = [len(size) for size in sizes]
     alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))
@@ -92,7 +92,7 @@ def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule(" ".join(ops.DYNAMIC_STITCHES))
 def _stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The shape of ragged rows behind a reduction: which of its elements are 1, or those of the operand."""
+    """The shape of reduced ragged rows, stitched from the operand's sizes and ones."""
     half = len(inputs) // 2
     places = [factors.integers(tensor) for tensor in node.inputs[:half]]
     if COUNT in inputs and None not in places and factors.rank(node.out()) == 1:

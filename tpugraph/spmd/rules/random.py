@@ -1,4 +1,4 @@
-"""How random ops are partitioned."""
+"""Partition rules of random ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpugraph.spmd.rules.signature import size_of
 
 @rule(" ".join(ops.RANDOM))
 def _random(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Every core has what core 0 draws, or draws rows of its own where nothing reads those of another core."""
+    """Every core uses core 0's draw, or draws its own rows where no reader needs those of another core."""
     wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     rows = p.drawn.get(node)
     why = "all cores draw alike" if rows is None else "each core draws its own rows"
@@ -22,13 +22,13 @@ def _random(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 _DRAWS = ops.DRAWS & ops.RANDOM
-"""Ops with a stream of their own on each core that are told the shape of what they draw."""
+"""Random ops with one stream per core whose operand is the output's shape."""
 
 
 def rows_drawn(p: Placing) -> dict[Node, Shard]:
-    """The shard that every reader wants, by random op; replicated outputs are left out.
+    """By random op, the shard that all its readers want; ops with a replicated reader are left out.
 
-    With ``random=plain`` there are none: every core draws what the plain graph draws.
+    With ``random=plain`` there are none: every core draws the plain graph's numbers.
     """
     if p.policies.get("random") == "plain":
         return {}
@@ -41,7 +41,7 @@ def rows_drawn(p: Placing) -> dict[Node, Shard]:
 
 
 def _behind(p: Placing, tensor: Tensor, rows: Shard) -> Iterator[tuple[Node, Shard]]:
-    """The random ops from which a replicated value is made element by element, with the rows wanted of them."""
+    """The random ops from which a replicated value is computed elementwise, with the shard wanted of each."""
     pending, seen = [(tensor, rows)], {tensor}
     for value, wanted in pending:  # grows while it is walked
         node = value.node

@@ -1,4 +1,4 @@
-"""How reshapes, repetitions and joins are partitioned, where rows may lie in whole batches one behind the other."""
+"""Partition rules of reshapes, tiles and concatenations, where a dimension may hold several batches in sequence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _told(after: Dims, target: Dims | None) -> Dims:
-    """The dimensions of a reshape, with those that its operand tells."""
+    """The output shape of a reshape, completed by its shape operand."""
     if target is None or len(target) != len(after):
         return after
     return [
@@ -52,7 +52,7 @@ def _told(after: Dims, target: Dims | None) -> Dims:
 
 
 def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
-    """The sharded dimension of the gradient of a broadcast operand; TensorFlow does not infer the rank of its sum."""
+    """The sharded dimension of a broadcast operand's gradient, since TensorFlow does not infer the rank of its sum."""
     if not _sums_broadcast(sum_) or after is None:
         return None
     told, rows = sum_.inputs[1], p.read(sum_.inputs[0])
@@ -66,7 +66,7 @@ def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | N
 
 
 def _ragged(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The target counts ragged rows of this core."""
+    """A reshape whose target contains this core's count of ragged rows."""
     rows, before, after = inputs[0], node.inputs[0].shape, node.out().shape
     if isinstance(rows, Entries) and (_keeps_front(before, after) or _sums_broadcast(node.inputs[0].node)):
         return Verdict([VALUES if rows.role == "shape" else rows], why="entry by entry")
@@ -74,22 +74,22 @@ def _ragged(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _sums_broadcast(node: Node) -> bool:
-    """Whether a node is the gradient of a broadcast operand, which has that operand's rows."""
+    """Whether a node is the gradient of a broadcast operand, with that operand's rows."""
     return node.op in ops.SUMS and node.inputs[1].node.op in ops.BROADCAST_AXES
 
 
 def _keeps_front(before: Dims | None, after: Dims | None) -> bool:
-    """Whether dimension 0, which is open, keeps its number of elements per row."""
+    """Whether the unknown dimension 0 keeps its number of elements per row."""
     if not before or not after or None in before[1:] or None in after[1:]:
         return False
     return math.prod(d or 0 for d in before[1:]) == math.prod(d or 0 for d in after[1:])
 
 
 def reshaped(before: Dims, rows: Shard, after: Dims, cores: int) -> Shard | None:
-    """Where rows are after a reshape: at the same places of the flat array; None where no one dimension holds them.
+    """The placement of rows after a reshape; None where no single dimension holds them.
 
-    Flat, a tensor is ``ahead`` batches, each of so many ``cores`` equal pieces. The dimension that has the pieces behind
-    the reshape is the one whose strides they have.
+    In row-major order a tensor is ``ahead`` batches, each of ``cores`` equal pieces. The sharded dimension of the result is the
+    one whose strides match the pieces.
     """
     kept = tuple(before[: rows.axis + 1])
     if kept == tuple(after[: rows.axis + 1]) and None not in kept:
@@ -112,7 +112,7 @@ def reshaped(before: Dims, rows: Shard, after: Dims, cores: int) -> Shard | None
 
 
 def _whole_behind(before: Dims, rows: Shard, after: Dims, axis: int) -> bool:
-    """Whether the elements behind a core's sharded dimension divide into those of the open dimension."""
+    """Whether the elements behind a core's sharded dimension are a multiple of the unknown dimension's."""
     needed = _product(after[axis + 1 :])
     known = math.prod(size for size in before[rows.axis + 1 :] if size)
     return needed is not None and needed > 0 and known % needed == 0
@@ -123,7 +123,7 @@ def _product(sizes: Dims) -> int | None:
 
 
 def block(rows: Shard, size: int | None) -> int | None:
-    """How many elements one batch has along a dimension of so many."""
+    """The size of one batch along a dimension of ``size`` elements."""
     return None if size is None else size // rows.outer
 
 
@@ -148,7 +148,7 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _behind_each_other(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], first: Shard) -> Verdict:
     wants: dict[int, Placement] = {}
     long = None
-    for i in data:  # how long a batch is: as it is in the first operand that has its rows along the dimension
+    for i in data:  # the size of a batch is that of the first operand that is sharded along the dimension
         own = inputs[i]
         if isinstance(own, Shard) and own.axis == first.axis:
             long = long or block(own, size_of(node.inputs[i], first.axis))
@@ -220,7 +220,7 @@ def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("SpaceToBatch SpaceToBatchND BatchToSpace BatchToSpaceND")
 def _block(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The places of a block stand in front of the batch, which is there once for each of them."""
+    """Block positions come before the batch dimension, so the result holds one batch per position."""
     rows, sides = inputs[0], block_of(node)
     if not isinstance(rows, Shard) or rows.axis or sides is None:
         return p.replicate_operands(node, inputs, "moves rows between space and batch")

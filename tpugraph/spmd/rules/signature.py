@@ -1,4 +1,4 @@
-"""Partition by signature: a factor that all outputs carry keeps rows apart, one that an output lacks is reduced over."""
+"""Partition by signature: an output that carries the sharded factor is sharded; one that lacks it is a partial reduction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tpugraph.spmd.splats import is_zero
 _REDUCED = {
     "sum": SUM, "mean": SUM, "max": Partial("max"), "any": Partial("max"), "min": Partial("min"), "all": Partial("min")
 }  # fmt: skip
-"""What a core has of a reduction over rows, by what reduces."""
+"""The placement of a reduction over rows, by reduction op."""
 _EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"), np.minimum: Partial("min")}
 
 
@@ -44,7 +44,7 @@ def has_rule(op: str) -> bool:
 
 @rule("")
 def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The rule of every op type that has no other."""
+    """The default rule of op types."""
     count, kinds = len(node.outputs or ()), {type(placement) for placement in inputs}
     if kinds <= _WHOLE:
         return Verdict([REPLICATE] * count, why="all operands are replicated")
@@ -65,7 +65,7 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict | None:
-    """None where no operand has its rows along a factor."""
+    """The verdict for an operand that is sharded along a factor; None where none is."""
     chosen = _rows(inputs, signature.inputs)
     if chosen is None:
         return None
@@ -94,12 +94,12 @@ def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Sign
 
 
 def _lacking(signature: Signature, letter: str) -> tuple[int, ...]:
-    """The outputs that do not carry a factor: it is reduced over for them."""
+    """The outputs without a factor: they are reductions over it."""
     return tuple(port for port, named in enumerate(signature.outputs) if named is None or letter not in named)
 
 
 def _rows(inputs: Sequence[Placement], named: Sequence[Factors]) -> tuple[str, Shard] | None:
-    """The factor of the rows, that of the first operand which has its rows along one."""
+    """The factor along which the first such operand is sharded."""
     for placement, letters in zip(inputs, named, strict=True):
         if isinstance(placement, Shard) and letters is not None and placement.axis < len(letters):
             letter = letters[placement.axis]
@@ -109,7 +109,7 @@ def _rows(inputs: Sequence[Placement], named: Sequence[Factors]) -> tuple[str, S
 
 
 def size_of(tensor: Tensor, axis: int) -> int | None:
-    """How long a tensor is along a dimension; None where data say it."""
+    """The size of a dimension; None where it is unknown."""
     shape = tensor.shape
     return shape[axis] if shape is not None and axis < len(shape) else None
 
@@ -119,7 +119,7 @@ def _holds_entries(placement: Placement) -> bool:
 
 
 def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict:
-    """Ragged rows stay apart where all that carries their factor has it in front, and are reduced over where an output lacks it."""
+    """Ragged rows stay ragged where their factor is the leading one everywhere; outputs that lack it are partial reductions."""
     first = next(i for i, s in enumerate(inputs) if _holds_entries(s))
     letters = signature.inputs[first]
     letter = letters[0] if letters else WHOLE
@@ -133,7 +133,7 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
         return p.replicate_operands(node, inputs, "takes ragged rows of all cores together")
     wants: dict[int, Placement] = {i: VALUES for i in wide if inputs[i] != VALUES}
     wants |= {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial)}
-    same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # places stay places on this core
+    same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # coordinates stay local to this core
     made = [reduced if port in lacking else inputs[first] if same else VALUES for port in range(len(signature.outputs))]
     averaged = lacking if signature.reduce_op == "mean" else ()
     return Verdict(made, {} if same and not lacking else wants, averaged, why="entry by entry")
@@ -147,7 +147,7 @@ def without_rows(
     wants: dict[int, Placement],
     reduce_op: str | None = "sum",
 ) -> Verdict:
-    """Operands that are the same on every core, or parts of reductions."""
+    """The verdict for operands that are replicated or partial."""
     count = len(node.outputs or ())
     parts = [i for i, s in enumerate(inputs) if isinstance(s, Partial) and i not in wants]
     if not parts:
@@ -175,7 +175,7 @@ def _bytes(node: Node, chosen: Sequence[int]) -> int:
 
 @rule("Select")
 def _select(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Of a vector of conditions each is for a whole slice along dimension 0."""
+    """Each element of a condition vector selects a whole slice along dimension 0."""
     condition, branch = node.inputs[0], node.inputs[1]
     if factors.rank(condition) != 1 or factors.rank(branch) <= 1:
         return select_v2(p, node, inputs)
@@ -190,7 +190,7 @@ def _select(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("SelectV2")
 def select_v2(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """A choice by a condition that is the same on every core is linear in what is chosen from."""
+    """With a replicated condition, SelectV2 is linear in the operands that it selects from."""
     if isinstance(inputs[0], Partial) and not any(isinstance(s, Shard | Entries) for s in inputs):
         found = by_signature(p, node, [REPLICATE, *inputs[1:]])
         return Verdict(found.outputs, found.wants | {0: REPLICATE}, why=found.why)

@@ -1,4 +1,4 @@
-"""How slices along the rows are partitioned: of whole batches each core has its own piece, else all rows are read."""
+"""Partition rules of slices along the rows: slices of whole batches stay sharded, others need all rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> Verdict:
-    if rows.role == "shape":  # the count of this core's ragged rows, or the rest of the shape, which is the same on all
+    if rows.role == "shape":  # the count of this core's ragged rows, or the other sizes, which all cores share
         begin, end = factors.integers(node.inputs[1]), factors.integers(node.inputs[2])
         picked = node.attr("shrink_axis_mask", 0) & 1
         first = begin == [0] or bool(node.attr("begin_mask", 0) & 1 and not picked)
@@ -74,7 +74,7 @@ def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) 
 
 
 def _columns(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> Verdict:
-    """Of index tuples only the first column is a row number."""
+    """In index tuples only the first column is a row index."""
     begin = factors.integers(node.inputs[1])
     places = factors.sliced_places(node, 2) or []
     column = next((place for axis, _, place in places if axis == 1), None)
@@ -108,7 +108,7 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
 
 @rule(" ".join(ops.PADS))
 def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    rows, zeros = inputs[0], len(inputs) == 2  # else the last operand is what it puts around
+    rows, zeros = inputs[0], len(inputs) == 2  # else the last operand is the padding value
     if isinstance(rows, Shard) and zeros:
         amounts = factors.integers(node.inputs[1])
         part, whole = size_of(node.inputs[0], rows.axis), size_of(node.out(), rows.axis)
@@ -119,7 +119,7 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _start(node: Node, place: int, size: int | None) -> int | None:
-    """Where a slice by steps of one begins; None where that is not known."""
+    """The begin of a slice with stride 1; None where it is unknown."""
     begin, steps = factors.integers(node.inputs[1]), factors.integers(node.inputs[3])
     if steps is None or steps[place] != 1:
         return None
@@ -131,7 +131,7 @@ def _start(node: Node, place: int, size: int | None) -> int | None:
 
 
 def _piece(rows: Shard, size: int | None, start: int | None, part: int | None) -> Shard | None:
-    """Which whole batches a slice takes; None where it cuts one."""
+    """The whole batches that a slice takes; None where it cuts one."""
     if size is not None and size == part:
         return rows
     long = block(rows, size)
@@ -146,7 +146,7 @@ def _surrounded(node: Node, rows: Shard, place: int, part: int | None, whole: in
 
 
 def _among(rows: Shard, part: int | None, before: int | None, whole: int | None) -> Shard | None:
-    """Rows padded with zeros up to whole batches."""
+    """The placement of rows that are zero-padded to whole batches."""
     long = block(rows, part)
     if not long or before is None or whole is None or before % long or whole % long:
         return None
