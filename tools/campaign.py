@@ -1,9 +1,8 @@
 """Random training programs against TensorFlow alone: how many are equal, refused, unsupported, different, crashed.
 
     python tools/campaign.py --programs=200 --seed=1 --cores=2,4 --shrink
-    python tools/campaign.py --composed --programs=400 --cores=4 --shrink
     python tools/campaign.py --named=_2$ --mesh=data:4,model:2 --shard_optimizer=data
-    python tools/campaign.py --only="rows=2 first=loop_max loss=pairs" --cores=2
+    python tools/campaign.py --only="composed rows=2 open=0 sizes=24 loop.0 loss=kernel" --cores=2
 
 A program is drawn from a seed and its number, so that each can be had again alone; those that TensorFlow itself cannot
 compare (no finite numbers, no steady ones) are drawn anew. Each runs at every number of cores until one is not equal.
@@ -74,7 +73,7 @@ class Judge:
 
 def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The programs that are asked for, each with where it comes from; random ones come without an end."""
-    from programs import composed, generated, named
+    from programs import composed, named
 
     if options.only is not None or options.named is not None:
         if options.only is not None:
@@ -84,24 +83,21 @@ def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
         return
     for number in itertools.count(options.first):
         seed = f"{options.seed}/{number}"
-        source = random.Random(seed)
-        yield seed, composed.draw(source) if options.composed else generated.text(generated.draw(source, options.usual))
+        yield seed, composed.draw(random.Random(seed))
 
 
 def main() -> int:
     """Runs the campaign; 0 where none came out different or crashed, and none of those with names was refused."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    from programs import composed, generated
+    from programs import composed
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=200, help="number of valid programs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first program")
     parser.add_argument("--cores", default="2,4", help="numbers of cores, separated by commas")
-    parser.add_argument("--usual", type=float, default=generated.USUAL, help="how often a part is the simplest one")
     parser.add_argument("--only", help="the one program to run, as a line of a campaign shows it")
     parser.add_argument("--named", metavar="REGEX", help="run the programs that have such names, not random ones")
-    parser.add_argument("--composed", action="store_true", help="random programs of ops on dimensions of all sorts")
     parser.add_argument("--shrink", action="store_true", help="simplify what fails")
     parser.add_argument("--seconds", type=float, default=90, help="how long a program may take")
     parser.add_argument("--engine", choices=sorted(ENGINES), default="emulator", help="what runs the converted graphs")
@@ -122,8 +118,7 @@ def main() -> int:
         if outcome != "equal" or "/" not in seed:
             print(f"{seed} {outcome} {words} | {program}", flush=True)
         if options.shrink and seed != "named" and outcome not in ("equal", "invalid"):
-            simplify = composed.shrunk if program.startswith("composed ") else generated.shrunk
-            least = simplify(program, lambda simpler, kind=outcome: judge.worst(simpler, cores)[0] == kind)
+            least = composed.shrunk(program, lambda simpler, kind=outcome: judge.worst(simpler, cores)[0] == kind)
             print(f"  {judge.worst(least, cores)[1]} | {least}", flush=True)
         if "/" in seed and sum(totals.values()) - totals["invalid"] >= options.programs:
             break

@@ -18,23 +18,10 @@ from tpugraph.support.errors import UsageError
 HERE = Path(__file__).parents[1]
 PUBLISHED = HERE / "published"
 USE_TPU = ("true", "false")
-SOME = frozenset({"iris_tpu", "slim_net", "run_classifier"})
-"""The programs of the suite."""
+FLAGS = {"iris_tpu": "model_dir", "premade": "model_dir", "slim_net": "model_dir", "run_classifier": "output_dir"}
+"""Where each program says that its files go."""
 
-PROGRAMS = [name for name in ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier") if runs(name in SOME)]
-
-
-def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
-    found = {}
-    for use_tpu in USE_TPU:
-        out, flag = folder / use_tpu, f"--use_tpu={use_tpu}"
-        found["iris_tpu", use_tpu] = [f"{PUBLISHED}/iris_tpu.py", flag, f"--model_dir={out}/iris"]
-        found["mnist_tpu", use_tpu] = [f"{PUBLISHED}/mnist_tpu.py", flag, f"--model_dir={out}/mnist",
-                                       f"--data_dir={folder}/data"]  # fmt: skip
-        found["premade", use_tpu] = [flag, f"{PUBLISHED}/premade.py", f"--model_dir={out}/premade"]
-        found["slim_net", use_tpu] = [f"{PUBLISHED}/slim_net.py", flag, f"--model_dir={out}/slim"]
-        found["run_classifier", use_tpu] = [f"{PUBLISHED}/run_classifier.py", flag, f"--output_dir={out}/bert"]
-    return found
+PROGRAMS = [name for name in FLAGS if runs(name != "premade")]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +30,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
     folder = tmp_path_factory.mktemp("published")
     loaded = ("tensorflow", "tf_slim", "tpugraph.runtime.session", "tpugraph.testing")
     with forked.programs(folder, *loaded, environment={"TF_USE_LEGACY_KERAS": "1"}) as run:
-        return {key: run("-m", "tpugraph.compat", *words) for key,
-                words in orders(folder).items() if key[0] in PROGRAMS}  # fmt: skip
+        return {(name, use_tpu): run("-m", "tpugraph.compat", *words_of(name, folder, f"--use_tpu={use_tpu}"))
+                for name in PROGRAMS for use_tpu in USE_TPU}  # fmt: skip
+
+
+def words_of(name: str, folder: Path, use_tpu: str) -> list[str]:
+    """A flag in front of the program is the runner's."""
+    program = [str(PUBLISHED / f"{name}.py"), use_tpu]
+    return [*(reversed(program) if name == "premade" else program), f"--{FLAGS[name]}={folder}/{use_tpu}/{name}"]
 
 
 @pytest.mark.sampled

@@ -1,20 +1,20 @@
 """Small, valid training programs in the manner of TensorFlow 1, and the harness that judges their conversion.
 
 Programs with names, such as ``losses/dice_2``, stand in ``PROGRAMS``, by construct in the modules here; ``COINCIDENCES`` are
-transformers in which two sizes agree; ``generated`` and ``composed`` make random ones.
+transformers in which two sizes agree; ``composed`` makes random ones.
 """
 
 import re
 from importlib import import_module
 from pkgutil import iter_modules
 
-from . import attention, composed, generated
+from . import attention, composed
 from .harness import Verdict, check, trace
 from .parts import PROGRAMS, Program
 from .regressions import REGRESSIONS
 
 __all__ = [
-    "COINCIDENCES", "PROGRAMS", "REGRESSIONS", "Program", "Verdict", "check", "composed", "find", "generated", "named", "trace",
+    "COINCIDENCES", "PROGRAMS", "REGRESSIONS", "Program", "Verdict", "check", "composed", "find", "named", "trace",
 ]  # fmt: skip
 
 for construct in iter_modules(__path__):  # each enters its programs
@@ -29,8 +29,5 @@ def named(pattern: str) -> list[str]:
 
 
 def find(source: str) -> Program:
-    """The program of a name, or of the spec of a random one."""
-    known = {**PROGRAMS, **COINCIDENCES}
-    if source in known:
-        return known[source]
-    return composed.made(source) if source.startswith("composed ") else generated.made(generated.parse(source))
+    """The program of a name, or of the line of a random one."""
+    return {**PROGRAMS, **COINCIDENCES}.get(source) or composed.made(source)

@@ -68,14 +68,6 @@ def sequences(rows) -> tuple[Any, Any, Any]:
     return h, visits, tf.range(tf.shape(x)[0])
 
 
-def flat(rows, repeat=False) -> tuple[Any, Any, Any]:
-    """Three values of each row, one after the other, the number of the row of each, and a target for each row."""
-    x, y = batch(rows, floats(3), floats(seed=2))
-    numbers = tf.range(tf.shape(x)[0])
-    owners = tf.repeat(numbers, 3) if repeat else tf.reshape(tf.tile(numbers[:, None], [1, 3]), [-1])
-    return tf.reshape(x * variable("w", 3), [-1]), owners, y
-
-
 @program(cases={"": {}, "one_list": {"flat": True}})
 def visits_of_a_pointer(rows, flat=False):
     """A pointer network's loop: ``range(rows)`` is part of the gather indices, which its gradient pops off a stack."""

@@ -1,36 +1,33 @@
-"""Programs that campaigns found wrong once, simplified: those of fields, and compositions of ops."""
+"""Programs that campaigns found wrong once, simplified."""
 
-GENERATED = """
-first=map_rows open=True
-first=map_rows second=images
-first=running_sum third=loop_fixed open=True
-second=scan loss=softmax_of_rows open=True
-first=loop_mean second=softmax_of_rows open=True
-second=map_rows third=running_sum
-second=loop_fixed third=softmax_of_rows
-other=top_k open=True
-third=loop_mean other=pairs
-second=regrouped
-loss=top_k
-second=map_rows loss=pairs_of_two
-first=regrouped loss=sorted
-first=regrouped third=scan
-second=loop_fixed third=dilated
-first=map_rows third=dilated
-second=loop_max third=dilated open=True
-front=bag second=shared
-front=positions third=regrouped units=2
-second=map_rows third=shared
-first=loop_mean third=shared open=True
-rows=1 front=bag third=shared
-rows=1 loss=top_k
-rows=1 loss=maximum
-rows=1 loss=triplets
-rows=1 first=map_rows second=map_rows loss=chosen width=1 units=1
-rows=1 second=map_rows other=covariance
-"""
-
-COMPOSED = """
+REGRESSIONS = """
+composed rows=2 open=1 sizes=24 pick.0 map_rows.0
+composed rows=2 open=0 sizes=24 convolve.0 pick.0 map_rows.0
+composed rows=2 open=1 sizes=24 pick.0 cumsum.0 loop.0
+composed rows=2 open=1 sizes=24 transpose.2 scan.0 loss=softmax
+composed rows=2 open=1 sizes=24 pick.0 settle.0 softmax.0
+composed rows=2 open=0 sizes=24 pick.0 map_rows.0 cumsum.0
+composed rows=2 open=0 sizes=24 pick.0 loop.0 softmax.0
+composed rows=2 open=1 sizes=24 pick.0 dense.1 loss=best
+composed rows=2 open=0 sizes=24 pick.0 settle.0 likeness.0
+composed rows=2 open=0 sizes=24 pick.0 regroup.0
+composed rows=2 open=0 sizes=24 pick.0 map_rows.0 likeness.0
+composed rows=2 open=0 sizes=24 pick.0 map_rows.0 loss=of_two
+composed rows=2 open=0 sizes=24 pick.0 regroup.0 loss=sorted
+composed rows=2 open=0 sizes=24 pick.0 regroup.0 stack.1 transpose.2 scan.0
+composed rows=2 open=0 sizes=24 map_rows.0 convolve.1
+composed rows=2 open=1 sizes=24 settle.1 convolve.1
+composed rows=2 open=0 sizes=24 loop.0 convolve.1
+composed rows=2 open=0 sizes=24 embedding.2 beside.0
+composed rows=2 open=0 sizes=22 places.0 pick.0 regroup.0
+composed rows=2 open=0 sizes=24 pick.0 map_rows.0 beside.0
+composed rows=2 open=1 sizes=24 pick.0 settle.0 beside.0
+composed rows=1 open=0 sizes=24 embedding.2 beside.0
+composed rows=1 open=0 sizes=24 pick.0 loss=best
+composed rows=1 open=0 sizes=24 pick.0 loss=maximum_of_batch
+composed rows=1 open=0 sizes=24 pick.0 loss=kernel
+composed rows=1 open=0 sizes=21 pick.0 map_rows.0 map_rows.0 loss=sum_of_chosen_rows
+composed rows=2 open=0 sizes=24 pick.0 map_rows.0 covariance.0
 composed rows=4 open=1 sizes=22 reverse.0 loop.14
 composed rows=2 open=0 sizes=53 halves.33 centre.22
 composed rows=4 open=1 sizes=44 stack.17 cumsum.85-1 sort.72-1
@@ -43,7 +40,5 @@ composed rows=3 open=1 sizes=34 dense.46 sort.69
 composed rows=2 open=0 sizes=22 reduce.40 unstack.84 by_target.85-1 unstack.74 halves.67
 composed rows=4 open=1 sizes=33 halves.58-1 norm.88-1 unstack.42 fold.45-2 halves.58
 composed rows=3 open=0 sizes=55 centre.43 tile.25 cut.11 stack.66-1 fold.29 loop.3 pairs.25 halves.65
-"""
-
-REGRESSIONS = [*GENERATED.strip().splitlines(), *COMPOSED.strip().splitlines()]
+""".strip().splitlines()
 """As a campaign prints them."""

@@ -70,12 +70,6 @@ def autoencoder(x, noise):
     )
 
 
-def views(rows, count):
-    """So many views of each row, one behind the other in one list."""
-    parts = batch(rows, *[floats(5, seed=seed) for seed in range(count)])
-    return tf.concat(parts, 0) * variable("scale", 5)
-
-
 @program(floats(8), floats(seed=3))
 def cosines(x, y):
     """The cosine transform multiplies the rows by a complex constant."""
