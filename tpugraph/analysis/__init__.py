@@ -1,4 +1,4 @@
-"""Analyses over a Graph: host and device, loop frames, what varies, shapes and sizes, where every value lives."""
+"""Analyses of a Graph: host and device, loop frames, replica-varying values, shapes and sizes, placements."""
 
 from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.networkx_view import as_networkx

@@ -1,4 +1,4 @@
-"""The input as a step reads it: the iterator, the datasets behind it, and the rows of a batch."""
+"""The step's input: the iterator, its datasets, and the batch size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpugraph.support.errors import ConversionError, ShapeError
 
 
 def take_of(graph: Graph) -> Node:
-    """The one op by which the step takes a batch from an iterator."""
+    """The only op that takes a batch from an iterator."""
     takes = [graph[finding.name] for finding in graph.roles.inputs]
     queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
     if queue is not None:
@@ -35,12 +35,12 @@ def take_of(graph: Graph) -> Node:
 
 
 def makers_of(iterator: Node) -> list[Node]:
-    """The ops that give an iterator its dataset."""
+    """The MakeIterator ops of an iterator."""
     return [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
 
 
 def dataset_of(take: Node) -> tuple[Node, Node]:
-    """The iterator and the dataset that it is made of."""
+    """The iterator and its dataset."""
     iterator = take.inputs[0].node
     makers = makers_of(iterator)
     if iterator.op not in ops.ITERATORS or len(makers) != 1:
@@ -53,7 +53,7 @@ def dataset_of(take: Node) -> tuple[Node, Node]:
 
 
 def stages(dataset: Node) -> Iterator[Node]:
-    """The datasets from the last one back to the one that batches."""
+    """The datasets from the last back to the batching one."""
     node: Node | None = dataset
     while node is not None:
         yield node
@@ -62,7 +62,7 @@ def stages(dataset: Node) -> Iterator[Node]:
 
 
 def single(tensor: Tensor) -> Node | None:
-    """The constant of one element that a tensor is; None of any other."""
+    """The constant with one element that produces a tensor; else None."""
     node = tensor.node
     return node if node.op in ops.CONSTANTS and node.attr("value").size == 1 else None
 
@@ -72,7 +72,7 @@ def batch_size(dataset: Node) -> Node | None:
 
 
 def drop_remainder(graph: Graph, dataset: Node) -> bool:
-    """Let a dataset that batches drop its last partial batch; returns whether it can."""
+    """Make a batching dataset drop its last partial batch; returns whether it can."""
     batching = ops.BATCHING.get(dataset.op)
     if batching is None or batching.drop_remainder is None:
         return False
@@ -83,7 +83,7 @@ def drop_remainder(graph: Graph, dataset: Node) -> bool:
 
 
 def rows_of(take: Node, batcher: Node | None) -> int:
-    """Rows of a full batch of one core: from the static shape, else from the dataset that batches."""
+    """Rows of a core's full batch: from the static shape, else from the batching dataset."""
     static = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
     if len(static) == 1:
         return int(static.pop() or 0)
@@ -98,19 +98,19 @@ def rows_of(take: Node, batcher: Node | None) -> int:
 
 
 def is_sparse(take: Node, index: int) -> bool:
-    """Whether part of a batch is a sparse tensor, which the dataset hands out in a wrapping."""
+    """Whether an element of a batch is a sparse tensor, which a dataset yields as a variant."""
     wrapped = take.attr("output_types")[index].name == "variant"
     return wrapped and all(use.node.op in ops.SPARSE_UNWRAPS and rank_of(use.node) for use in take.uses(index))
 
 
 def rank_of(unwrapped: Node) -> int:
-    """The rank of an unwrapped sparse tensor; 0 where it is not known."""
+    """The rank of an unwrapped sparse tensor; 0 where it is unknown."""
     shapes_known = unwrapped.attr("_output_shapes") if unwrapped.has_attr("_output_shapes") else [None]
     return int((shapes_known[0] or (None, None))[1] or 0)
 
 
 def with_open_rows(take: Node, index: int, shape: Shape) -> Shape:
-    """The shape with an open number of rows, none of a sparse tensor; refuses what cannot be padded."""
+    """The shape with an unknown number of rows, None for a sparse tensor; refuses elements that cannot be padded."""
     kind = take.attr("output_types")[index]
     if is_sparse(take, index):
         return None
@@ -131,13 +131,13 @@ def with_open_rows(take: Node, index: int, shape: Shape) -> Shape:
 
 
 def commonest(sizes: Iterable[int | None]) -> int | None:
-    """The size that is there most often; of several, the largest."""
+    """The most frequent size; the largest of several."""
     counts = Counter(filter(None, sizes))
     return max(counts, key=lambda size: (counts[size], size), default=None)
 
 
 def rows_read(graph: Graph) -> int | None:
-    """The rows that a step reads, by the shapes of its input, else by the dataset or queue that batches; None if unknown."""
+    """The batch size of a step, from the shapes of its input, else from the batching dataset or queue; None if unknown."""
     takes = [graph[finding.name] for finding in graph.roles.inputs if finding.name in graph]
     shapes = [shape for node in takes if node.has_attr("output_shapes") for shape in node.attr("output_shapes") or ()]
     if static := commonest(shape[0] for shape in shapes if shape):

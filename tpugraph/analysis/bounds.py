@@ -1,4 +1,4 @@
-"""Upper bounds of open dimensions: how many rows a tensor can have at most."""
+"""Upper bounds of unknown dimensions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Known = dict[Question, Any]
 
 
 def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
-    """The shape with each open dimension replaced by its upper bound, where one is known.
+    """The shape with each unknown dimension replaced by its upper bound, where one is known.
 
-    The bound follows from the op that opened the dimension: ``Where`` finds at most as many rows as its input has
-    elements, ``Unique`` keeps at most all of them, a gather has as many rows as indices.
+    The bound follows from the op that makes the dimension unknown: ``Where`` has at most as many rows as its input has
+    elements, ``Unique`` at most as many as its input, a gather as many as indices.
     """
     shape = tensor.shape
     if shape is None or None not in shape:
@@ -29,7 +29,7 @@ def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
 
 
 def most_bytes(tensor: Tensor) -> int | None:
-    """Bytes of a tensor at most; None where there is no bound, or its elements have no size."""
+    """The largest size of a tensor in bytes; None without a bound, or where its elements have no size."""
     count, size = shapes.element_count(bounded_shape(tensor)), tensor.dtype.size
     return None if count is None or size is None else count * size
 
@@ -38,7 +38,7 @@ def _shape(tensor: Tensor) -> Answer:
     shape = tensor.shape
     if shape is None or None not in shape or None in shape[1:] or not tensor.node.inputs:
         return shape
-    first = yield _ROWS.get(tensor.node.op, _rows_of_signature), tensor  # the most that it can have
+    first = yield _ROWS.get(tensor.node.op, _rows_of_signature), tensor  # the upper bound
     return shape if first is None else (first, *shape[1:])
 
 
@@ -59,7 +59,7 @@ def _rows_of_operand(index: int) -> Rule:
 
 
 def _rows_of_lookup(tensor: Tensor) -> Answer:
-    """As many rows as numbers; along another dimension as many as the table has."""
+    """Along dimension 0 the number of indices; along the others the table's size."""
     node = tensor.node
     axis = ops.record(node.op).axis
     along = 0 if axis is None else (yield scalar, node.inputs[axis])
@@ -67,7 +67,7 @@ def _rows_of_lookup(tensor: Tensor) -> Answer:
 
 
 def _told_rows(tensor: Tensor) -> Answer:
-    """As many rows as an operand says."""
+    """The value of the operand that sets the number of rows."""
     return (yield _extent, tensor.node.inputs[ops.ROWS_OPERAND[tensor.node.op]])
 
 
@@ -76,7 +76,7 @@ def _rows_of_elements(tensor: Tensor) -> Answer:
 
 
 def _rows_of_shape(tensor: Tensor) -> Answer:
-    """As many rows as the shape says that an operand holds, or what has that shape."""
+    """Dimension 0 of the shape operand, or of the tensor whose shape that operand is."""
     sizes = tensor.node.inputs[ops.SHAPED_BY[tensor.node.op]]
     like = shape_of(sizes)
     if like is not None:
@@ -96,13 +96,13 @@ def _rows_of_reshape(tensor: Tensor) -> Answer:
 
 
 def shape_of(sizes: Tensor) -> Tensor | None:
-    """The tensor whose shape a vector of sizes is; None where it is made in another way."""
+    """The tensor whose shape a size vector is; else None."""
     source = source_of(sizes, ops.SAME_NUMBERS)
     return source.node.inputs[source.port] if source.node.op in ops.SHAPES else None
 
 
 def _rows_of_filled(tensor: Tensor) -> Answer:
-    """Rows of SparseFillEmptyRows: one more for each row of the dense shape."""
+    """Rows of SparseFillEmptyRows: one more per row of the dense shape."""
     if tensor.port not in (0, 1):
         return None
     rows = yield _rows, tensor.node.inputs[1]
@@ -116,7 +116,7 @@ def _rows_of_cross(tensor: Tensor) -> Answer:
 
 
 def _rows_of_signature(tensor: Tensor) -> Answer:
-    """As many rows as the operand whose first factor is the output's, as of a product with a matrix."""
+    """Rows of the operand whose first factor is the output's, as in a matrix product."""
     signature = signatures.of(tensor.node)
     made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
     if signature is None or not made or made[0] == "..." or signatures.whole(made[0]):
@@ -136,7 +136,7 @@ def _rows_of_slice(tensor: Tensor) -> Answer:
 
 
 def _most_rows(tensor: Tensor) -> Answer:
-    """As many rows as the operand of the same rank with the most."""
+    """The largest number of rows among operands of the same rank."""
     most = None
     for operand in tensor.node.inputs:
         if operand.shape and len(operand.shape) == len(tensor.shape or ()):
@@ -148,7 +148,7 @@ def _most_rows(tensor: Tensor) -> Answer:
 
 
 def _all_rows(tensor: Tensor) -> Answer:
-    """The rows of all operands that are put one behind the other."""
+    """The sum of the rows of concatenated operands."""
     *parts, axis = tensor.node.inputs
     if (yield scalar, axis) != 0:
         return None
@@ -162,7 +162,7 @@ def _all_rows(tensor: Tensor) -> Answer:
 
 
 def _rows_of_range(tensor: Tensor) -> Answer:
-    """As many rows as the limit of a range from 0 by 1."""
+    """The limit of a range from 0 by 1."""
     start, limit, step = tensor.node.inputs
     counts = (yield scalar, start) == 0 and (yield scalar, step) == 1
     return (yield _extent, limit) if counts else None
@@ -193,11 +193,11 @@ _ROWS: dict[str, Rule] = {
     "ConcatV2": _all_rows,
     **dict.fromkeys(ops.RANGES, _rows_of_range),
 }
-"""How many rows an op can make at most, by the op."""
+"""The upper bound of an op's rows, by op type."""
 
 
 def _numbers_put_together(stitch: Node) -> Tensor | None:
-    """What a lookup in several pieces of a table puts together: as many rows as were numbered and parted."""
+    """The rows of a partitioned lookup's stitch: as many as its partition had indices."""
     parts = stitch.inputs[: len(stitch.inputs) // 2]
     if any(t.node.op not in ops.PARTITIONS for t in parts):
         return None
@@ -207,7 +207,7 @@ def _numbers_put_together(stitch: Node) -> Tensor | None:
 
 
 def _extent(tensor: Tensor) -> Answer:
-    """The largest value of a scalar that is the number of rows of something."""
+    """The upper bound of a scalar that is a tensor's number of rows."""
     node = tensor.node
     if node.op in ops.SAME_NUMBERS:
         return (yield _extent, node.inputs[0])
@@ -221,6 +221,6 @@ def _extent(tensor: Tensor) -> Answer:
 
 
 def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:
-    """Bytes of a tensor at its upper bound, or None where no bound is known."""
+    """The bytes of a tensor at its upper bound; None where no bound is known."""
     count, size = shapes.element_count(bounded_shape(tensor, known)), tensor.dtype.size
     return None if count is None or size is None else count * size

@@ -1,9 +1,9 @@
-"""The dataflow engine: facts about tensors are carried forward along the graph until nothing changes.
+"""The dataflow engine: propagates facts about tensors forward through the graph to a fixpoint.
 
-An analysis is a lattice of facts and a *transfer*: what a node says of its outputs, given the facts of its operands. The
-engine visits nodes in topological order, and a node again only when a fact that it reads has changed; a Merge, which
-joins what meets there, may be visited before all that it reads is known, and so facts go round a loop. What a node said
-last stays with its reason, so that every fact can be explained.
+An analysis is a lattice of facts and a *transfer function*, which gives the facts of a node's outputs from those of its
+operands. The engine visits nodes in topological order from a worklist, and a node again only when a fact of an operand has
+changed; a Merge may be visited before all of its operands have facts, so that facts propagate around loops. A node's last
+statement is kept with its reason, so that every fact can be explained.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Known = TypeVar("Known", covariant=True)
 
 
 class Statement(Protocol[Known]):
-    """What a transfer says of a node."""
+    """The result of a transfer function for one node."""
 
     @property
     def outputs(self) -> Sequence[Known | None]:
-        """The fact of each output; None leaves what is known of it as it is."""
+        """The fact of each output; None leaves it unchanged."""
 
     @property
     def why(self) -> str:
@@ -36,17 +36,17 @@ Said = TypeVar("Said", bound=Statement[object])
 
 @dataclass(frozen=True, slots=True)
 class Says(Generic[Fact]):
-    """A statement with nothing beside it."""
+    """A statement of output facts alone."""
 
     outputs: Sequence[Fact | None]
     why: str = ""
 
 
 class Solver(Generic[Fact, Said]):
-    """One analysis being solved: the facts of tensors, and what each node ``said`` last, a :class:`Statement` with its reason.
+    """One analysis being solved: the facts of tensors, and each node's last :class:`Statement`, in ``said``.
 
-    ``transfer`` says nothing of a node where too little is known of its operands. ``fixed`` are facts from elsewhere, whatever the
-    nodes say.
+    ``transfer`` returns nothing where too little is known of the operands. ``fixed`` are given facts, which override the
+    nodes' statements.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Solver(Generic[Fact, Said]):
         self._queued: set[int] = set()
 
     def forget(self) -> None:
-        """Take back all that was found."""
+        """Discard all facts."""
         self.facts.clear()
         self.said.clear()
 
     def wake(self, nodes: Iterable[Node]) -> None:
-        """Have nodes visited, again where they were; those outside of the analysis are passed over."""
+        """Put nodes on the worklist, without those outside of the analysis."""
         position, queued = self.position, self._queued
         for node in nodes:
             place = position.get(node)
@@ -76,7 +76,7 @@ class Solver(Generic[Fact, Said]):
                 heapq.heappush(self._queue, place)
 
     def run(self) -> None:
-        """Visit the nodes that are awake, and all that their facts reach, until nothing changes."""
+        """Process the worklist until it is empty."""
         while self._queue:
             place = heapq.heappop(self._queue)
             self._queued.discard(place)
@@ -87,7 +87,7 @@ class Solver(Generic[Fact, Said]):
                 self._tell(node, said)
 
     def _tell(self, node: Node, said: Said) -> None:
-        """Keep the facts that are new, and wake their readers."""
+        """Store the facts that changed, and wake their readers."""
         for port, fact in enumerate(said.outputs):
             if fact is None:
                 continue
@@ -102,10 +102,10 @@ _Rule = TypeVar("_Rule", bound=Callable[..., object])
 
 
 class Rules(dict[str, _Rule]):
-    """The rules of an analysis by op type; one registered for no op type is that for all others."""
+    """The rules of an analysis by op type; one registered without op types is the default."""
 
     def rule(self, names: str) -> Callable[[_Rule], _Rule]:
-        """Register a function for op types, whose names are separated by spaces; each has one rule."""
+        """Register a function for op types, separated by spaces; each has one rule."""
 
         def register(function: _Rule) -> _Rule:
             kinds = names.split() or [""]
@@ -121,15 +121,15 @@ class Rules(dict[str, _Rule]):
 
 
 Rule = Callable[[Tensor], "Answer"]
-"""A rule of a demand-driven analysis: it yields the questions that it needs answered, so that there is no recursion."""
+"""A rule of a demand-driven analysis: a generator that yields the queries it depends on, which avoids recursion."""
 Question = tuple[Rule, Tensor]
 Answer = Generator[Question, Any, Any]
 
 
 def ask(rule: Rule, tensor: Tensor, known: dict[Question, Any] | None = None) -> Any:
-    """The answer that a rule gives for a tensor; a question that comes back to itself, as in a loop, is answered with None there.
+    """A rule's answer for a tensor; a query that depends on itself, as in a loop, is answered with None there.
 
-    ``known`` are answers to begin with and to add to; they hold for as long as the graph is not edited.
+    ``known`` is a cache of answers, valid until the graph is edited.
     """
     known = {} if known is None else known
     first = (rule, tensor)

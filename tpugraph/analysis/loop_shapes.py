@@ -1,4 +1,4 @@
-"""Shapes of what loops carry, in values, arrays and TensorLists, where TensorFlow's own inference leaves them open."""
+"""Shapes of loop variables, TensorArrays and TensorLists that TensorFlow's own inference leaves unknown."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tpugraph.ir.loops import carried
 from tpugraph.ir.walks import reached, source_of
 
 _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
-"""Ops whose output is the list that they are given; a Merge has several."""
+"""Ops that forward a list; a Merge forwards one of several."""
 
 _TAKES_OUT = {op: held.takes for op, held in ops.LIST_CONTENTS.items() if held.takes is not None}
-"""Ops that take elements out of a list, and the output that has them."""
+"""Ops that read elements of a list, and their output with the element."""
 
 _OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIST_CONTENTS}
-"""What ops do to arrays and stacks, which are resources."""
+"""What ops do to TensorArrays and stacks, which are resources."""
 
 
 def infer(graph: Graph) -> None:
-    """Infer shapes, and say in ``_output_shapes`` what follows from them, until nothing more does.
+    """Infer shapes, and put those that follow for loops and containers into ``_output_shapes``, to the fixpoint.
 
-    A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
-    taken out of a list or an array has the shape of what is put in, where that is one. A table finds a value for each key.
+    A loop variable whose initial shape equals the one at the end of an iteration has it in all iterations. An element read
+    from a list or array has the shape of the written ones, where that is unique. A table lookup has one value per key.
     """
     shapes.infer(graph)
     while told := {**_looked_up(graph), **_values(graph), **_elements(graph), **_of_arrays(graph)}:
@@ -43,7 +43,7 @@ def _looked_up(graph: Graph) -> dict[Tensor, Shape]:
 
 
 def _values(graph: Graph) -> dict[Tensor, Shape]:
-    """Those of what loops carry: an iteration may tell its end of its beginning alone, so that both are known only together."""
+    """Loop variables: the shape at the end of an iteration may depend on that at its beginning, so both are found together."""
     loops = filter(None, map(carried, graph.of_type(*ops.MERGE)))
     loose = [loop for loop in loops if not shapes.is_static(loop.merge.out().shape)]
     if all(loop.initial.shape is None for loop in loose):
@@ -67,7 +67,7 @@ def _elements(graph: Graph) -> dict[Tensor, Shape]:
 
 
 def _element(source: Tensor) -> Shape:
-    """The one shape of all that is put into a list on any way to ``source``, or None."""
+    """The unique shape of all elements written to a list on any path to ``source``, or None."""
     found: set[Shape] = set()
     seen: set[Node] = set()
     stack = [source.node]
@@ -99,13 +99,13 @@ def _element(source: Tensor) -> Shape:
 
 
 def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
-    """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
+    """TensorArray elements that are read one by one; a gradient array gets no shapes."""
     found: dict[Tensor, Shape] = {}
     takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
         array = source_of(node.inputs[0], _HANDS_ON).node
-        while array.op in ops.CONTAINER_GRADIENTS:  # it holds gradients of what the other one holds
+        while array.op in ops.CONTAINER_GRADIENTS:  # it holds gradients of the other array's elements
             array = source_of(array.inputs[0], _HANDS_ON).node
         if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
             continue
@@ -125,7 +125,7 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
 
 
 def _users(array: Node) -> list[Node]:
-    def read(node: Node) -> list[Node]:  # the second output of an array orders what is done to it
+    def read(node: Node) -> list[Node]:  # the second output of a TensorArray is its flow
         return [use.node for use in node.uses(0 if node is array else None)]
 
     handles = reached((array,), lambda node: [user for user in read(node) if user.op in _HANDS_ON])
@@ -146,10 +146,10 @@ def _put(user: Node) -> Iterator[Shape]:
 
 
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:
-    """The shapes of the outputs of each node by its name, those within loops too; the graph stays as it is.
+    """The output shapes of each node by name, inside loops too; the graph is not changed.
 
-    What a loop carries begins with the shape that it comes in with, and loses each dimension that is another at the end of an
-    iteration, until nothing changes. What has no known rank there is left to TensorFlow.
+    A loop variable starts with its initial shape; each dimension that differs at the end of an iteration becomes unknown, to
+    the fixpoint. Variables without a known rank are left to TensorFlow.
     """
     merges = [merge.name for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
     kept = tried = _initial(graph, merges)
@@ -170,13 +170,13 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
 
 
 def _initial(graph: Graph, merges: list[str]) -> dict[str, Shape]:
-    """The shapes that loops come in with, where they are known; an inner loop's may follow from the outer one's."""
+    """The initial shapes of loop variables, where known; an inner loop's may follow from the outer one's."""
     loops = {name: carried(graph[name]) for name in merges}
     return {name: loop.initial.shape for name, loop in loops.items() if loop and loop.initial.shape is not None}
 
 
 def _common(a: Shape, b: Shape) -> Shape:
-    """The dimensions that two shapes of one rank have in common; None of other shapes."""
+    """The common dimensions of two shapes of equal rank, the others unknown; None for shapes of different rank."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(size if size == other else None for size, other in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""The cheapest vertices that separate sources from sinks, by a maximum flow (Dinic) on numbered vertices."""
+"""Minimum vertex cut between sources and sinks, by maximum flow (Dinic)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def minimum_cut(
     sources: Collection[Hashable],
     sinks: Collection[Hashable],
 ) -> tuple[int, list[Any]] | None:
-    """The cheapest set of vertices that separates sources from sinks, of several the one closest to the sources, and its cost.
+    """The minimum vertex cut, of several the one closest to the sources, and its cost.
 
     A vertex without a capacity cannot be cut; None where no cut exists.
     """
@@ -21,7 +21,7 @@ def minimum_cut(
     names = dict.fromkeys([*capacity, *sources, *sinks, *(v for edge in edges for v in edge)])
     arrives = {
         name: 2 + 2 * number for number, name in enumerate(names)
-    }  # 0 and 1 are the ends; v + 1 is where flow leaves v
+    }  # 0 and 1 are source and sink; v + 1 is where flow leaves v
     unlimited = sum(capacity.values()) + 1
     network = _Network(2 + 2 * len(names))
     for name, vertex in arrives.items():
@@ -35,12 +35,12 @@ def minimum_cut(
     flow = 0
     while (level := network.levels())[1] >= 0 and flow < unlimited:
         flow += network.block(level, unlimited - flow)
-    # What flow could still reach is the side of the sources: of all minimum cuts the one closest to them.
+    # The vertices that are reachable in the residual network: of all minimum cuts the one closest to the sources.
     return None if flow >= unlimited else (flow, [n for n, v in arrives.items() if level[v] >= 0 > level[v + 1]])
 
 
 class _Network:
-    """A directed network with whole-number capacities, from vertex 0 to vertex 1."""
+    """A directed network with integer capacities, from vertex 0 to vertex 1."""
 
     def __init__(self, vertices: int) -> None:
         self._edges: list[list[int]] = [[] for _ in range(vertices)]  # edge e ^ 1 is the reverse of e
@@ -55,7 +55,7 @@ class _Network:
         self._room += (capacity, 0)
 
     def levels(self) -> list[int]:
-        """The distance of each vertex from the source over edges with room, up to the sink; -1 of those out of reach."""
+        """The distance of each vertex from the source over edges with residual capacity, up to the sink; -1 if unreachable."""
         level = [-1] * len(self._edges)
         level[0] = 0
         queue = [0]
@@ -71,7 +71,7 @@ class _Network:
         return level
 
     def block(self, level: list[int], limit: int) -> int:
-        """Send flow, of at most ``limit``, until all shortest paths are full; returns the flow."""
+        """Find a blocking flow of at most ``limit``; returns the flow."""
         room, target, edges = self._room, self._target, self._edges
         following = [0] * len(edges)  # the edge of each vertex to try next
         flow, vertex = 0, 0

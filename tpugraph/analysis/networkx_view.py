@@ -11,12 +11,12 @@ from tpugraph.ir import Graph, Node, is_back_edge
 
 
 def as_networkx(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
-    """The graph as a ``networkx.MultiDiGraph``, for analyses that the field has written already.
+    """The graph as a ``networkx.MultiDiGraph``, for networkx's algorithms.
 
-    Vertices are node names with the attributes ``op``, ``dtypes`` and ``shapes`` of the outputs (None for what is not known), and
-    ``placement``: ``device`` for what a converted graph runs on the cores, else ``host``. Edges carry ``kind``: ``data``,
-    ``control``, or ``back`` for the edge that closes a loop; those with data ``output``, the number of the output that is read,
-    and ``operand``, the place where it is read.
+    Vertices are node names with the attributes ``op``, ``dtypes`` and ``shapes`` of the outputs (None where unknown), and
+    ``placement``: ``device`` for nodes of the cluster of a converted graph, else ``host``. Edges have ``kind``: ``data``,
+    ``control``, or ``back`` for a loop's back edge; data edges also ``output`` and ``operand``, the indices of the output that
+    is read and of the operand that reads it.
     """
     import networkx as nx
 

@@ -1,7 +1,7 @@
-"""Placements: where over the cores a value of the step lives.
+"""Placements: how a value of the step is distributed over the cores.
 
-``G`` is a value in the plain step on the whole batch, ``L_r`` is what core ``r`` holds of it. The words are those of
-Shardy, GSPMD and DTensor.
+``G`` is a value of the plain step on the global batch, ``L_r`` its local value on core ``r``. The terms are those of Shardy,
+GSPMD and DTensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Shard:
-    """Along ``axis`` core ``r`` holds the r-th piece of the batch; ``outer`` whole batches lie one after the other."""
+    """Along ``axis`` core ``r`` holds the r-th piece of the batch; ``outer`` batches are concatenated along it."""
 
     axis: int
     outer: int = 1
@@ -39,11 +39,11 @@ _shard = cache(Shard)
 
 @dataclass(frozen=True)
 class Entries:
-    """Any number of entries for each row of this core, along dimension 0, as of a sparse tensor."""
+    """Ragged rows: any number of entries per row of this core, along dimension 0, as in a sparse tensor."""
 
-    # ``values``; ``local`` (numbers that mean places on this core alone); ``shape`` (sizes of such tensors)
+    # ``values``; ``local`` (indices that are valid on this core only); ``shape`` (sizes of such tensors)
     role: str = "values"
-    of: str = ""  # of ``local`` places, the tensor that they are places of
+    of: str = ""  # for ``local`` indices, the tensor that they point into
 
     def __str__(self) -> str:
         return f"entries of this core's rows ({self.role})"
@@ -51,7 +51,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Partial:
-    """The whole value is the sum (or the largest, the smallest) of what the cores hold."""
+    """The whole value is the sum (or maximum, minimum) of the local values."""
 
     reduce_op: str = "sum"
 
@@ -63,7 +63,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class PerCore:
-    """Differs between cores and is no value of the plain step: ``policy``, a flag of the user, gives exactness up."""
+    """Differs between cores and is no value of the plain step, by a ``policy`` that the user chose."""
 
     policy: str
 
@@ -73,7 +73,7 @@ class PerCore:
 
 @dataclass(frozen=True)
 class Held:
-    """A handle of the container ``key``: a TensorArray, a stack, a list; of gradients, of the container ``of``."""
+    """A handle of the container ``key``: a TensorArray, stack or list; for gradients, those of the container ``of``."""
 
     key: str
     of: str | None = None
@@ -84,7 +84,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Share:
-    """Wanted of a replicated addend of a partial sum: one core's share of it. No tensor of the plain graph lives so."""
+    """Needed of a replicated addend of a partial sum: each core's share of it. No tensor of the plain graph has it."""
 
     def __str__(self) -> str:
         return "this core's share of a replicated addend"

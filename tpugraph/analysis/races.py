@@ -1,10 +1,9 @@
-"""Races: reads of a variable that the plain graph puts in no order with a write of it, so that chance decides.
+"""Races: a read and a write of a variable that the plain graph leaves unordered, so that scheduling decides.
 
-``Optimizer.minimize`` makes few: it applies a gradient once all gradients of the op that it comes from are there, but what
-only the reported loss reads, such as a penalty on a ref variable, waits for nothing. Steps that are written by hand
-(``tf.gradients``, then ``assign``) make more: a gradient or a learning rate may read a variable before or after it is
-assigned, and since a ref variable is assigned in place (``tensorflow/core/kernels/assign_op.h``), even a snapshot that was
-taken before shows the new value.
+``Optimizer.minimize`` makes few: it applies a gradient after all gradients of its op, but a value that only the reported loss
+reads, such as a penalty on a ref variable, is unordered. Handwritten steps (``tf.gradients``, then ``assign``) make more: a
+gradient or a learning rate may read a variable before or after its assignment, and since a ref variable is assigned in place
+(``tensorflow/core/kernels/assign_op.h``), even an earlier snapshot shows the new value.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tpugraph.support.wording import first_of
 
 @dataclass(frozen=True)
 class Race:
-    """A read and a write of one variable in no order."""
+    """An unordered read and write of one variable."""
 
     read: Node
     write: Node
@@ -34,7 +33,7 @@ class Race:
 
 
 def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
-    """The races of a step; a read in one branch and a write in the other are none."""
+    """The races of a step, without reads and writes in different branches of a conditional."""
     step = graph.ancestors(roots)
     writes = Writes(graph)
     after = _writes_after(graph, step, writes)
@@ -55,13 +54,13 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
 
 
 def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:
-    """Which writes of the step follow each node, as bit sets; through the back edges of loops too."""
-    found: dict[Node, int] = {}  # with the node's own
+    """The writes of the step that follow each node, as bit sets, over back edges of loops too."""
+    found: dict[Node, int] = {}  # includes the node's own bit
     order = graph.topological_order(step)
     changed = True
-    while changed:  # what goes round in a loop is seen in its next round
+    while changed:  # facts cross a back edge in the next round
         changed = False
-        groups: dict[Wait, int] = {}  # what follows all that wait for the same nodes
+        groups: dict[Wait, int] = {}  # shared by nodes with equal control inputs
         for node in reversed(order):
             bits = union(found.get(use.node, 0) for use in node.uses())
             for wait in node.awaited():
@@ -81,7 +80,7 @@ def _reads(variable: Node) -> list[Node]:
     def sharing(node: Node) -> Iterator[Node]:
         for reader, index in node.uses():
             if reader.op in ops.WRITES and index in ops.WRITES[reader.op].variables:
-                if not reader.op.startswith("Resource"):  # a ref write hands its reference on
+                if not reader.op.startswith("Resource"):  # a ref write forwards its reference
                     yield reader
             elif reader.op in ops.SHARES_MEMORY and (index == 0 or reader.op in ops.MERGE):
                 yield reader
@@ -112,9 +111,9 @@ class Writes:
             for variable in self.targets[node]:
                 self.of_variable[variable] = self.of_variable.get(variable, 0) | self._bit[node]
         self._before: dict[Node, int] = {}
-        rounds: dict[str, int] = {}  # of a loop: what one round of it writes, which all that leaves the loop follows
-        upto: dict[Node, int] = {}  # what comes before a node, and itself
-        groups: dict[int, int] = {}  # what comes before all that wait for the same nodes
+        rounds: dict[str, int] = {}  # by loop, the writes of an iteration, which precede all of the loop's results
+        upto: dict[Node, int] = {}  # the writes before a node, and itself
+        groups: dict[int, int] = {}  # shared by nodes with equal control inputs
         for node in order:
             frame = self._frame_of[node]
             seen = rounds.get(frame, 0) if node.op in ops.EXIT else 0
@@ -133,7 +132,7 @@ class Writes:
                 rounds[frame] = rounds.get(frame, 0) | seen
 
     def bit(self, node: Node) -> int:
-        """The set that holds this write alone; 0 where the node is no write."""
+        """The bit of a write; 0 where the node is no write."""
         return self._bit.get(node, 0)
 
     def before(self, node: Node, variable: Node) -> int:
@@ -148,10 +147,10 @@ class Writes:
         return (self._before.get(source, 0) | self._bit.get(source, 0)) & self.of_variable.get(variable, 0)
 
     def waits(self, use: Use, variable: Node) -> list[Node]:
-        """What a read of ``variable`` for ``use`` waits for, so that it follows the same writes and always runs.
+        """Control inputs for a read of ``variable`` for ``use`` that order it behind the same writes, and that always run.
 
-        These are the writes, but a write in a branch may not run, and no edge leads into a loop or out of one. There it is
-        where the branches join, or the end or the start of the loop, by which the reader follows the write.
+        These are the writes; but a write in a branch may not run, and no edge may cross the border of a loop. There they are
+        the Merge of the branches, or the loop's entry or exit.
         """
         reader = use.node.inputs[use.index].node if use.node.op in ops.MERGE else use.node
         wanted = self.before_read(use, variable)
@@ -177,7 +176,7 @@ class Writes:
         return same and self._sides.get(write, NONE) <= self._sides.get(reader, NONE)
 
     def follow(self, node: Node, waits: Iterable[Node]) -> None:
-        """Take note of a new node that waits for others."""
+        """Record a new node with its control inputs."""
         for other in waits:
             self._before[node] = self._before.get(node, 0) | self._before.get(other, 0) | self.bit(other)
 
@@ -199,7 +198,7 @@ READS_FIRST, WRITES_FIRST = ORDERS = ("reads_first", "writes_first")
 
 
 def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone: bool = False) -> OrderedRaces:
-    """Give the races of a step an order, with edges between the nodes of each; returns each race with what comes first in it.
+    """Order the races of a step by control edges; returns each race with ``read``, ``write`` or "" as what comes first.
 
     With ``writes_first`` a read stays before the write where the other order would close a cycle (two optimizers beside each
     other that read what the other one writes) or where the read is in a loop. With ``in_branches_alone`` writes wait only for reads
@@ -209,7 +208,7 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
     rest = found
     if order == WRITES_FIRST:
         rest = put_writes_first(graph, roots, found)
-    # what the write of each race would wait for, of those that can
+    # the new control inputs of the write of each race, where possible
     late = dict.fromkeys(graph.of_type(*ops.WRITES))
     waits = _ends_before(graph, roots, [(race, race.read, race.write) for race in rest], late)
     maybe = analysis.conditional(graph) if waits and in_branches_alone else dict.fromkeys(race.read for race in waits)
@@ -220,10 +219,10 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
 
 
 def put_writes_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
-    """Let each read wait for the writes that race with it; returns the races that are left.
+    """Order each read after the writes that race with it; returns the races that are left.
 
-    A write in a branch or a loop is waited for where its branches join or its loop is left; a read in a loop is let alone.
-    What was taken of a ref variable before the write is taken anew.
+    For a write in a branch or loop, the read waits for the Merge or the loop's exit; reads in loops stay unordered. A snapshot
+    of a ref variable taken before the write is taken again.
     """
     found = list(races)
     pairs = [(race, race.write, race.read) for race in found if _can_be_late(race)]
@@ -238,7 +237,7 @@ def put_writes_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race])
 
 
 def sentences(found: OrderedRaces) -> list[str]:
-    """What is said of races: a sentence for those where reads come first, where writes do, and where neither does."""
+    """Sentences for the report: races where reads come first, where writes do, and where the order stays open."""
     other = WRITES_FIRST if found.order == READS_FIRST else READS_FIRST
     kept = f"--step_order={other} takes the other order"
     turned = (
@@ -259,7 +258,7 @@ def sentences(found: OrderedRaces) -> list[str]:
 
 
 def as_data(found: OrderedRaces) -> dict[str, Any]:
-    """The order that was asked for, and each race with what comes first in it; for reports."""
+    """The requested order, and each race with what comes first in it; for reports."""
     pairs = [
         {"read": race.read, "write": race.write, "variable": race.variable, "first": race.first or None}
         for race in found.races
@@ -275,7 +274,7 @@ def _wait(graph: Graph, waits: Iterable[tuple[Node, Sequence[Node]]]) -> None:
 def _ends_before(
     graph: Graph, roots: Iterable[Node], pairs: list[tuple[Race, Node, Node]], late: Container[Node]
 ) -> dict[Race, list[Node]]:
-    """What the second node of each pair would wait for to follow the first one, of those that can."""
+    """The control inputs that would order the second node of each pair after the first, for pairs where that is possible."""
     if not pairs:
         return {}
     step = graph.ancestors(roots)
@@ -288,14 +287,14 @@ def _ends_before(
     waits = {}
     for race, first, second in pairs:
         ends = _ends(first, step, partial(beside, second))
-        # Edges that agree with one order of the whole graph can never close a cycle.
+        # Edges that agree with one topological order cannot close a cycle.
         if not frames[second] and ends and all(order[end] < order[second] for end in ends):
             waits[race] = ends
     return waits
 
 
 def _can_be_late(race: Race) -> bool:
-    """Whether a read can take what is written before it: a resource variable's, or a reference by nodes that can be copied."""
+    """Whether a read can be moved behind a write: of a resource variable, or of a reference by nodes that can be copied."""
     if race.variable.op not in ops.REF_VARIABLES:
         return True
     chains = [chain for chain in (_handed_on_by(t, race.variable) for t in race.read.inputs) if chain is not None]
@@ -305,7 +304,7 @@ def _can_be_late(race: Race) -> bool:
 
 
 def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:
-    """The nodes by which a tensor shares a ref variable's memory, the last one first; None where it does not."""
+    """The chain of nodes by which a tensor aliases a ref variable, the last one first; None where it does not."""
     found: dict[Node, None] = {}
     node = tensor.node
     while node is not variable:
@@ -317,13 +316,13 @@ def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:
 
 
 def _take_anew(graph: Graph, read: Node, variable: Node, waits: Sequence[Node]) -> None:
-    """Let a read take a ref variable's value behind other nodes, where it had it from a snapshot that may be older."""
+    """Read a ref variable's value again behind other nodes, in place of a snapshot that may be older."""
     for index, tensor in enumerate(read.inputs):
         chain = _handed_on_by(tensor, variable) if variable.op in ops.REF_VARIABLES else None
         if not chain:
             continue
         copies = graph.clone_subgraph(chain, lambda name: f"{name}/late")
-        graph.add_controls(copies[chain[-1]], waits)  # it takes the reference's value when it runs
+        graph.add_controls(copies[chain[-1]], waits)  # it dereferences when it runs
         graph.set_input(read, index, copies[tensor.node].out(tensor.port))
         for node in chain:
             if node.consumers():
@@ -332,6 +331,6 @@ def _take_anew(graph: Graph, read: Node, variable: Node, waits: Sequence[Node]) 
 
 
 def _ends(first: Node, step: Container[Node], beside: Callable[[Node], bool]) -> list[Node]:
-    """The first nodes beside the second (in no loop, and in no branch that it is not in) that are done after the first."""
+    """The first nodes after the first one that are in no loop, and in no branch that the second is not in."""
     found = reached((first,), lambda node: () if beside(node) else (n for n in node.consumers() if n in step))
     return [node for node in found if beside(node)]

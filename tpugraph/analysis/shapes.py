@@ -1,4 +1,4 @@
-"""Static shapes: TensorFlow's own shape functions run over a Graph, and questions about the result."""
+"""Static shapes: inference by TensorFlow's own shape functions, and queries on the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w
 
 
 def infer(graph: Graph) -> None:
-    """Record dtype and shape of every output in the graph; what was not edited since the last time is not asked again."""
+    """Record dtype and shape of every output in the graph, incrementally for the nodes edited since the last call."""
     found = _imported(graph)
     if found is not None:
         for node in graph:
@@ -33,7 +33,7 @@ def infer(graph: Graph) -> None:
 
 
 def check(graph: Graph) -> None:
-    """See that TensorFlow takes the graph: attributes, dtypes and shapes by its own inference, no cycle but loops."""
+    """Check that TensorFlow accepts the graph: attributes, dtypes and shapes by its own inference, no cycle but loops."""
     try:
         graph.topological_order()
     except GraphError as error:
@@ -72,7 +72,7 @@ def import_graph(graph: Graph) -> tf.Graph:
 
 
 def check_functions(graph: Graph) -> None:
-    """Refuse functions over which TensorFlow's shape functions would end the process when it optimizes what is run."""
+    """Refuse functions for which TensorFlow's shape functions would abort the process in its graph optimizer."""
     for name, function in function_library.functions_named(graph).items():
         if any(node.op in ops.RANKS for node in function.node_def) and function_library.is_closed(function):
             body = function_library.function_body(graph, name, None)
@@ -101,10 +101,10 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
 
 
 def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
-    """TensorFlow's refusal, with the node that its words name."""
+    """TensorFlow's error as a GraphError, with the node that the message names."""
     names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
     unknown = None if graph is None else next((node for node in graph if not graph.knows_op(node.op)), None)
-    if unknown is not None:  # TensorFlow says only that there is such an op
+    if unknown is not None:  # TensorFlow's message names only the op type
         names, words = [unknown.name], f"the op {unknown.op} is not known to it"
     for node_name, fault in filter(None, map(validate.guarded_input, names)):
         names, words = [node_name], fault
@@ -126,16 +126,16 @@ def is_static(shape: Shape) -> bool:
 
 
 def element_count(shape: Shape) -> int | None:
-    """The number of elements, or None where the shape is open."""
+    """The number of elements; None where the shape is not static."""
     return None if shape is None or None in shape else math.prod(dim or 0 for dim in shape)
 
 
 def byte_size(tensor: Tensor) -> int | None:
-    """Bytes of a tensor, or None where shape or element size is open."""
+    """The bytes of a tensor; None where shape or element size is unknown."""
     count, size = element_count(tensor.shape), tensor.dtype.size
     return None if count is None or size is None else count * size
 
 
 def shown(shape: Shape) -> str:
-    """A shape in words of an error, as ``[?,6]``."""
+    """A shape as error messages show it, such as ``[?,6]``."""
     return "of unknown rank" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,4 +1,4 @@
-"""What of a graph is on the device and what on the host, and what only a host can do."""
+"""Device and host side of a graph, and which nodes only a host can run."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def in_cluster(node: Node) -> bool:
 
 
 def cluster_nodes(graph: Graph) -> NodeSet:
-    """The nodes on the device, in the order of the graph; the quick way to ask it of many."""
+    """The nodes on the device, in the order of the graph."""
     return graph.with_attr(CLUSTER_ATTR)
 
 
 REPLICATED_ATTR = "_tpugraph_replicated"
-"""Marks what the host feeds to every core alike."""
+"""Marks values that the host feeds to every core alike."""
 
 
 def fed_to_device(graph: Graph) -> list[Tensor]:
-    """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
+    """The host tensors that the device reads, in the order of the graph, without variables and cluster arguments."""
     device = cluster_nodes(graph)
     found = {t for node in device for t in node.inputs if t.node not in device}
     feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES | ops.CLUSTER_INPUTS}
@@ -47,7 +47,7 @@ def fed_to_device(graph: Graph) -> list[Tensor]:
 
 
 def read_by_host(graph: Graph) -> list[Tensor]:
-    """The tensors of the device that the host reads, in the order of their readers."""
+    """The device's tensors that the host reads, in the order of their readers."""
     device = cluster_nodes(graph)
     read = (t for node in graph if node not in device for t in node.inputs if t.node in device)
     return list(dict.fromkeys(read))
@@ -63,7 +63,7 @@ def num_replicas(graph: Graph) -> int:
 
 
 def by_core(nodes: Iterable[Node]) -> list[Node]:
-    """What feeds the cores, or reads what they send, in the order of the cores: host by host, each of which counts its own from 0."""
+    """Infeed enqueues or outfeed dequeues in the order of the cores: host by host; each host counts its cores from 0."""
 
     def place(node: Node) -> tuple[int, int]:
         task = _TASK.search(node.device)
@@ -76,7 +76,7 @@ _TASK = re.compile(r"/task:(\d+)")
 
 
 def must_be_host(node: Node) -> bool:
-    """Whether only a host can run the node: its op says so, or it touches strings."""
+    """Whether only a host can run the node: by its op, or because it has strings."""
     if ops.is_host_only(node.op):
         return True
     if node.op in ops.ASSERTS:

@@ -1,4 +1,4 @@
-"""The dimension signature of a node, from the record of its op type, with one token for each dimension."""
+"""The dimension signature of a node, from its op's record, with one token per dimension."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tpugraph.ir import Node
 from tpugraph.ops.record import Call, Op
 
 Tokens = tuple[str, ...] | None
-"""The factors of one operand: letters, ``*`` or capitals, and ``...`` in front; None for an operand that is no data."""
+"""The factors of one operand: letters, ``*`` or capitals, with an optional leading ``...``; None for an operand without data."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the dimensions of a node's operands and outputs are; :mod:`tpugraph.ops.record` explains the notation.
+    """The factors of a node's operands and outputs; :mod:`tpugraph.ops.record` explains the notation.
 
-    ``linear`` has sets of operands: the node is linear in those of a set together, while the others are fixed.
+    ``linear`` has sets of operands: the node is jointly linear in the operands of each set, the others fixed.
     """
 
     inputs: tuple[Tokens, ...]
@@ -27,26 +27,26 @@ class Signature:
 
 
 def whole(token: str) -> bool:
-    """Whether an op takes a dimension whole: ``*``, or a capital letter that has one size wherever it stands."""
+    """Whether an op takes a dimension whole: ``*``, or a capital letter, which has the same size everywhere."""
     return token == "*" or token.isupper()
 
 
 def tail(tokens: tuple[str, ...]) -> int:
-    """How many dimensions have a token each: all but those of ``...``."""
+    """The number of dimensions outside of ``...``."""
     return len(tokens) - (tokens[:1] == ("...",))
 
 
 def numbered(tokens: tuple[str, ...], spread: int, lead: int) -> tuple[str, ...]:
-    """A factor for each dimension: ``*`` for whole ones, and for ``...`` the last ``spread`` of ``lead`` numbers.
+    """The factor of each dimension: ``*`` for whole ones, and for ``...`` the last ``spread`` of ``lead`` numbers.
 
-    They are counted from the right, so that dimensions that broadcast together have one name.
+    They count from the right, so that dimensions that broadcast together share a factor.
     """
     named = ["*" if whole(token) else token for token in tokens if token != "..."]
     return (*(f"#{i}" for i in range(lead - spread, lead) if tokens[:1] == ("...",)), *named)
 
 
 def of(node: Node) -> Signature | None:
-    """The signature of a node, or None where factors do not say what it does."""
+    """The signature of a node; None where factors do not describe it."""
     record = ops.record(node.op)
     if record.dims is None or (isinstance(record.dims, str) and record.dims in ops.WORDS):
         return None
@@ -58,7 +58,7 @@ def of(node: Node) -> Signature | None:
 
 @cache
 def _fixed(op: str, operands: int) -> Signature | None:
-    """The signature of an op type for which neither attributes nor ranks matter."""
+    """The signature of an op type, if it depends on neither attributes nor ranks."""
     return _made(ops.record(op), Call(lambda name, default: default, (None,) * operands))
 
 

@@ -1,4 +1,4 @@
-"""State: which variable a tensor refers to, what a node writes, and how values flow on through variables."""
+"""State: the variable of a tensor, the writes of a node, and dataflow through variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def written_variables(node: Node) -> list[Node]:
 
 
 def _reads(graph: Graph) -> dict[Node, list[Node]]:
-    """The reads of each variable that take its value when they run."""
+    """The reads of each variable that take its value at the time they run."""
     found: dict[Node, list[Node]] = {}
     silent = ops.WRITES.keys() | ops.VARIABLES | (ops.HANDLE_ALIASES - ops.IDENTITIES)
     for node in graph:
@@ -27,7 +27,7 @@ def _reads(graph: Graph) -> dict[Node, list[Node]]:
             continue
         reads = node.op in ops.READS or node.op in ops.GATHERS
         for tensor in node.inputs[:1] if reads else node.inputs:
-            # a snapshot by Identity shares the memory of a ref variable
+            # an Identity of a ref variable aliases its memory
             reads_it = reads or source_of(tensor, ops.HANDLE_ALIASES).node.op in ops.REF_VARIABLES
             variable = variable_of(tensor) if reads_it else None
             if variable is not None and found.setdefault(variable, [])[-1:] != [node]:
@@ -36,8 +36,8 @@ def _reads(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]) -> list[Node]:
-    """Those of the reads that wait for one of the writes of their variable: its value flows on through the variable."""
-    bit_of: dict[Node, int] = {}  # one bit for each variable
+    """The reads that are ordered after a write of their variable: the written value flows to them."""
+    bit_of: dict[Node, int] = {}  # one bit per variable
     written: dict[Node, int] = {}
     for write in writes:
         for variable in written_variables(write):
@@ -49,14 +49,14 @@ def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]
 
 
 def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_only: bool = False) -> dict[Node, int]:
-    """The bits of all that a node depends on and of itself, of some nodes and all that they depend on; nothing where no bit is."""
+    """For some nodes and their ancestors, the union of the bits of each node and its ancestors; without entries for 0."""
     region = graph.ancestors(nodes, data_only=data_only)
     found: dict[Node, int] = {}
     changed = bool(bits.keys() & region.keys())
     order = graph.topological_order(region) if changed else []
-    while changed:  # what goes round in a loop is seen in its next round
+    while changed:  # facts cross a back edge in the next round
         changed = False
-        groups: dict[int, int] = {}  # of what nodes wait for in common
+        groups: dict[int, int] = {}  # shared by nodes with equal control inputs
         for node in order:
             seen = bits.get(node, 0)
             for producer, _ in node.inputs:
@@ -72,7 +72,7 @@ def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_
 
 
 def union(sets: Iterable[int]) -> int:
-    """All bits that any of the sets has."""
+    """The union of bit sets."""
     found = 0
     for bits in sets:
         found |= bits
@@ -80,14 +80,14 @@ def union(sets: Iterable[int]) -> int:
 
 
 def _waits(read: Node) -> bool:
-    """Whether anything but a variable comes before a read."""
+    """Whether a read depends on anything but its variable."""
     return any(producer.op not in ops.VARIABLES for producer, _ in read.inputs) or any(
         control.op not in ops.VARIABLES for control in read.controls
     )
 
 
 def flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
-    """What depends on the sources over data, also through a variable that is written and read again in the step."""
+    """The nodes that depend on the sources over data, also through a variable that is written and read again in the step."""
     found = graph.descendants(sources, data_only=True)
     pending = [node for node in found if node.op in ops.WRITES]
     reads = _reads(graph)
@@ -101,9 +101,9 @@ def flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
 
 
 def feeding(graph: Graph, moving: list[Node], updates: list[Node], loss: Tensor) -> list[Node]:
-    """Writes of state that the updates read back: slots that sparse Adam writes row by row, accumulated gradients.
+    """Writes of state that the updates read: slots that sparse Adam writes row by row, accumulated gradients.
 
-    State that the loss reads is none of them: it reaches the updates through the loss.
+    State that the loss reads is excluded, since it reaches the updates through the loss.
     """
     forward = graph.ancestors([loss.node], data_only=True)
     read = graph.ancestors([t.node for node in updates for t in node.inputs], data_only=True)

@@ -1,8 +1,8 @@
-"""What a pass finds or makes for later ones: a class for each, of which the graph keeps one object.
+"""Results of passes for later ones: a class for each kind, of which the graph stores one instance.
 
-A pass names in ``gives`` what it keeps and in ``reads`` what it looks up, so that a pipeline in the wrong order cannot be
-built; :meth:`tpugraph.ir.Graph.keep` and :meth:`tpugraph.ir.Graph.result` are the only way. Nodes and tensors are named, so
-that rewriting keeps them valid.
+A pass declares the results it stores in ``gives`` and those it uses in ``reads``, so that a pipeline in the wrong order cannot
+be built; :meth:`tpugraph.ir.Graph.keep` and :meth:`tpugraph.ir.Graph.result` are the only access. Nodes and tensors are stored
+by name, so that rewriting keeps results valid.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tpugraph.analysis.placements import Placement
 
 @dataclass(frozen=True)
 class InProcess:
-    """The graph runs in the process that made it: the Python functions that it calls are there."""
+    """The graph runs in the process that built it, where its Python functions exist."""
 
 
 @dataclass(frozen=True)
 class EveryStep:
-    """Of each step, not of a loop's last one alone, the host keeps what some summaries read, stacked."""
+    """The operands of some summaries are stacked over all steps of a loop, not taken from the last one."""
 
     summaries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class OrderedRace:
-    """A read and a write of a variable that the plain graph puts in no order; ``first`` is ``read``, ``write`` or "" for neither."""
+    """A race and its order: ``first`` is ``read``, ``write`` or "" for neither."""
 
     read: str
     write: str
@@ -38,7 +38,7 @@ class OrderedRace:
 
 @dataclass(frozen=True)
 class OrderedRaces:
-    """Reads and writes that were in no order have got one."""
+    """The races of the step have been ordered."""
 
     order: str = "reads_first"
     races: tuple[OrderedRace, ...] = ()
@@ -46,14 +46,14 @@ class OrderedRaces:
 
 @dataclass(frozen=True)
 class ClosedShapes:
-    """Open batches have been given a number of rows; ``batches`` has a sentence for each."""
+    """Unknown batch sizes have been set; ``batches`` has a sentence for each."""
 
     batches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PaddedLookups:
-    """Lists of ids have been padded to ``most`` ids a row, by the node that made the list; of the ``flagged`` ones a flag says it."""
+    """Id lists have been padded to ``most`` ids per row, by the list's producer; for ``flagged`` ones the bound is a flag's."""
 
     most: Mapping[str, int] = field(default_factory=dict)
     flagged: tuple[str, ...] = ()
@@ -61,10 +61,10 @@ class PaddedLookups:
 
 @dataclass(frozen=True)
 class JoinedTables:
-    """Tables in pieces are looked up as one.
+    """Partitioned tables are looked up without partitioned ids.
 
-    ``pieces`` has their number by the node that put the rows together; ``steps`` the updates of pieces, which are given -1 for rows
-    of other pieces and have to be dense.
+    ``pieces`` has the number of pieces by the node that stitched the rows; ``steps`` are the updates of pieces, which get index
+    -1 for rows of other pieces and must become dense.
     """
 
     pieces: Mapping[str, int] = field(default_factory=dict)
@@ -77,19 +77,19 @@ class PaddedBatches:
 
     rows: int
     plain_rows: int
-    count: str  # the node that counts the true ones
-    # whether the plain graph has that number of rows in its shapes, so that it drops the last partial batch
+    count: str  # the node that counts the true rows
+    # whether the batch size is static in the plain graph, so that it drops the last partial batch
     whole: bool
     tensors: tuple[str, ...]  # the tensors of the padded batch
-    numbers: tuple[str, ...]  # numbers made of padded text, zero where it is padding
-    sparse: tuple[tuple[str, str, str], ...]  # indices, values and shape of the sparse ones
-    plain: Mapping[str, str]  # by tensor of the padded batch, or made of its padding, what the plain graph reads
-    endless: bool  # whether the dataset repeats for ever
+    numbers: tuple[str, ...]  # numbers computed from padded strings, zero in padding
+    sparse: tuple[tuple[str, str, str], ...]  # indices, values and shape of sparse tensors
+    plain: Mapping[str, str]  # the unpadded tensor for each tensor of the padded batch, or computed from its padding
+    endless: bool  # whether the dataset repeats forever
 
 
 @dataclass(frozen=True)
 class DeviceEnds:
-    """The device computes ``nodes`` of its rows, their number first; ``beside`` are parts of the plain batch that go past it."""
+    """The device computes ``nodes``, first the number of rows; ``beside`` are tensors of the unpadded batch that bypass it."""
 
     nodes: tuple[str, ...]
     beside: tuple[str, ...]
@@ -97,7 +97,7 @@ class DeviceEnds:
 
 @dataclass(frozen=True)
 class HostModels:
-    """Products of layers that the host computes behind the device, a sentence each."""
+    """Layers that the host computes after the device, a sentence each."""
 
     notes: tuple[str, ...] = ()
 
@@ -106,32 +106,32 @@ class HostModels:
 class Cut:
     """Where a step is cut between host and device."""
 
-    # what crosses to the device, with its bytes for one core in each step
+    # the tensors that cross to the device, with their bytes per core and step
     tensors: Mapping[str, int] = field(default_factory=dict)
-    naive_bytes: int | None = 0  # how many bytes the whole input would take; None where that is open
-    # what watched the step and cannot do so on several cores, by node, with the reason
+    naive_bytes: int | None = 0  # the bytes of the whole input; None where unknown
+    # observers that cannot be placed on several cores, by node, with the reason
     dropped: Mapping[str, str] = field(default_factory=dict)
-    tail: tuple[str, ...] = ()  # the nodes that watch the step on the host behind the device
+    tail: tuple[str, ...] = ()  # the observers that run on the host after the device
     waits: tuple[str, ...] = ()
 
     def bytes(self) -> int:
-        """How many bytes cross for one core in each step."""
+        """The bytes that cross per core and step."""
         return sum(self.tensors.values())
 
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The step has been partitioned over the cores; as long as it has not, nothing is said."""
+    """The step has been partitioned over the cores."""
 
     cores: int = 0
-    rows: int | None = None  # rows of one core's batch; None where the batch has no dimension
+    rows: int | None = None  # rows of one core's batch; None where the batch has no rows
     loss_share: str = ""  # the tensor that is one core's share of the loss
     notes: tuple[str, ...] = ()
-    # how the tensors that leave the device live on the cores
+    # the placements of the tensors that leave the device
     leaving: Mapping[str, Placement] = field(default_factory=dict)
-    combined: Mapping[str, Any] = field(default_factory=dict)  # the tensors that cores combine, with the reason
-    gathered: Mapping[str, Any] = field(default_factory=dict)  # the tensors whose rows are gathered, with their bytes
-    unified: Mapping[str, Any] = field(default_factory=dict)  # updates that were made the same on every core, by node
+    combined: Mapping[str, Any] = field(default_factory=dict)  # the reduced tensors, with the reason
+    gathered: Mapping[str, Any] = field(default_factory=dict)  # the all-gathered tensors, with their bytes
+    unified: Mapping[str, Any] = field(default_factory=dict)  # unified updates, by node
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Enqueues:
 
 @dataclass(frozen=True)
 class Outfed:
-    """What leaves the device through the outfeed, and what the host makes of each; ``bytes`` leave all cores in a step."""
+    """The tensors of the outfeed, and how the host combines each; ``bytes`` per step, of all cores."""
 
     enqueue: str = ""
     tensors: Mapping[str, str] = field(default_factory=dict)
@@ -153,14 +153,14 @@ class Outfed:
 
 @dataclass(frozen=True)
 class Queues:
-    """The queues of what goes past the device, from host to host."""
+    """The queues for tensors that bypass the device, from host loop to host loop."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Results:
-    """The nodes and tensors behind the loops, and how many rows a step has, by what the entry points call them."""
+    """The nodes and tensors after the loops, and the number of rows of a step, by the names of the entry points."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
-"""How often a loop runs: the training loop, and at most a TF1 loop of the model, with stacks of that size for its gradient.
+"""Trip counts: of the training loop, and upper bounds for TF1 loops of the model, which size the stacks of their gradients.
 
-The gradient of a loop keeps what the loop computed on stacks, which TensorFlow lets grow. A compiler for static shapes
-needs their size: the most iterations that the loop can have, read from its condition.
+The gradient of a loop keeps forward values on stacks, which TensorFlow grows dynamically. A compiler for static shapes needs
+their size: the largest trip count, read from the loop's condition.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from tpugraph.support.errors import ConversionError
 
 
 class UnboundedLoop(ConversionError):
-    """A loop whose gradient keeps more than is known to fit when the step is compiled, which no compiler for TPUs takes."""
+    """A loop without a known bound whose gradient keeps values: no TPU compiler accepts it."""
 
 
 NESTED = (
     "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
     "unroll the inner loop, or compute it without tf.while_loop",
 )
-"""Fault and fix of a loop within a loop whose gradient needs what the inner one computed."""
+"""Fault and fix for a nested loop whose gradient needs values of the inner loop."""
 
 _INT32 = attrs.dtype("int32")
 _PASSES_ON = ops.IDENTITIES | ops.ENTER | ops.CASTS
 
 
 def steps_per_loop(graph: Graph) -> int:
-    """The steps of a training loop, as the graph was converted; 0 where it does not say."""
+    """The initial trip count of the training loop; 0 where the graph has none."""
     first = graph.get("tpugraph/iterations_per_loop/Initializer")
     return 0 if first is None or first.op not in ops.CONSTANTS else int(first.attr("value"))
 
 
 _GROWING = {op: held for op, held in ops.CONTENTS.items() if held.grows}
 _SIZE = {op: held.length for op, held in _GROWING.items() if held.length is not None}
-"""What the gradient of a loop keeps things on, and the operand that is its size."""
+"""The ops that make stacks and lists for gradients of loops, and the operand that is their size."""
 
 _PUSHES = {op for op, held in _GROWING.items() if held.puts is not None}
 _LIST_OUTPUTS = {op for op, held in _GROWING.items() if held.value and held.takes is not None}
-"""Ops with an element beside the list that they hand on, which is their first output."""
+"""Ops that output an element besides the list, which is their first output."""
 
 _SAME_LIST = ops.IDENTITIES | ops.CONTROL_FLOW | {op for op in _GROWING.keys() - _SIZE.keys() if _GROWING[op].value}
-"""Ops whose output is the list that is their first operand, or any operand of a Merge."""
+"""Ops that forward the list in their first operand; a Merge forwards any operand."""
 
 
 def bound_stacks(graph: Graph) -> int:
-    """Give every stack and list that a loop pushes to the size that its number of iterations needs; returns how many.
+    """Set the size of every stack and list that a loop pushes to, from its trip count; returns their number.
 
-    Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
+    Nested loops push to the same stack before anything is popped, so their trip counts multiply.
     """
     if not graph.of_type(*_SIZE):
         return 0
@@ -86,20 +86,20 @@ def bound_stacks(graph: Graph) -> int:
 
 
 def _pushes(graph: Graph, stack: Node) -> list[Node]:
-    """What pushes to a stack, which is a resource, or to a list, which is a value."""
+    """The nodes that push to a stack, which is a resource, or to a list, which is a value."""
     sharing = graph.descendants([stack], data_only=True) if stack.op in ops.STACKS else reached((stack,), _same_list)
     return [node for node in sharing if node.op in _PUSHES]
 
 
 def _same_list(node: Node) -> Iterator[Node]:
-    """The readers of a list that hand it on, longer or shorter."""
+    """The readers of a list that forward it, longer or shorter."""
     for use in node.uses(0 if node.op in _LIST_OUTPUTS else None):
         if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
             yield use.node
 
 
 def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
-    """A frame and those around it, up to one that is not counted."""
+    """A frame and its outer frames, up to ``outermost``, exclusive."""
     found = []
     while frame and frame != outermost:
         found.append(frame)
@@ -118,8 +118,8 @@ def _bound(loop: str, condition: Node) -> int:
 
 
 def most_iterations(condition: Node) -> float:
-    """The most iterations of the loop with this LoopCond; infinity where nothing is known."""
-    most = math.inf  # what holds while several tests hold ends with the first of them
+    """The largest trip count of the loop with this LoopCond; infinity where none is known."""
+    most = math.inf  # a conjunction ends with the first comparison that fails
     stack, seen = [condition.inputs[0]], set[Tensor]()
     while stack:
         test = stack.pop()
@@ -158,7 +158,7 @@ _STEP = handed_on(op(ops.computing(np.add, np.subtract), anything("before"), any
 
 
 def steps_of(counter: Tensor) -> float | None:
-    """By how much a carried counter changes in an iteration."""
+    """The increment of a loop counter."""
     loop = carried(counter.node)
     if loop is None:
         return None
@@ -168,13 +168,13 @@ def steps_of(counter: Tensor) -> float | None:
 
 
 def largest(tensor: Tensor) -> float:
-    """The largest value that an integer scalar can have, as far as constants say; infinity where they do not."""
+    """The upper bound of an integer scalar by constant propagation; infinity where there is none."""
     found: float | None = ask(_largest, tensor)
     return math.inf if found is None else found
 
 
 def smallest(tensor: Tensor) -> float:
-    """The smallest value that an integer scalar can have; minus infinity where constants do not say."""
+    """The lower bound of an integer scalar by constant propagation; minus infinity where there is none."""
     found: float | None = ask(_smallest, tensor)
     return -math.inf if found is None else found
 
@@ -211,6 +211,6 @@ _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
 
 
 def _constant(tensor: Tensor) -> float | None:
-    """The whole number that a scalar is, where constants and static shapes alone decide it."""
+    """The integer value of a scalar that follows from constants and static shapes; else None."""
     value = known_value(tensor)
     return value.item() if value is not None and value.size == 1 and value.dtype.kind in "iu" else None

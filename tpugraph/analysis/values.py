@@ -1,4 +1,4 @@
-"""Small whole-number values that are made of constants and static shapes by the ops that shape arithmetic uses."""
+"""Constant propagation through shape arithmetic: small integer tensors from constants and static shapes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import readers, source_of
 
 _LARGEST = 2**20
-"""Elements of an operand: shape arithmetic has few."""
+"""The largest operand in elements: shape arithmetic has few."""
 
 _KINDS = frozenset({"bool", "int32", "int64", "float16", "float32", "float64"})
 """The dtypes that NumPy computes with as TensorFlow does."""
 
 
 def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor where constants and static shapes alone decide it."""
+    """The value of a tensor that follows from constants and static shapes; else None."""
     value: np.ndarray[Any, Any] | None = ask(_value, tensor)
     return value
 
 
 def partial_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """As ``known_value``, with NaN for elements that depend on data; None where the shape is not known."""
+    """As ``known_value``, with NaN for unknown elements; None where the shape is unknown."""
     value: np.ndarray[Any, Any] | None = ask(_partial_value, tensor)
     return value
 
@@ -65,7 +65,7 @@ def _partial_value(tensor: Tensor) -> Answer:
 
 
 def pushed_by(pop: Node) -> Tensor | None:
-    """What is pushed on the stack from which a node pops; None where several nodes push."""
+    """The value pushed on the stack that a node pops; None where several nodes push."""
     stack = source_of(pop.inputs[0], ops.IDENTITIES | ops.ENTER).node
     users = [node for node in readers(stack, through=ops.IDENTITIES | ops.ENTER) if node.op in ops.STACKS]
     pushed = [node.inputs[held.puts] for node in users if (held := ops.CONTENTS.get(node.op)) and held.puts is not None]
@@ -112,10 +112,10 @@ def _slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _computed(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
-    """What arithmetic makes of numbers, in the dtype of the node: a quotient of whole numbers is cut to one."""
+    """The result of arithmetic in the node's dtype: integer division truncates."""
     with np.errstate(all="ignore"):
         made = np.asarray(ops.COMPUTES[node.op](*operands))
-    if node.outputs is None:  # as in the body of a function: what is no longer a whole number may be cut to one
+    if node.outputs is None:  # in the body of a function dtypes are unknown: a fraction may have to be truncated
         return made if made.dtype.kind == operands[0].dtype.kind else None
     kind = node.out().dtype.name
     return made.astype(kind) if kind in _KINDS else None
@@ -132,7 +132,7 @@ def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     places = [np.ravel(numbers).astype(int) for numbers in operands[:half]]
     values = [np.ravel(numbers) for numbers in operands[half:]]
     if any(len(where) != len(what) for where, what in zip(places, values, strict=True)):
-        return None  # rows of several numbers
+        return None  # rows with several elements
     made = np.zeros(1 + max((int(where.max(initial=-1)) for where in places), default=-1), operands[half].dtype)
     for where, what in zip(places, values, strict=True):
         made[where] = what
@@ -140,7 +140,7 @@ def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _reshaped(before: Any, after: Any) -> np.ndarray[Any, Any] | None:
-    """A shape that is asked for, of which one size may be told by that of before."""
+    """The target of a reshape, with a -1 replaced."""
     if before is None or after is None:
         return None
     rest = np.prod(after[after >= 0])
@@ -196,7 +196,7 @@ _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
     ops.computing(np.add, np.subtract, np.multiply, np.floor_divide, np.maximum, np.minimum, np.asarray),
     lambda node, operands: ops.COMPUTES[node.op](*operands),
 )
-"""Elementwise ops; elements of their operands may be unknown."""
+"""Elementwise ops, whose operands may have unknown elements."""
 
 
 _HANDS_ON = ops.IDENTITIES | ops.ENTER
@@ -208,30 +208,30 @@ def constant(node: Node) -> np.ndarray[Any, Any]:
 
 
 def constant_at(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor that is a constant; None of another."""
+    """The value of a constant's output; else None."""
     return constant(tensor.node) if tensor.node.op in ops.CONSTANTS else None
 
 
 def fixed(tensor: Tensor) -> list[int] | None:
-    """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
+    """The integers of a constant operand, such as axes; None where it is no constant."""
     value = constant_at(source_of(tensor, _HANDS_ON))
     return [int(v) for v in value.ravel()] if value is not None and value.dtype.kind in "iu" else None
 
 
 def made_of_values(graph: Graph) -> dict[Node, None]:
-    """The nodes that an input or a variable leads to; constants alone decide all others."""
+    """The descendants of inputs and variables; all other nodes depend on constants alone."""
     return graph.remember("made of inputs or variables", lambda graph: graph.descendants(
                           graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
 
 
 def known_scalar(tensor: Tensor) -> int | None:
-    """A whole number that constants and static shapes tell."""
+    """An integer scalar that follows from constants and static shapes; else None."""
     found: int | None = ask(scalar, tensor)
     return found
 
 
 def known_vector(tensor: Tensor) -> list[int | None] | None:
-    """The elements of a vector of sizes, each None where it depends on data; None where not even their number is known."""
+    """The elements of a size vector, None for each unknown one; None where its length is unknown."""
     found: list[int | None] | None = ask(vector, tensor)
     return found
 
@@ -247,11 +247,11 @@ def vector(tensor: Tensor) -> Answer:
 
 
 _MOST_DIMENSIONS = 8
-"""Of a sparse tensor; a graph does not say how many there are."""
+"""The assumed largest rank of a sparse tensor, which a graph does not record."""
 
 
 def _completed_shape(tensor: Tensor) -> Answer:
-    """The shape of a reshaped sparse tensor: a -1 in what is asked for is the rest of the elements."""
+    """The shape of a reshaped sparse tensor, with -1 replaced."""
     wanted = (yield vector, tensor.node.inputs[2]) if tensor.port == 1 else None
     if wanted is None or -1 not in wanted:
         return wanted
@@ -263,7 +263,7 @@ def _completed_shape(tensor: Tensor) -> Answer:
 
 
 def _deserialized_shape(tensor: Tensor) -> Answer:
-    """A sparse part of a batch has as many rows as the dense ones."""
+    """A sparse tensor of a batch has as many rows as the dense ones."""
     yield from ()
     take = tensor.node.inputs[0].node
     if tensor.port != 2 or take.op not in ops.GET_NEXT:
@@ -273,7 +273,7 @@ def _deserialized_shape(tensor: Tensor) -> Answer:
 
 
 def _parsed_shape(tensor: Tensor) -> Answer:
-    """As many rows as there are records or texts."""
+    """One row per record or string."""
     yield from ()
     node = tensor.node
     lists = node.attr("Nsparse", node.attr("num_sparse", 1))
@@ -283,7 +283,7 @@ def _parsed_shape(tensor: Tensor) -> Answer:
 
 
 def _crossed_shape(tensor: Tensor) -> Answer:
-    """The most that the dense shape of SparseCross is: the batch, and one value for each combination."""
+    """The upper bound of SparseCross's dense shape: the batch, and one value per combination."""
     node = tensor.node
     columns = node.attr("N", 0)
     values = len(node.attr("sparse_types", ()))

@@ -1,4 +1,4 @@
-"""Which values differ between cores."""
+"""Finds replica-varying values: those that differ between cores."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node,
 
 
 def replica_varying(graph: Graph) -> NodeSet:
-    """The replica-varying nodes of the device part of a graph, before or after infeed and loop were made.
+    """The replica-varying nodes of the device part of a graph, before or after infeed and loop are built.
 
-    Sources are the infeed (or, before it is made, what the device reads from the host) and those random ops that reach
-    something varying or a CrossReplicaSum: a random op that feeds replicated state only (gradient noise, say) is replicated.
+    Sources are the infeed (or, before it is built, the tensors that the device reads from the host) and random ops that reach
+    a varying value or a CrossReplicaSum: a random op that feeds only replicated state, such as gradient noise, is replicated.
     """
     return graph.remember("replica_varying", lambda graph: varying_on(graph, cluster_nodes(graph)))
 
@@ -64,9 +64,9 @@ def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
 
 
 def varying_with_input(graph: Graph) -> NodeSet:
-    """Of the replica-varying nodes on the device those that the input or random numbers lead to.
+    """The replica-varying nodes on the device that depend on the input or on random numbers.
 
-    What else the host computes is one value, though each core reads it from its own infeed.
+    Other values of the host are equal on all cores, though each core reads its own infeed.
     """
     device = cluster_nodes(graph)
     told = graph.descendants(graph.of_type(*ops.INPUTS, *ops.RANDOM), data_only=True)
@@ -76,7 +76,7 @@ def varying_with_input(graph: Graph) -> NodeSet:
 
 
 def reading_host(device: NodeSet) -> NodeSet:
-    """Those of the device nodes that read the host otherwise than through a variable."""
+    """The device nodes that read the host other than through a variable."""
     return {
         n: None for n in device for t in n.inputs
         if t.node not in device and t.node.op not in ops.VARIABLES and not n.has_attr(REPLICATED_ATTR)
@@ -84,14 +84,14 @@ def reading_host(device: NodeSet) -> NodeSet:
 
 
 def writes_own(node: Node) -> bool:
-    """Whether a node writes a variable that each core has one of."""
+    """Whether a node writes a per-core variable."""
     fact = ops.WRITES.get(node.op)
     handles = () if fact is None else (source_of(node.inputs[i], ops.HANDLE_ALIASES) for i in fact.variables)
     return any(handle.node.op in ops.CLUSTER_INPUTS and len(set(handle.node.inputs)) > 1 for handle in handles)
 
 
 def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:
-    """Carry variation forward over data, and over control edges out of regions whose existence varies."""
+    """Propagate variation forward over data edges, and over control edges out of regions whose execution varies."""
     while stack:
         node = stack.pop()
         if node in varying:

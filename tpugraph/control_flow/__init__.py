@@ -1,1 +1,1 @@
-"""Loops, conditionals and calls: made, raised to functions, lowered to Switch and Merge, inlined."""
+"""Control flow: builds loops, raises TF1 control flow to functions, lowers functions to Switch and Merge, inlines calls."""

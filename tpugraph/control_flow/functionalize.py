@@ -2,13 +2,14 @@
 
 Frames are taken from the inside out, so that a nested loop is one node when its surroundings are raised.
 
-A Switch sends its value to one of its outputs and leaves the other dead, and what reads a dead value is dead, up to the Merge
-that joins both sides. So each node has a *path*: the predicates, outermost first, that must have a certain value for it to
-run. All nodes whose path starts with one predicate become an If of two functions; what is nested is raised inside them.
+A Switch forwards its value to one output and leaves the other dead; readers of a dead value are dead, up to the Merge that
+joins both branches. So each node has a *path*: the predicates, outermost first, with the value that each must have for the
+node to run. All nodes whose path starts with one predicate become an If of two functions; nested conditionals are raised
+inside them.
 
-One predicate may need several Ifs, one after the other: a branch goes through the loss and comes back as a gradient into the
-same branch. The nodes between the same two crossings are a *phase*. Values of an earlier phase are computed again in a later
-one, which only nodes without side effects can be.
+One predicate may need several Ifs in sequence: the forward pass leaves a branch, and its gradient enters it again. The nodes
+between two such crossings are a *phase*. A later phase recomputes the values that it needs of an earlier one, which is only
+possible for nodes without side effects.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from tpugraph.support.errors import ConversionError, GraphError
 
 @dataclass(frozen=True)
 class Raised:
-    """The numbers of raised loops and of conditionals outside of them."""
+    """How many loops, and conditionals outside of loops, were raised."""
 
     loops: int
     branches: int
 
 
 def raise_control_flow(graph: Graph) -> Raised:
-    """Turn every TF1 loop and conditional of a graph, nested ones and gradients too, into While and If, in place.
+    """Raise every TF1 loop and conditional of a graph, nested ones and gradients included, to While and If, in place.
 
-    Each tensor's dtype must be known. What leaves a loop keeps its name: the Exit becomes an Identity of the While.
+    Each tensor's dtype must be known. The results of a loop keep their names: an Exit becomes an Identity of the While.
     """
     for node in graph:
         if node.has_attr("_class"):
-            graph.set_attr(node, "_class", None)  # asks to be placed beside a node that may move into a function
+            graph.set_attr(node, "_class", None)  # a colocation with a node that may move into a function
     count = 0
     while graph.of_type(*ops.ENTER):
         _raise_loop(_innermost(graph))
@@ -146,10 +147,10 @@ def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], b
 
 
 def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
-    """Turn each Exit into an Identity of a result of the While."""
+    """Replace each Exit by an Identity of a result of the While."""
     number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
     for node in exits:
-        left = source_of(node.inputs[0])  # a gradient puts an identity between Switch and Exit
+        left = source_of(node.inputs[0])  # gradients have an Identity between Switch and Exit
         switch = left.node
         if switch not in number or left.port != 0:
             raise ConversionError("what leaves the loop is no carried value", node=node)
@@ -169,14 +170,14 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
 
 
 Path = tuple[tuple[Tensor, int], ...]
-"""Predicates with the output of their Switches (0 is false), outermost first."""
+"""Predicates with the taken output of their Switches (0 is false), outermost first."""
 
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
 
 
 def raise_branches(graph: Graph) -> int:
-    """Turn every conditional of a graph without loops into If ops; returns how many Ifs were made."""
+    """Raise every conditional of a graph without loops to If ops; returns the number of Ifs."""
     made = 0
     _let_through(graph)
     while graph.of_type(*ops.SWITCH):
@@ -189,12 +190,12 @@ def raise_branches(graph: Graph) -> int:
 
 
 def finishing(nodes: Iterable[Node]) -> Callable[[Graph], object] | None:
-    """How to raise the conditionals of a function of some nodes; None where they have none."""
+    """A function that raises the conditionals among some nodes of a function body; None where there are none."""
     return raise_branches if any(node.op in ops.SWITCH for node in nodes) else None
 
 
 def _let_through(graph: Graph) -> None:
-    """Bypass each Switch before a result of the function that no Merge joins again.
+    """Bypass each Switch before a function result that no Merge joins again.
 
     The gradient of a loop within a branch reads its stacks behind such a Switch.
     """
@@ -210,7 +211,7 @@ def _let_through(graph: Graph) -> None:
 
 
 def has_effects(node: Node) -> bool:
-    """Whether it matters that a node runs exactly once."""
+    """Whether a node must run exactly once."""
     return node.op not in ops.WITHOUT_EFFECTS and ops.is_stateful(node.op)
 
 
@@ -232,7 +233,7 @@ def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
 
 
 def _paths(graph: Graph) -> dict[Node, Path]:
-    """The path of each node; that of a Switch is the one of its inputs."""
+    """The path of each node; a Switch has the path of its inputs."""
     found: dict[Node, Path] = {}
     for node in graph.topological_order():
         if node.op in ops.MERGE:
@@ -269,7 +270,7 @@ def _joined(merge: Node, paths: list[Path]) -> Path:
 
 @dataclass
 class _Phase:
-    """The nodes and Merges of one predicate between two crossings of its border."""
+    """The nodes and Merges of one predicate between two crossings of its boundary."""
 
     nodes: list[Node] = field(default_factory=list)
     merges: list[Node] = field(default_factory=list)
@@ -277,7 +278,7 @@ class _Phase:
 
 @dataclass
 class _Branch:
-    """One side of an If: its nodes, and the tensors inside by the outer tensor that they stand for."""
+    """One branch of an If: its nodes, and the inner tensor for each outer one."""
 
     nodes: dict[Node, None]
     reads: dict[Tensor, list[Tensor]]
@@ -285,7 +286,7 @@ class _Branch:
 
 
 class _Conditional:
-    """All that one predicate decides: the nodes inside with their sides, the Switches at the border, the Merges that join."""
+    """One predicate's conditional: the nodes inside with their branches, the Switches at its boundary, the Merges that join."""
 
     def __init__(self, graph: Graph, predicate: Tensor, path: dict[Node, Path]) -> None:
         self.graph = graph
@@ -296,17 +297,17 @@ class _Conditional:
         self.joins = [n for n in outer if n.op in ops.MERGE and _path_of(n.inputs[0], path)[0][0] == predicate]
 
     def replace(self) -> int:
-        """Put an If in the place of each phase; returns how many."""
+        """Replace each phase by an If; returns their number."""
         made = sum(self._make_if(phase) for _, phase in sorted(self._phases().items()))
-        for border in self.borders:  # what only waits for a Switch waits for the value
+        for border in self.borders:  # a control edge from a Switch becomes one from its operand
             self.graph.replace_control_uses(border, [t.node for t in border.inputs[:1]])
         self.graph.remove_all([*self.inside, *self.joins, *self.borders])
         return made
 
     def _phases(self) -> dict[int, _Phase]:
-        """The phases, by how often the way to a node left the conditional and came back."""
+        """The phases: nodes grouped by how often a path to them left the conditional and entered it again."""
         joined = dict.fromkeys(self.joins)
-        number: dict[Node, int] = {}  # outside: the number of the first phase that may follow
+        number: dict[Node, int] = {}  # for outside nodes: the number of the first phase that may follow
         phases: dict[int, _Phase] = {}
         for node in self.graph.topological_order():
             number[node] = max((number[p] for p in node.producers()), default=0)
@@ -321,7 +322,7 @@ class _Conditional:
         graph, inside, borders = self.graph, self.inside, self.borders
         effects = [node for node in phase.nodes if has_effects(node)]
         if not effects and not phase.merges:
-            return False  # nothing of it is wanted
+            return False  # none of its results is used
         branches = [self._branch(side, phase, effects) for side in (0, 1)]
         reads = list(dict.fromkeys(t for branch in branches for t in branch.reads))
         near = (phase.merges or effects)[0]
@@ -362,7 +363,7 @@ class _Conditional:
         return tensor.port if tensor.node in self.borders else self.inside[tensor.node]
 
     def _branch(self, side: int, phase: _Phase, effects: list[Node]) -> _Branch:
-        """The nodes that the results and side effects of one side need, of earlier phases too."""
+        """The nodes that the results and side effects of one branch need, of earlier phases too."""
         results = [next(t for t in m.inputs if self._side(t) == side) for m in phase.merges]
         wanted: dict[Node, None] = dict.fromkeys(n for n in effects if self.inside[n] == side)
         now = {*phase.nodes}
@@ -395,14 +396,14 @@ class _Conditional:
             for tensor in node.inputs:
                 need(tensor)
             for control in node.controls:
-                # constants wait for a pivot, an Identity of a Switch, so that they are in its branch
+                # constants have a control edge from a pivot, an Identity of a Switch, which puts them into its branch
                 pivot = control.op in ops.IDENTITIES and control.inputs[0].node.op in ops.SWITCH
                 if (control in now or pivot) and self.inside.get(control) == side:
                     want(control)
         return _Branch(wanted, reads, results)
 
     def _replace_index(self, merge: Node) -> None:
-        """Replace the second output of a Merge, the number of the input that it took, by the predicate."""
+        """Replace the second output of a Merge, the index of the live input, by the predicate."""
         if not merge.uses(1):
             return
         if self._side(merge.inputs[1]) != 1:
@@ -427,10 +428,10 @@ def make_function(
     *,
     finish: Callable[[Graph], object] | None = None,
 ) -> str:
-    """Write nodes, which stay where they are, as a function of the library; returns its name.
+    """Copy nodes into a library function; returns its name.
 
-    The caller waits for what the nodes wait for outside. Results are outputs of the body, or argument tensors; ``finish`` edits the
-    body, as a graph of its own, before it is saved.
+    The caller gets the nodes' outside control inputs. Results are outputs of the body, or argument tensors; ``finish`` edits
+    the body, as a graph of its own, before it is stored.
     """
     given = [group[0] for group in arguments]
     if finish is None:
@@ -441,7 +442,7 @@ def make_function(
     tensors: dict[Tensor, Tensor] = {}
     for index, group in enumerate(arguments):
         known = group[0].node.output(group[0].port)
-        given[index] = body.add(ARGUMENT, f"in{index}", outputs=[known]).out()  # so no node of the body takes the name
+        given[index] = body.add(ARGUMENT, f"in{index}", outputs=[known]).out()  # reserves the name
         tensors.update(dict.fromkeys(group, given[index]))
     copy_into(body, graph.topological_order(nodes), tensors)
     copies = [tensors[tensor] for tensor in results]
@@ -455,7 +456,7 @@ def make_function(
 
 
 RESULT = "_Retval"
-"""Holds a result while the body is edited, so that edits of its producer are seen."""
+"""A placeholder node for a result while the body is edited, so that edits of its producer reach it."""
 
 
 def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:

@@ -21,14 +21,14 @@ class Call:
 
     node: Node
     scope: str  # the prefix of the names of the nodes that replace it
-    # nodes that run just when the call would, in its loop or branch; inlined nodes without inputs wait for them
+    # nodes that run exactly when the call would; control inputs of inlined nodes without inputs
     pivot: tuple[Node, ...] = ()
     inside: tuple[str, ...] = ()  # the functions whose bodies the call comes from, outermost first
-    gates: bool = True  # whether a result waits for the side effects of the body
+    gates: bool = True  # whether a result gets control edges from the body's side effects
 
     @property
     def starts(self) -> tuple[Node, ...]:
-        """The nodes that the body's first nodes wait for."""
+        """The control inputs of the body's first nodes."""
         return self.node.controls or self.pivot
 
     def part(self, node: Node, pivot: Iterable[Node], *, gates: bool = True) -> Call:
@@ -36,7 +36,7 @@ class Call:
 
 
 def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
-    """The nodes that call functions, but for ``SymbolicGradient``, which makes a function of another one."""
+    """The nodes that call functions, except ``SymbolicGradient``, which derives one function from another."""
     functions = function_library.functions_named(graph)
     found = [
         node for node in nodes if node.op in ops.CALLS or node.op in functions
@@ -55,7 +55,7 @@ def body_of(graph: Graph, call: Call, name: str) -> Body:
 
 
 def is_constant(tensor: Tensor) -> bool:
-    """Whether a tensor is loop-invariant, so that it is there in the iteration that does not take place, too."""
+    """Whether a tensor is loop-invariant, hence alive in the last, partial iteration too."""
     return tensor.node.op in ops.ENTER and bool(tensor.node.attr("is_constant"))
 
 
@@ -68,10 +68,10 @@ def identity(graph: Graph, tensor: Tensor, kind: DType, name: str, call: Call, c
 def inline(graph: Graph, call: Call, name: str) -> list[Call]:
     """Replace a call of the function ``name`` by its body; returns the calls in the body.
 
-    The node itself is left without uses; nodes that waited for it wait for the stateful nodes of the body.
+    The node is left without uses; its control edges lead from the body's stateful nodes instead.
     """
     body, node = body_of(graph, call, name), call.node
-    silent = ops.RESOURCE_VARIABLES | ops.RANDOM | {ARGUMENT}  # it does not matter when they run
+    silent = ops.RESOURCE_VARIABLES | ops.RANDOM | {ARGUMENT}  # their order does not matter
     ends = [n for n in body.graph if n in body.must_run or (ops.is_stateful(n.op) and n.op not in silent)]
     wanted = body.graph.ancestors([*(tensor.node for tensor in body.results), *ends])
     inner = calls_of(body.graph, [n for n in body.graph if n in wanted])
@@ -100,7 +100,7 @@ def inline(graph: Graph, call: Call, name: str) -> list[Call]:
 
 
 def hold(graph: Graph, call: Call) -> Node:
-    """An IdentityN of all outputs of a call, which waits for it too: its inputs show afterwards what replaced the call."""
+    """An IdentityN of all outputs of a call, with a control edge from it: its inputs show afterwards what replaced the call."""
     node = call.node
     kinds = output_types(graph, node)
     return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
@@ -108,7 +108,7 @@ def hold(graph: Graph, call: Call) -> Node:
 
 
 def keep_name(graph: Graph, node: Node, held: Node) -> None:
-    """Turn the inlined call into an Identity of the values that replace it, so that its name stays."""
+    """Turn the inlined call into an Identity of the values that replace it, to keep its name."""
     kinds = held.attr("T")
     op = "NoOp" if not kinds else "Identity" if len(kinds) == 1 else "IdentityN"
     graph.set_controls(node, held.controls)
@@ -117,7 +117,7 @@ def keep_name(graph: Graph, node: Node, held: Node) -> None:
 
 
 def has_effects(node: Node) -> bool:
-    """Whether a node must run though nothing reads it."""
+    """Whether a node must run though no data edge leads from it."""
     return functionalize.has_effects(node) and node.op not in ops.RANDOM
 
 
@@ -129,7 +129,7 @@ def _copy(
     for node in body.topological_order([n for n in wanted if n.op != ARGUMENT]):
         inputs: list[Tensor] = []
         for index, tensor in enumerate(node.inputs):
-            if is_back_edge(tensor.node, node):  # not copied yet: the other input of the Merge stands in
+            if is_back_edge(tensor.node, node):  # not copied yet: the other input of the Merge takes its place for now
                 closing.append((node, index))
                 tensor = next(t for t in node.inputs if not is_back_edge(t.node, node))
             inputs.append(_found(tensor, given, copies))
@@ -149,12 +149,12 @@ def _found(tensor: Tensor, given: Mapping[Node, Tensor], copies: Mapping[Node, N
 
 
 def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The control inputs of an inlined node: ``starts`` where it has none but loop-invariant inputs."""
+    """The control inputs of an inlined node: with ``starts`` where all of its inputs are loop-invariant."""
     return starts if all(is_constant(tensor) for tensor in inputs) else ()
 
 
 def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
-    """Nodes that run just when a call does: its control inputs, else an Identity of its first argument."""
+    """Nodes that run exactly when a call does: its control inputs, else an Identity of its first argument."""
     if node.controls or not node.inputs:
         return node.controls
     kind = input_types(graph, node)[0]

@@ -1,4 +1,4 @@
-"""TF1 while loops: made around nodes of a graph, united with others, and with the values of all iterations behind them."""
+"""Builds TF1 while loops around nodes of a graph, fuses two of them, and stacks the values of all iterations."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Loop:
         read = self._add("ReadVariableOp", [self.enter(self.limit)], name="limit", controls=[merge], dtype=_INT32)
         less = self._add("Less", [merge.out(), read.out()], name="less")
         self.condition = self._add("LoopCond", [less.out()], name="condition")
-        self.counter = self._body_value(merge)  # the iteration number, inside the body
-        # runs once per iteration that takes place; body nodes without inputs wait for it
+        self.counter = self._body_value(merge)  # the iteration index, inside the body
+        # runs once per full iteration; body nodes without inputs get a control edge from it
         self.pivot = self.counter.node
         self._increment_step = self._add("Const", name="one", controls=[self.pivot], dtype=_INT32, value=np.int32(1))
         increment = self._add("AddV2", [self.counter, self._increment_step.out()], name="next")
@@ -61,19 +61,21 @@ class Loop:
         return self._enters[tensor]
 
     def carry(self, initial: Tensor) -> tuple[int, Tensor]:
-        """Carry a value from one iteration to the next; returns its number and its value inside the body."""
+        """Add a loop variable; returns its index and its value inside the body."""
         index = len(self._open)
         merge = self._merge(initial)
         return index, self._body_value(merge)
 
     def update(self, index: int, value: Tensor) -> None:
-        """Say what carried value ``index`` becomes at the end of an iteration."""
+        """Set the value of loop variable ``index`` for the next iteration."""
         self._open[index] = (self._open[index][0], value)
 
     def enclose(self, nodes: Iterable[Node]) -> None:
-        """Take nodes into the body: outside inputs enter as constants, what has no input waits for the pivot."""
+        """Move nodes into the body: outside inputs enter as loop invariants, nodes without inputs wait for the pivot."""
         body, own = dict.fromkeys(nodes), self._own
-        groups: dict[int, list[Node]] = {}  # of what nodes wait for in common, what is in the body
+        groups: dict[
+            int, list[Node]
+        ] = {}  # the control inputs inside the body, for each set of control inputs that nodes share
         for node in body:
             inside = False
             for index, tensor in enumerate(node.inputs):
@@ -88,11 +90,11 @@ class Loop:
         self._own.update(body)
 
     def finish_after(self, nodes: Iterable[Node]) -> None:
-        """Let an iteration end only after these nodes have run."""
+        """Make the end of an iteration wait for these nodes."""
         self.graph.add_controls(self._increment_step, nodes)
 
     def close(self) -> list[Tensor]:
-        """Close the loop; returns the value of the counter and of each carried value after the last iteration."""
+        """Close the loop; returns the final values of the counter and of each loop variable."""
         for merge, value in self._open:
             if value is None:
                 raise GraphError("a carried value is never updated", node=merge)
@@ -107,8 +109,8 @@ class Loop:
     def _merged(self, tensor: Tensor) -> Tensor:
         """An outside tensor for a Merge of the body, behind an Identity.
 
-        TensorFlow takes a Merge for dead as soon as a dead Enter reaches it, and loses the value of the other branch; an
-        Identity waits for all of its inputs.
+        TensorFlow treats a Merge as dead once a dead Enter reaches it, and loses the other branch's value; an Identity waits
+        for all of its inputs.
         """
         return self._add(
             "Identity", [self.enter(tensor)], [tensor.shape], scope="", name=f"{tensor.node.name}/merged"
@@ -143,10 +145,10 @@ class Loop:
 def enclose_step(
     graph: Graph, iterations: int, device: Callable[[Graph, Tensor], Tensor], outfeed: Callable[[Graph, Tensor], object]
 ) -> None:
-    """Put the step into three loops of one length, a variable that starts as ``iterations``: device, infeed and outfeed.
+    """Put the step into three loops, device, infeed and outfeed, whose trip count is a variable with initial value ``iterations``.
 
-    ``device`` puts the cluster into its loop, given the handle of the length, and returns the loop's result; ``outfeed`` does
-    so with the host's part behind the device.
+    ``device`` puts the cluster into its loop, given the handle of the trip count, and returns the loop's result; ``outfeed``
+    does so for the host's part behind the device.
     """
     limit, assign = local_variable(graph, "tpugraph/iterations_per_loop", iterations, _INT32)
     last = device(graph, limit.out())
@@ -157,13 +159,13 @@ def enclose_step(
 
 
 def add_results(graph: Graph, **names: str) -> None:
-    """Keep more names of nodes and tensors for the entry points."""
+    """Add names of nodes and tensors for the entry points."""
     before = graph.kept(Results) or Results()
     graph.keep(Results({**before.names, **names}))
 
 
 def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
-    """Put the input part of the host, which ends in ``enqueues``, into its loop; returns the node that ends it."""
+    """Put the host's input part, which ends in ``enqueues``, into its loop; returns the loop's last node."""
     body = per_batch(graph, enqueues)
     loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
     loop.enclose(dict.fromkeys([*body, *enqueues]))
@@ -172,7 +174,7 @@ def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
 
 
 def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
-    """Nodes in front of ``ends`` that run for each batch: descendants of the input and of random ops; loops and arrays as a whole."""
+    """Ancestors of ``ends`` that run once per batch: descendants of the input and of random ops; loops and arrays as a whole."""
     cone, frame_of, around = graph.ancestors(ends), frames(graph), frames_around(graph)
     moving: dict[Node, Any] = {}
     more = [n for n in cone if n.op in ops.INPUTS | ops.RANDOM]
@@ -186,7 +188,7 @@ def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
 
 
 def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[Node, Node]:
-    """A scalar resource variable that no checkpoint holds, and the op that initialises it."""
+    """A scalar resource variable outside of checkpoints, and the op that initializes it."""
     make = Builder(graph)
     handle = make.variable(kind, (), name=name)
     first = make.constant(value, kind, name=f"{name}/Initializer")
@@ -194,19 +196,19 @@ def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[No
 
 
 def loop_of_frame(graph: Graph, frame: str) -> Counted | None:
-    """The loop of a frame; None where there is none, or it counts to no variable."""
+    """The loop of a frame; None where there is none, or its trip count is no variable."""
     found = (counted(condition) for condition in graph.of_type(*ops.LOOP_COND))
     return next((loop for loop in found if loop is not None and loop.frame == frame), None)
 
 
 def unite(graph: Graph, one: Counted, into: Counted) -> bool:
-    """Move the body of one loop into another; returns False where they count to different limits."""
+    """Fuse one loop into another; returns False where their trip counts differ."""
     if one.limit is not into.limit:
         return False
     both = (one.frame, into.frame)
     for node in [node for node in graph.of_type(*ops.ENTER) if node.attr("frame_name") in both]:
         graph.set_attr(node, "frame_name", both[1])
-        graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
+        graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, to keep the order of reads
     for use in one.condition.uses():
         graph.set_input(use.node, use.index, into.condition.out())
     pivot, own = into.pivot, one.pivot
@@ -225,7 +227,7 @@ def stack_iterations(
     number: Tensor,
     iterations: int,
 ) -> Tensor:
-    """The values of a tensor in each of at most ``iterations`` iterations of its loop, [iterations, ...]; zeros for missing ones."""
+    """Stack a tensor's values of up to ``iterations`` iterations of its loop, [iterations, ...]; zeros for missing ones."""
     kind = value.dtype
     dims, rows = make.constant(np.asarray(shape, "int32")), make.constant(np.int32(iterations))
     empty = make.add("TensorListReserve", [dims, rows], (), element_dtype=kind)

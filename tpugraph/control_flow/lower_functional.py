@@ -1,7 +1,7 @@
-"""Functional control flow lowered to that of TF1: a While becomes a loop frame, an If and a Case become Switch and Merge.
+"""Lowers functional control flow to TF1's: a While becomes a loop frame, an If or Case becomes Switch and Merge.
 
-The functions of conditions, bodies and branches stay calls, which :mod:`tpugraph.control_flow.inlining` replaces. The other way round
-is :mod:`tpugraph.control_flow.functionalize`.
+The functions of conditions, bodies and branches stay calls, which :mod:`tpugraph.control_flow.inlining` replaces. The inverse is
+:mod:`tpugraph.control_flow.functionalize`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tpugraph.support.errors import ConversionError
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
 _NUMBER = "_tpugraph_first_branch"
-"""Attribute of a Case that is left of another one: which number its first branch has."""
+"""Attribute of the Case with the remaining branches: the index of its first branch."""
 
 
 class Lowering:
-    """Replaces one While, If or Case by control flow of TF1; the node is left without uses, and ``calls`` are left to be inlined."""
+    """Lowers one While, If or Case; the node is left without uses, and ``calls`` remain to be inlined."""
 
     def __init__(self, graph: Graph, call: Call) -> None:
         self.graph = graph
@@ -37,10 +37,10 @@ class Lowering:
         self.calls: list[Call] = []
 
     def loop(self) -> None:
-        """Each value that a loop carries: Enter, Merge with NextIteration, Switch on the condition, Exit.
+        """Lower a While: for each loop variable Enter, Merge with NextIteration, Switch on the condition, Exit.
 
-        What every iteration hands on as it is enters as a constant. An iteration begins, and the loop ends, only after
-        what the one before did: the value that the condition reads waits for it.
+        A loop variable that the body returns unchanged enters as a loop invariant. The next iteration, and the end of the loop,
+        wait for the side effects of the previous one: the condition's operand has control edges from them.
         """
         node, types = self.node, self.node.attr("T")
         condition, body = (inlining.body_of(self.graph, self.call, node.attr(key).name) for key in ("cond", "body"))
@@ -81,7 +81,7 @@ class Lowering:
         self.graph.replace_control_uses(node, [exits[first].node] if exits else [])
 
     def conditional(self) -> None:
-        """Both branches behind Switches on the predicate, and a Merge of each result."""
+        """Lower an If: Switches on the predicate before both branches, a Merge for each result."""
         kind = self.node.attr("Tcond")
         given, starts = self.node.inputs[:1], self._starts(self.node.inputs[0])
         truth = (
@@ -95,9 +95,9 @@ class Lowering:
         )
 
     def case(self) -> None:
-        """The first branch where the index is its number, else a Case of the others.
+        """Lower a Case: the first branch where the index equals its number, else a Case of the others.
 
-        An index that is out of range takes the last branch, as TensorFlow has it.
+        An index out of range takes the last branch, as in TensorFlow.
         """
         node, functions, number = self.node, self.node.attr("branches"), self.node.attr(_NUMBER, 0)
         index = self._add("Identity", node.inputs[:1], _INT32, self._starts(node.inputs[0]))
@@ -161,14 +161,14 @@ class Lowering:
 
 
 _Branch = Callable[[Sequence[Tensor], Node], Node]
-"""Makes the node that stands for a branch, given its arguments and its pivot."""
+"""Builds the call of a branch from its arguments and its pivot."""
 
 
 def inline_updates(graph: Graph, train_op: str | None) -> None:
-    """Replace the calls whose functions write variables, such as a conditional of TensorFlow 2 that applies gradients.
+    """Inline the calls whose functions write variables, such as a TensorFlow 2 conditional that applies gradients.
 
-    What moves the weights of a plain graph is then found as in any other graph. Nodes that ``train_op`` names, separated by
-    commas, keep their names, and so do calls that nothing reads.
+    The updates are then found as in any other graph. Nodes named in ``train_op``, separated by commas, keep their names, and
+    so do calls without readers.
     """
     named = [*(train_op or "").split(","), *graph.collections.get("train_op", [])]
     calls = [call for call in inlining.calls_of(graph, graph) if _writes(graph, call.node)]
@@ -184,9 +184,9 @@ def _writes(graph: Graph, node: Node) -> bool:
 
 
 def replace_calls(graph: Graph, calls: list[Call], named: Container[str]) -> list[Node]:
-    """Replace nodes that call functions, and the calls in what replaces them, by the nodes of the functions.
+    """Inline nodes that call functions, recursively.
 
-    Of those that are ``named`` the name stays, as what hands on the values that they gave. Returns the nodes that were replaced.
+    The ``named`` ones leave an Identity of their results under their names. Returns the nodes that were replaced.
     """
     calls = list(calls)
     for call in calls:
@@ -206,7 +206,7 @@ def replace_calls(graph: Graph, calls: list[Call], named: Container[str]) -> lis
 
 
 def _dereference(graph: Graph, call: Call) -> None:
-    """A call is given the value that a reference has when it is called, and not the reference."""
+    """Pass a call the value of a ref variable at the time of the call, not the reference."""
     node = call.node
     for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.input_types(graph, node), strict=True)):
         outputs = ops.op_def(tensor.node.op).output_arg if ops.op_def(tensor.node.op) else ()
@@ -218,7 +218,7 @@ def _dereference(graph: Graph, call: Call) -> None:
 
 
 def replace_call(graph: Graph, call: Call) -> list[Call]:
-    """Replace a node that calls functions, of whatever kind, leaving it without uses; returns the calls in what replaces it."""
+    """Inline or lower one call of any kind and leave it without uses; returns the calls in its replacement."""
     op, lowering = call.node.op, Lowering(graph, call)
     lower = {"while": lowering.loop, "if": lowering.conditional, "case": lowering.case}.get(ops.record(op).role or "")
     if lower is None:
@@ -228,7 +228,7 @@ def replace_call(graph: Graph, call: Call) -> list[Call]:
 
 
 def _origin(tensor: Tensor) -> Node:
-    """Where a result of a body comes from, behind identities."""
+    """The producer of a result of a body, through identities."""
     return source_of(tensor, ("Identity",), where=lambda node: not node.controls).node
 
 
@@ -239,7 +239,7 @@ def _reads(body: Body, index: int) -> bool:
 def make_initializable(graph: Graph) -> None:
     """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; its function is inlined.
 
-    One that a dataset reads stays: it starts when that dataset asks for the first element.
+    One that a dataset reads stays: it starts when that dataset requests the first element.
     """
     for node in graph.of_type("OneShotIterator"):
         if any(ops.is_dataset(use.node.op) for use in node.uses(0)):

@@ -1,7 +1,7 @@
-"""Unwraps the optionals in which a conditional of control flow v2 hands values of a branch to its gradient.
+"""Unwraps the optionals in which a control flow v2 conditional passes values of a branch to its gradient.
 
-The other branch has no such value, so it returns an empty optional. In TF1 control flow the gradient, in a branch of the same
-predicate, reads the value itself.
+The other branch has no such value and returns an empty optional. In TF1 control flow the gradient, in a branch of the same
+predicate, reads the value directly.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
 
 Crossed = frozenset[tuple[Hashable, int]]
-"""Predicates, each with the side of a node: 0 where it is false."""
+"""Predicates with the branch that a node is in: 0 for false."""
 
 _EQUALITIES = ops.computing(np.equal)
 _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
 
 
 def unwrap(graph: Graph) -> int:
-    """Replace reads of optionals by the value, where only one can be read; returns how many."""
+    """Replace OptionalGetValue by the wrapped value where only one is possible; returns the number of replacements."""
     known: dict[Node, Crossed] = {}
     if not graph.of_type(*ops.UNWRAPS):
         return 0
@@ -43,7 +43,7 @@ def unwrap(graph: Graph) -> int:
 
 
 def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
-    """Merge equal comparisons: a Case and its gradient compare one index with the same numbers."""
+    """Deduplicate comparisons: a Case and its gradient compare one index with the same numbers."""
     first: dict[Hashable, Node] = {}
     for node in graph.topological_order() if graph.of_type(*_EQUALITIES) else ():
         if node.op in _EQUALITIES and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
@@ -53,7 +53,7 @@ def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
 
 
 def _wraps(optional: Tensor) -> list[Node]:
-    """The nodes that may have wrapped an optional's value; none where not all are known."""
+    """The possible OptionalFromValue nodes of an optional; none where not all are known."""
     found: dict[Node, None] = {}
     stack, seen = [optional.node], {optional.node}
     while stack:
@@ -80,7 +80,7 @@ def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
         while stack:
             at = stack.pop()
             producers = at.producers()
-            if at.op in ops.MERGE:  # a loop runs where its first values are
+            if at.op in ops.MERGE:  # a loop is in the branch of its initial values
                 producers = [producer for producer in producers if producer.op in ops.ENTER]
             elif at.op not in ops.EXIT:
                 crossed.update((_decides(t.node.inputs[1]), t.port) for t in at.inputs if t.node.op in ops.SWITCH)

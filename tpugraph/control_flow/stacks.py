@@ -1,4 +1,4 @@
-"""Prepares the stacks of loop gradients for XLA, which must know their dtype and shape, and sizes that they hold."""
+"""Prepares the stacks of loop gradients for XLA, which needs their dtype and shape, and the sizes kept on them, at compile time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HANDS_ON = ops.IDENTITIES | ops.CONTROL_FLOW - ops.LOOP_COND
 def replace_known_stacks(graph: Graph) -> int:
     """Replace stacks by constants where every push has the same known integers; returns how many.
 
-    The gradient of a loop pops shapes, which XLA must know when it compiles, and it knows nothing of values on a stack.
+    The gradient of a loop pops shapes, which XLA needs as constants, and XLA does not propagate constants through a stack.
     """
     stacks = graph.of_type("StackV2")
     if stacks and any(node.outputs is None for node in graph):
@@ -46,11 +46,13 @@ def _replace_known(graph: Graph, stack: Node) -> bool:
             continue
         kind = node.attr("elem_type")
         make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-        here = make.add("Identity", [node.inputs[0]], (), name="here", T=_INT32).node  # runs where the pop did
+        here = make.add(
+            "Identity", [node.inputs[0]], (), name="here", T=_INT32
+        ).node  # in the loop or branch of the pop
         value = np.asarray(held, kind.name)
         graph.retype(node, "Const", inputs=[], attrs={"dtype": kind, "value": value}, outputs=[(kind, value.shape)])
         graph.add_control(node, here)
-    graph.add_control(stack, stack.inputs[0].node)  # which says in what loop it is
+    graph.add_control(stack, stack.inputs[0].node)  # which puts it into the loop
     graph.retype(stack, "Const", inputs=[], attrs={"dtype": _INT32, "value": np.int32(0)}, outputs=[(_INT32, ())])
     for node in handles:
         if node is not stack:
@@ -60,7 +62,7 @@ def _replace_known(graph: Graph, stack: Node) -> bool:
 
 
 def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:
-    """The integers that all pushes have; None where they are unknown or differ."""
+    """The integers common to all pushes; None where they are unknown or differ."""
     values = [known_value(tensor) for tensor in pushed]
     first = values[0] if values else None
     if first is None or first.dtype.kind not in "iu":
@@ -69,10 +71,10 @@ def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:
 
 
 def begin_stacks(graph: Graph) -> int:
-    """Push zeros to each stack and pop them first, where there are conditionals; returns how many.
+    """Push zeros to each stack and pop them first, in graphs with conditionals; returns the number of stacks.
 
-    XLA learns dtype and shape from the first push, and takes no stack without them into a conditional. Stacks with elements
-    of open shape stay as they are.
+    XLA infers dtype and shape from the first push, and accepts no stack without them in a conditional. Stacks with elements of
+    unknown shape stay unchanged.
     """
     stacks = graph.of_type("StackV2")
     if not stacks or all(switch.inputs[1].node.op in ops.LOOP_COND for switch in graph.of_type(*ops.SWITCH)):

@@ -35,14 +35,14 @@ class PlainStep:
         self.inputs = graph.of_type(*ops.INPUTS)
         self.writes = graph.of_type(*ops.WRITES)
         self.varying = flows_from(graph, self.inputs)
-        self.restored = from_checkpoints(graph)  # descendants of the reads of checkpoints
-        behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
-        # the writes that the input causes
+        self.restored = from_checkpoints(graph)  # descendants of RestoreV2
+        behind = graph.descendants(self.inputs)  # over control edges too: a metric may add a constant after each batch
+        # the writes that depend on the input
         self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
         self.inside = analysis.nested(graph)
         saved = find_variables(graph, ())
         hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
-        # the names of the variables that a checkpoint holds
+        # names of variables in checkpoints
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
 
     def check_input(self) -> None:
@@ -54,7 +54,7 @@ class PlainStep:
             )
 
     def trains(self, node: Node) -> str | None:
-        """The variable that a write trains: one that a checkpoint holds, or that an optimizer writes; else None."""
+        """The variable of a write that trains: one in checkpoints, or written by an optimizer op; else None."""
         trained = next((v.name for v in written_variables(node) if v.name in self.kept), None)
         if trained is None and ops.WRITES[node.op].kind == "apply":
             return next((v.name for v in written_variables(node)), "?")
@@ -69,7 +69,7 @@ class PlainStep:
                                  fix=f"--mode=train, or give the graph that Estimator builds for mode '{mode}'")  # fmt: skip
 
     def roles(self, mode: str, *, loss: Finding, updates: list[Finding], more: dict[str, Any]) -> Roles:
-        """The roles of the graph; ``more`` are fields of the mode."""
+        """The roles of the graph; ``more`` are fields for the mode."""
         graph = self.graph
         roots = [*(f.name for f in updates), *([loss.name] if loss.name else []), *more.get("predictions", {}).values()]
         cone = graph.ancestors(graph.tensor(name).node for name in roots)
@@ -88,7 +88,7 @@ class PlainStep:
         )
 
     def _give_keys(self, variables: dict[str, Variable]) -> None:
-        """Without a saver, every variable that is not local to the evaluation has its own name as its key."""
+        """Without a saver, the checkpoint key of every variable that is not local to the evaluation is its name."""
         if any(variable.key is not None for variable in variables.values()):
             return
         local = {name.partition(":")[0] for name in self.graph.collections.get("local_variables", [])}
@@ -98,7 +98,7 @@ class PlainStep:
                 variable.key = variable.name
 
     def _step(self, variables: dict[str, Variable]) -> Finding | None:
-        """The step counter, by its collection or name: no node increments it."""
+        """The step counter, by collection or name, since no node increments it here."""
         hinted = [name.partition(":")[0] for name in self.graph.collections.get("global_step", [])]
         for name in (*hinted, "global_step"):
             if name in variables:
@@ -110,7 +110,7 @@ Metrics = Mapping[str, tuple[str, str]]
 """Value tensor and update op of each metric, by its name."""
 
 LOSS = "loss"
-"""The name of the metric that is the mean of the batches' losses."""
+"""The name of the metric with the mean loss."""
 
 _QUESTIONS = frozenset({*ops.INITIALIZED, *ops.INITIALIZED.values()})
 _GENERIC = frozenset({"value", "value_tensor", "Identity"})
@@ -165,7 +165,7 @@ def _leave_training_out(found: PlainStep) -> None:
 
 
 def _ends(found: PlainStep, write: Node) -> list[Node]:
-    """The write itself; one inside a loop or a branch is run by what follows that loop or branch."""
+    """The write itself; for one inside a loop or branch, the nodes behind it that run it."""
     followers = reached((write,), lambda node: node.consumers() if node in found.inside else ())
     return [node for node in followers if node not in found.inside]
 
@@ -186,7 +186,7 @@ def _named_updates(found: PlainStep, metrics: Metrics) -> list[Finding]:
 
 
 def _values(found: PlainStep) -> dict[str, str]:
-    """Unread tensors that are made of metric variables and do not depend on the batch."""
+    """Tensors without readers that depend on metric variables but not on the batch."""
     graph = found.graph
     behind = graph.descendants([*found.inputs, *found.writes])
 
@@ -196,7 +196,7 @@ def _values(found: PlainStep) -> dict[str, str]:
     variables = dict.fromkeys(v for node in found.moving for v in written_variables(node))
     asked = reached(variables, asked_for)
     read = [node for node in graph if node in asked and node.op not in ops.VARIABLES]
-    bare = ops.READS | ops.IDENTITIES  # what only hands a variable on
+    bare = ops.READS | ops.IDENTITIES  # ops that only forward a variable
     made = [node for node in read if node.op not in bare or variable_of(node.inputs[0]) is None]
     ends = [node for node in made if node.outputs and not node.uses()]
     scopes = [_scope(node.name) for node in ends]
@@ -204,7 +204,7 @@ def _values(found: PlainStep) -> dict[str, str]:
 
 
 def _without_shared_scope(values: dict[str, str]) -> dict[str, str]:
-    """Drop the scope that all names share (a head of Estimator puts its name there)."""
+    """Drop the common scope of all names (an Estimator's head prepends its name)."""
     names = [name for name in values if name != LOSS]
     shared = f"{os.path.commonpath(names)}/" if len(names) > 1 else ""
     return {name.removeprefix(shared) if name != LOSS else name: value for name, value in values.items()}
@@ -232,17 +232,17 @@ def _check_values(found: PlainStep, values: dict[str, str]) -> None:
 
 
 def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]:
-    """Scalars of the batch that metrics sum up, the likeliest loss first, each with the write."""
+    """Scalars of the batch that metrics accumulate, the likeliest loss first, each with the write."""
     hinted = {name.removesuffix(":0") for name in found.graph.collections.get("losses", [])}
     ranked = []
     for position, node in enumerate(updates):
         fact = ops.WRITES.get(node.op)
         if fact is None or fact.kind != "assign" or not fact.additive:
             continue
-        # behind sums over no dimension
+        # through sums over no dimension
         added = source_of(node.inputs[fact.value], _OF_ONE_ELEMENT, where=lambda node: node.inputs[0].shape == ())
         if added == node.inputs[fact.value] and added.node.op in ops.REDUCTIONS:
-            continue  # a sum over rows, not a number that the batch has
+            continue  # a sum over rows, not a scalar of the model
         of_model = any(before.name in found.kept for before in found.graph.ancestors([added.node], data_only=True))
         if added.shape == () and added.dtype.floating and added.node in found.varying and of_model:
             why = "in the collection losses, " if str(added) in hinted else ""
@@ -259,7 +259,7 @@ _OF_ONE_ELEMENT = ops.IDENTITIES | ops.SUMS | ops.CASTS | ops.computing(np.multi
 def _with_loss(
     found: PlainStep, values: dict[str, str], loss: Finding, losses: list[tuple[Finding, Node]]
 ) -> dict[str, str]:
-    """Rename the metric that keeps the mean of the loss to ``loss``, as Estimator calls it."""
+    """Rename the metric with the mean of the loss to ``loss``, Estimator's name."""
     write = next((node for finding, node in losses if finding.name == loss.name), None)
     if write is None or LOSS in values:
         return values
@@ -274,7 +274,7 @@ def _with_loss(
 
 
 def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = None) -> Roles:
-    """Find the roles of a plain prediction graph, where ``predictions`` may have the tensor of each prediction by name."""
+    """Find the roles of a plain prediction graph; ``predictions`` may give the tensor of each prediction by name."""
     found = PlainStep(graph)
     found.check_input()
     if predictions is None:

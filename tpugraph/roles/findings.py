@@ -39,7 +39,7 @@ class Roles:
     step: Finding | None
     inputs: Sequence[Finding]
     variables: Mapping[str, Variable]
-    updates: Sequence[Finding]  # the nodes that write trained variables; of evaluation those that update metrics
+    updates: Sequence[Finding]  # the nodes that write trained variables; in evaluation those that update metrics
     summaries: Sequence[Finding] = ()
     metrics: Sequence[Finding] = ()  # the nodes that update metrics while the graph trains
     savers: Sequence[Finding] = ()  # the nodes that write checkpoints
@@ -48,9 +48,9 @@ class Roles:
     enqueues: Sequence[str] = ()  # the nodes that queue runners run
     other_candidates: Mapping[str, Sequence[Finding]] = field(default_factory=dict)  # further candidates, by role
     mode: str = "train"
-    values: Mapping[str, str] = field(default_factory=dict)  # of evaluation, the value tensor by the name of a metric
-    predictions: Mapping[str, str] = field(default_factory=dict)  # the tensors to return for each batch, by name
-    # whether the graph is the program of one replica, which has collectives of its own
+    values: Mapping[str, str] = field(default_factory=dict)  # in evaluation, the value tensor by metric name
+    predictions: Mapping[str, str] = field(default_factory=dict)  # the tensors returned for each batch, by name
+    # whether the graph is the program of one replica, with collectives of its own
     replica: bool = field(default=False, kw_only=True)
 
     @property
@@ -63,7 +63,7 @@ class Roles:
 
     @property
     def kept(self) -> set[str]:
-        """Names of the nodes that stay, under their names, though nothing reads them."""
+        """Names of the nodes that are kept though nothing reads them."""
         found = [self.loss, *self.train_ops, *self.summaries, *self.metrics, *self.updates, *self.inputs, *self.savers]
         names = [*(one.name for one in found), *self.variables, *self.values.values(), *self.predictions.values()]
         names += [variable.initializer for variable in self.variables.values() if variable.initializer is not None]
@@ -89,7 +89,7 @@ def named(graph: Graph, name: str, role: str) -> Finding:
 
 
 def saved_by(save: Node) -> list[tuple[str, str, Tensor]] | None:
-    """What a SaveV2 op writes: key, slice ("" for the whole) and tensor of each entry, in order; None where the keys are computed."""
+    """The entries of a SaveV2 op in order: key, slice ("" for the whole) and tensor; None where the keys are not constant."""
     if save.op not in ops.TENSOR_SAVES:
         raise GraphError(
             "the node writes no checkpoint: it is no SaveV2", node=save, fix="convert the plain graph again"

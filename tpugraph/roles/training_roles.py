@@ -61,12 +61,12 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
 
 
 def from_checkpoints(graph: Graph) -> dict[Node, None]:
-    """What is made of values that a checkpoint holds."""
+    """The nodes that depend on values restored from a checkpoint."""
     return graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
 
 
 def of_every_mode(graph: Graph) -> dict[str, Any]:
-    """Roles that graphs of every mode have: savers, and initialisers of tables and iterators."""
+    """The roles common to all modes: savers, and initializers of tables and iterators."""
     return {
         "savers": [Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
         "table_initializers": [n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
@@ -75,13 +75,13 @@ def of_every_mode(graph: Graph) -> dict[str, Any]:
 
 
 def _combines_replicas(graph: Graph) -> bool:
-    """Whether the program has collectives, or asks for its replica's number."""
+    """Whether the program has collectives or reads its replica's index."""
     inlined = (node.op for function in functions_named(graph).values() for node in function.node_def)
     return bool(graph.of_type(*ops.OF_REPLICAS)) or not ops.OF_REPLICAS.isdisjoint(inlined)
 
 
 def _unscaled(graph: Graph, found: Finding) -> Finding:
-    """The loss of a replica in place of its share of the mean over the replicas, of which CrossShardOptimizer takes the gradient."""
+    """The replica's own loss, where CrossShardOptimizer differentiates loss / replicas."""
     sums = graph.of_type("CrossReplicaSum")
     groups = constant_at(sums[0].inputs[1]) if sums else None
     scaled = match(op(ops.computing(np.multiply), anything("loss"), number(name="share")), graph.tensor(found.name))
@@ -97,7 +97,7 @@ def _unscaled(graph: Graph, found: Finding) -> Finding:
 
 
 def _noise(graph: Graph, loss: str | None) -> list[Node]:
-    """The random ops of a named loss: a generator's loss may depend on them and not on the input."""
+    """The random ops of a loss that the user names: a generator's loss may depend on them and not on the input."""
     if loss is None:
         return []
     behind = graph.ancestors([graph.tensor(named(graph, loss, "loss").name).node])
@@ -130,9 +130,9 @@ _ADDS_ONE = either(
 
 
 def find_variables(graph: Graph, cone: Container[Node], updates: Iterable[Node] = ()) -> dict[str, Variable]:
-    """All variables by name, with initialiser, checkpoint key and slice (from the saver), and whether they are trained.
+    """All variables by name, with initializer, checkpoint key and slice (from the saver), and whether they are trained.
 
-    ``cone`` is the step, whose writes are no initialisers; ``updates`` train.
+    ``cone`` is the step, whose writes are no initializers; ``updates`` are the training writes.
     """
     variables = {node.name: Variable(node.name) for node in graph.of_type(*ops.VARIABLES)}
     restored = from_checkpoints(graph)
@@ -225,7 +225,7 @@ def _named_loss(graph: Graph, varying: Container[Node], name: str) -> Finding:
 
 
 def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]:
-    """Losses by the tags of summaries: Estimator writes ``loss`` (``loss_1`` where the model has its own)."""
+    """Losses by summary tag: Estimator writes ``loss`` (``loss_1`` where the model has its own)."""
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in enumerate(graph.of_type("ScalarSummary")):
         tag_node = node.inputs[0].node
@@ -245,11 +245,11 @@ def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]
 _LOOKS_ON = ops.SUMMARIES | ops.IDENTITIES
 _HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
 _FLOWS = ops.CONTENTS.keys() | ops.CONTAINERS | ops.CONTAINER_GRADIENTS
-"""Ops of containers: a number that they give, as an array's flow, only orders them."""
+"""Ops on containers: their scalar outputs, such as a TensorArray's flow, only order them."""
 
 
 def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node]) -> list[Finding]:
-    """Losses by structure: scalars of the input that read trained variables and that nothing computes on."""
+    """Losses by structure: scalars without readers that depend on the input and on trained variables."""
     if any(node.outputs is None for node in varying):
         shapes.infer(graph)
     backward = graph.ancestors(moving, data_only=True)
@@ -279,7 +279,7 @@ def _unread_scalar(node: Node) -> bool:
 
 
 def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
-    """Whether a node is the gradient of an untrained operand: ``tf.tuple`` groups it with gradients that are read."""
+    """Whether a node is the unread gradient of an untrained operand, grouped by ``tf.tuple`` with gradients that are read."""
     node = source_of(node.out()).node
     for group in node.control_uses():
         together = group.controls if group.op in ops.GROUPS else ()
@@ -312,7 +312,7 @@ def no_train_op(graph: Graph) -> RolesError:
 
 
 def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
-    """The writes that train: optimizer ops, and plain writes of variables that the loss reads."""
+    """The training writes: optimizer ops, and assignments to variables that the loss reads."""
     forward = graph.ancestors([loss.node], data_only=True)
     found = [node for node in moving if ops.WRITES[node.op].kind == "apply"
              or any(variable in forward for variable in written_variables(node)[:1])]  # fmt: skip
@@ -321,7 +321,7 @@ def find_updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
 
 
 def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
-    """Whether an assignment keeps a number of the batch that the loss reads, such as a count, rather than a gradient.
+    """Whether an assignment stores a statistic of the batch that the loss reads, such as a count, and no gradient.
 
     A gradient depends on nodes of backpropagation, and on nodes between the variable and the loss.
     """
@@ -337,15 +337,15 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
         return False
     cone = graph.ancestors([value], data_only=True)
     if not any(node.op in ops.INPUTS for node in cone):
-        return False  # made of other state, as sparse Adam's steps are of its slots
+        return False  # computed from other state, as sparse Adam's step is from its slots
     return not any(node in cone for node in used if node is not variable)
 
 
 def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
-    """Whether the nodes for a write alone have an op of backpropagation, or a layer's product of a gradient."""
+    """Whether the nodes used only for a write include a backpropagation op, or a layer's product of a gradient."""
 
     def hands_on(node: Node) -> bool:
-        """Whether a node only hands on what the loss reads."""
+        """Whether a node only forwards a value that the loss reads."""
         through = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
         return source_of(node.out(), through, where=lambda at: at not in forward).node in forward
 
@@ -357,7 +357,7 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:
-    """The train op, and the next candidates: unread nodes that depend on the most updates, then on the most writes."""
+    """The train op, and the next candidates: nodes without readers that depend on the most updates, then on the most writes."""
     if not updates:
         raise no_train_op(graph)
     runs = _runs(graph, updates, writes)
@@ -394,7 +394,7 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
 
 
 def _runs(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
-    """For each descendant of an update, as bits, the updates and the writes that it depends on."""
+    """The updates and writes that each descendant of an update depends on, as bit sets."""
     trains = {node: 1 << i for i, node in enumerate(updates)}
     others = {node: 1 << i for i, node in enumerate(writes)}
     found: dict[Node, tuple[int, int]] = {}

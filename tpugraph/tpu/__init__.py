@@ -1,1 +1,1 @@
-"""The form of a TPU graph: invariants, the pipeline, the cuts between host and device, the outfeed, checkpoints, Program."""
+"""The TPU graph: invariants, the pipeline, the cut between host and device, the outfeed, checkpoint ops, Program."""

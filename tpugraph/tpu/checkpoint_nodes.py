@@ -1,4 +1,4 @@
-"""Nodes that save and restore, under the keys of the plain graph's checkpoints."""
+"""Adds the nodes that save and restore checkpoints under the plain graph's keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
     make = Builder(graph, device=HOST_DEVICE)
     prefix = make.placeholder(_STRING, (), name="tpugraph/checkpoint")
     saved = [v for v in graph.roles.variables.values() if v.name in graph and v.key is not None]
-    if not saved:  # a graph without a saver: every variable of the step, under its own name
+    if not saved:  # without a saver every variable of the step is saved under its name
         saved = [v for v in graph.roles.variables.values() if v.name in graph and not v.name.startswith("tpugraph/")]
     iterators = [n for n in graph.of_type(*ops.ITERATORS) if any(u.node.op in ops.MAKE_ITERATOR for u in n.uses())]
     values = [_value(make, graph[variable.name]) for variable in saved]
@@ -72,7 +72,7 @@ def _restore(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], 
 
 
 def _give(make: Builder, held: Node, value: Tensor, name: str) -> Node:
-    """Give a value of a checkpoint to an iterator or a variable; to a shard it is padded with zeros."""
+    """Restore a checkpoint value into an iterator or a variable; into a shard zero-padded."""
     if held.op in ops.ITERATORS:
         return make.node("DeserializeIterator", [held.out(), value], name=f"{name}/state")
     if held.has_attr(ROWS):

@@ -24,7 +24,7 @@ class Step:
         self.cone = graph.ancestors(self.roots)
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.variables = dict.fromkeys(variables)
-        self.lookups = self._endless_lookups()  # gathers that the host runs in front of the device
+        self.lookups = self._endless_lookups()  # gathers that the host runs before the device
         reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
         # descendants of the variables that the device reads
         self.variable_dependents: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
@@ -32,20 +32,20 @@ class Step:
         self.after_variables: NodeSet = graph.descendants(
             [n for n in self.variable_dependents if n not in self.variables]
         )
-        self.observers: list[Node] = []  # host ops that only watch the step, taken out of it
+        self.observers: list[Node] = []  # host ops that only observe the step, removed from it
         self._move_aside()
         host_only = [
             n for n in self.cone if n not in self.variable_dependents and (n in self.lookups or must_be_host(n))
         ]
         self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
-        self.host_dependents: NodeSet = graph.descendants(host_only)  # descendants of host ops
-        # the tensors that the input yields
+        self.host_dependents: NodeSet = graph.descendants(host_only)  # descendants of host-only ops
+        # outputs of the input
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
 
     def _endless_lookups(self) -> NodeSet:
-        """Lookups of evaluation and prediction whose indices have no largest size, as of lists of any length.
+        """Lookups in evaluation and prediction whose indices have no bounded size, such as variable-length lists.
 
-        No infeed takes the indices. Nothing writes the variable meanwhile, so the host may look them up.
+        The infeed cannot take such indices. Nothing writes the variable meanwhile, so the host can look them up.
         """
         if self.ends is None:
             return {}
@@ -68,7 +68,7 @@ class Step:
             self.variable_dependents.update(self.graph.descendants(missing, data_only=True))
 
     def _move_aside(self) -> None:
-        """Move host ops that only watch variables behind the device; refuse those that the device reads."""
+        """Move host ops that only observe variables behind the device; refuse those that the device reads."""
         for node in [n for n in self.cone if n in self.variable_dependents and must_be_host(n)]:
             readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
             if readers:
@@ -86,19 +86,19 @@ class Step:
             self.cone = self.graph.ancestors(self.roots)
 
     def movable(self) -> list[Node]:
-        """The nodes that may run on either side."""
+        """The nodes that may run on host or device."""
         bound = (self.upstream, self.variable_dependents, self.variables)
         return [n for n in self.cone if n in self.host_dependents and not any(n in nodes for nodes in bound)]
 
     def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
-        """The tensors that cross from host to device in the minimum cut in bytes; ``on_device`` are movable nodes of the device."""
+        """The tensors that cross from host to device in the minimum cut by bytes; ``on_device``: movable nodes of the device."""
         edges: list[tuple[Tensor, Tensor]] = []
         capacity: dict[Tensor, int] = {}
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
         meeting = list(on_device)
-        late = {**self.graph.descendants(meeting), **self.after_variables}  # what is not in front of the device
+        late = {**self.graph.descendants(meeting), **self.after_variables}  # nodes that are not before the device
         for node in self.cone:
             if node not in self.host_dependents or node in self.variable_dependents or node in self.variables:
                 continue
@@ -116,13 +116,13 @@ class Step:
                         edges.extend((tensor, other) for other in self._handed_on(reader))
                         if reader in self.roots:
                             sinks[tensor] = None
-        for node in self.cone:  # what the host makes of constants alone may be the root of all input
+        for node in self.cone:  # nodes computed from constants alone may be a source of the input
             if node in self.upstream and node in self.variable_dependents:
                 raise ConversionError("a host op depends on what the device computes", node=node)
         if not sinks:
             return []
         found = minimum_cut(edges, capacity, sources, sinks)
-        if found is None and meeting:  # what they read cannot cross
+        if found is None and meeting:  # their operands cannot cross
             for node in meeting:
                 self.graph.note(
                     node, "reads several rows, and what it reads cannot cross: each core's host gives it its own"
@@ -133,20 +133,20 @@ class Step:
         return found[1]
 
     def _handed_on(self, node: Node) -> list[Tensor]:
-        """The outputs that are read; also the first one of a root, or of a node that others wait for in its branch."""
+        """The outputs that are read; also the first output of a root, or of a node with control edges inside its branch."""
         ports = dict.fromkeys(node.used_ports())
         if node in self.roots or (node in self.inside and node.control_uses()):
             ports[0] = None
         return [node.out(port) for port in ports] if node.op not in ops.GROUPS or node in self.inside else []
 
     def _readers(self, tensor: Tensor) -> list[Node]:
-        """The readers of a value; nodes that wait for its branch or loop are on the same side, too."""
+        """The readers of a value, and the nodes with control edges from it inside its branch or loop."""
         node = tensor.node
         readers = [use.node for use in node.uses(tensor.port)]
         return [*readers, *node.control_uses()] if node in self.inside and node not in self.upstream else readers
 
     def _bound_to_place(self, node: Node) -> bool:
-        """Whether the node's value cannot cross: it may be dead, is in a loop, or goes with a container."""
+        """Whether the node's value cannot cross: it may be dead, is in a loop, or belongs to a container."""
         return node in self.inside or (
             ops.is_stateful(node.op) and not must_be_host(node) and node.op not in ops.RANDOM
         )
@@ -174,7 +174,7 @@ class Step:
                     else "keep strings in the input pipeline",
                 )
             if shapes.is_static(shape):
-                continue  # it could cross, but what it is computed from is on both sides
+                continue  # it could cross, but its operands are on both sides
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
             last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
@@ -191,11 +191,11 @@ class Step:
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
-        """Device and host nodes of the step, and nodes of the host that the device waited for; some are in both."""
+        """Device nodes, host nodes, and host nodes with control edges to the device; some are in several."""
         crossing = set(cut)
         device: NodeSet = {}
         postponed: NodeSet = {}
-        walked: set[int] = set()  # nodes that wait for the same ones share a tuple
+        walked: set[int] = set()  # nodes with equal control inputs share a tuple
         stack = [
             node
             for node in self.roots
@@ -229,17 +229,19 @@ class Step:
 
 
 def _opener(tensor: Tensor) -> Tensor:
-    """The first tensor on the way to another with as few open dimensions."""
+    """The first tensor on the path to another that has no more unknown dimensions."""
     while above := [t for t in tensor.node.inputs if t.shape is not None and 0 < t.shape.count(None) <= _open(tensor)]:
         tensor = above[0]
     return tensor
 
 
 def _open(tensor: Tensor) -> int:
-    return sys.maxsize if tensor.shape is None else tensor.shape.count(None)  # an open rank is more than any dimension
+    return (
+        sys.maxsize if tensor.shape is None else tensor.shape.count(None)
+    )  # an unknown rank counts as the most unknown dimensions
 
 
 def _told(tensor: Tensor) -> str:
-    """A tensor with its shape as --set_shape takes it, with a word for each open size."""
+    """A tensor with its shape in the form of --set_shape, with a word for each unknown size."""
     dims = "DIMS" if tensor.shape is None else ",".join("SIZE" if d is None else str(d) for d in tensor.shape)
     return f"{tensor.node.name}{f':{tensor.port}' if tensor.port else ''}:{dims}"

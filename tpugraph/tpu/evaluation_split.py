@@ -1,7 +1,7 @@
-"""Splits a step of evaluation or prediction: the device computes rows, the host behind it updates metrics on the plain batch.
+"""Splits a step of evaluation or prediction: the device computes rows, the host then updates metrics on the unpadded batch.
 
-The placement analysis runs with one core for each row of the padded batch: a value that is sharded along the rows keeps them
-apart, so that the padding can be cut off behind it; an op for which rows would be combined mixes them and runs on the host.
+Placements are propagated for one core per row of the padded batch: a value that is sharded by rows keeps rows independent, so
+that the padding can be sliced off behind it; an op that needs a collective mixes rows and runs on the host.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class Batch:
     """The padded batch."""
 
     rows: int
-    whole: bool  # whether the plain graph reads as many rows in each step, so that nothing has to keep rows apart
-    placements: Mapping[Tensor, Placement]  # of its parts, with a core for each row
-    plain: Mapping[Tensor, Tensor]  # what the plain graph reads, by tensor of the padded batch or made of its padding
-    parts: Mapping[Tensor, Tensor]  # the part of the plain batch, by part of the padded one
+    whole: bool  # whether every batch of the plain graph has this many rows, so that rows may mix
+    placements: Mapping[Tensor, Placement]  # of its tensors, for one core per row
+    plain: Mapping[
+        Tensor, Tensor
+    ]  # the unpadded tensor for each tensor of the padded batch, or computed from its padding
+    parts: Mapping[Tensor, Tensor]  # the tensor of the unpadded batch, by tensor of the padded one
 
 
 def padded_batch(graph: Graph) -> Batch:
@@ -57,14 +59,14 @@ _ = _rules
 
 @dataclass(frozen=True)
 class Blame:
-    """The first node on the way to another that mixes rows, and the reason in words."""
+    """The first ancestor that mixes rows, and the reason in words."""
 
     node: Node
     reason: str
 
 
 class RowPlacements:
-    """Which values of a step keep rows apart. The host runs the nodes ``host`` whatever they compute."""
+    """Which values of a step keep rows independent. The host always runs the nodes ``host``."""
 
     def __init__(self, graph: Graph, batch: Batch, step: Iterable[Node], host: Iterable[Node]) -> None:
         self.graph = graph
@@ -82,7 +84,7 @@ class RowPlacements:
         self._mixed = self._spread([*host, *self._asking])
 
     def rows(self, tensor: Tensor) -> Shard | Entries | None:
-        """The placement of a tensor that keeps rows apart; None for any other."""
+        """The placement of a tensor with independent rows; None for any other."""
         placement = self.placing.read(tensor)
         return placement if isinstance(placement, Shard | Entries) and tensor.node not in self._mixed else None
 
@@ -90,16 +92,16 @@ class RowPlacements:
         self._mixed = self._spread([*self._mixed, *nodes])
 
     def mixes(self, node: Node) -> bool:
-        """Whether a node mixes rows, or follows one that does, so that the host runs it on the plain batch."""
+        """Whether a node or one of its ancestors mixes rows, so that the host runs it on the unpadded batch."""
         return node in self._mixed
 
     def beside(self, node: Node) -> list[Node]:
-        """The nodes that use the same containers as a node."""
+        """The nodes that share a container with a node."""
         keys = {p.key for p in map(self.placing.read, node.inputs) if isinstance(p, Held)}
         return [other for key in keys for other in self.placing.users(key) if other is not node]
 
     def blame(self, node: Node) -> Blame:
-        """The first node on the way to a node that mixes rows, or one of the loop around it."""
+        """The first ancestor of a node that mixes rows, or a node of the loop around it."""
         seen = {node}
         while before := [t.node for t in node.inputs if t.node in self._mixed and t.node not in seen]:
             node = before[0]
@@ -112,7 +114,7 @@ class RowPlacements:
     # ------------------------------------------------------------------ which nodes mix rows
 
     def _made_of_sizes(self) -> dict[Tensor, None]:
-        """Replicated tensors that are made of the number of rows."""
+        """Replicated tensors that depend on the number of rows."""
         sizes = [n.out(port) for n in self.placing.verdicts if n.op in ops.SHAPE_OF - ops.RANKS_OF
                  for port, t in enumerate(n.inputs) if isinstance(self.placing.read(t), Shard | Entries)]  # fmt: skip
 
@@ -126,7 +128,7 @@ class RowPlacements:
         return reached(replicated(sizes), made_of)
 
     def _asks(self, node: Node, verdict: Verdict) -> bool:
-        """Whether a node mixes rows, or makes rows of their number."""
+        """Whether a node mixes rows, or makes rows from their number."""
         decides = node.inputs[-1:] if node.op in ops.SWITCH | ops.LOOP_COND else ()
         if any(t in self._counted for t in decides) or verdict.averaged or verdict.cuts:
             return True
@@ -141,12 +143,12 @@ class RowPlacements:
         return counts or node.op in ops.RANDOM or self._told_a_number(node, verdict)
 
     def _alike(self, tensor: Tensor, want: Placement) -> bool:
-        """Whether a replicated operand that is wanted in shards has one equal row for each of the batch."""
+        """Whether a replicated operand that is needed as a shard has equal rows, one per row of the batch."""
         whole = isinstance(self.placing.read(tensor), Replicate)
         return whole and isinstance(want, Shard) and tensor in self._counted and splat_value(tensor) is not None
 
     def _told_a_number(self, node: Node, verdict: Verdict) -> bool:
-        """Whether a constant tells the number of rows that a node makes."""
+        """Whether a constant decides the number of rows that a node makes."""
         index, made = ops.record(node.op).shaped_by, verdict.outputs[0]
         if index is None or not isinstance(made, Shard) or node.inputs[index] in self._counted:
             return False
@@ -181,9 +183,9 @@ class EvaluationSplit:
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         self.forced = {**self.host_bound, **ends, **writes}
         self.batch = padded_batch(graph)
-        self.placed = RowPlacements(graph, self.batch, self.cone, self.forced)  # which values keep rows apart
+        self.placed = RowPlacements(graph, self.batch, self.cone, self.forced)  # which values keep rows independent
         self.behind = self.placed.behind
-        # the nodes that the host runs on the plain batch: those that mix rows, write, or follow a write
+        # the nodes that the host runs on the unpadded batch: those that mix rows, write, or follow a write
         self.tail = self._tail()
 
     def _tail(self) -> NodeSet:
@@ -192,7 +194,7 @@ class EvaluationSplit:
         found = {n: None for n in self.cone if n in self.forced or self.placed.mixes(n) or n in watching}
 
         def followers(node: Node) -> list[Node]:
-            writes = node.op in ops.WRITES or node.op in ops.GROUPS  # what is uniform may read what was written
+            writes = node.op in ops.WRITES or node.op in ops.GROUPS  # replicated nodes may read a written variable
             waiting = [n for n in node.control_uses() if n not in self.behind and (writes or n.op in ops.GROUPS)]
             behind = [*(use.node for use in node.uses()), *self.placed.beside(node), *waiting]
             return [n for n in behind if n in self.cone]
@@ -202,7 +204,7 @@ class EvaluationSplit:
     # ------------------------------------------------------------------ the cut
 
     def cut(self) -> list[Tensor]:
-        """The tensors that the tail reads of the device: the minimum cut in bytes.
+        """The device's tensors that the tail reads: the minimum cut by bytes.
 
         A value that the tail reads and that cannot leave the device is computed by the tail.
         """
@@ -232,13 +234,13 @@ class EvaluationSplit:
             for use in node.uses(tensor.port):
                 if use.node in self.tail:
                     sinks[tensor] = None
-                elif use.node in self.cone:  # what is put into a container, another op takes out
+                elif use.node in self.cone:  # an element written to a container is read by another op
                     made = [use.node, *self.placed.beside(use.node)]
                     edges.extend((tensor, out) for reader in made for out in self._of_batch(reader))
         return edges, capacity, sources, sinks
 
     def _of_batch(self, node: Node) -> list[Tensor]:
-        """Outputs of the model on the device; of padded rows, those alone that keep them apart."""
+        """Outputs of the model on the device; with padding, only those with independent rows."""
         if node not in self.of_model or node not in self.behind or node in self.tail:
             return []
         outputs = [node.out(port) for port in range(len(node.outputs or ()))]
@@ -253,7 +255,7 @@ class EvaluationSplit:
     # ------------------------------------------------------------------ parts of the model on the host
 
     def refuse_in_the_middle(self) -> None:
-        """Raise a ConversionError where the model reads the result of a host op."""
+        """Raise a ConversionError where the model reads the result of a host-only op."""
         for node in self.graph.topological_order(self.host_bound):
             if node.op in ops.WRITES:
                 continue
@@ -286,10 +288,10 @@ class EvaluationSplit:
 
 
 ALL_ROWS = "PlaceholderWithDefault"
-"""The op that marks a value of the plain batch until the pass gather-rows replaces it; its input is the device's value."""
+"""A marker op for a value of the unpadded batch, replaced by the pass gather-rows; its input is the device's value."""
 
 TIMES = "_tpugraph_rows"
-"""Its attribute: entries of dimension 0 for each row, so that those of padding can be cut off; 0 where there is no padding."""
+"""Its attribute: elements of dimension 0 per row, to slice off the padding; 0 without padding."""
 
 _COPIED = "/tail"
 """Suffix of the names of copies for the tail."""
@@ -298,7 +300,7 @@ _INT32 = attrs.dtype("int32")
 
 
 class HostTail:
-    """Cuts the tail, whose nodes are ``nodes``, off the device's part."""
+    """Separates the tail, ``nodes``, from the device's part."""
 
     def __init__(self, graph: Graph, step: EvaluationSplit) -> None:
         self.graph = graph
@@ -311,7 +313,7 @@ class HostTail:
         self._frame_of = analysis.frames(graph)
 
     def build(self) -> None:
-        """Rewire: the tail reads what the device sends and the plain batch, and has copies of the rest."""
+        """Rewire: the tail reads tensors from the device and the unpadded batch, and has copies of all else."""
         graph = self.graph
         count = graph[graph.result(PaddedBatches).count].out()
         own, beside = self._own()
@@ -337,7 +339,7 @@ class HostTail:
     # ------------------------------------------------------------------ nodes of each side
 
     def _own(self) -> tuple[NodeSet, list[Tensor]]:
-        """Nodes that the tail reads and computes for itself, and the tensors of the plain batch that it reads."""
+        """The nodes that the tail recomputes, and the tensors of the unpadded batch that it reads."""
         parts: dict[Tensor, None] = {}
         batch_parts = dict.fromkeys(self.batch.parts.values())
 
@@ -352,11 +354,11 @@ class HostTail:
         return {node: None for node in found if node not in self.tail}, list(parts)
 
     def _plain(self, tensor: Tensor) -> Tensor:
-        """The tensor of the plain batch that corresponds to one of the padded batch."""
+        """The tensor of the unpadded batch that corresponds to one of the padded batch."""
         return self.batch.plain.get(tensor, tensor)
 
     def _release(self, ends: list[Node]) -> NodeSet:
-        """The nodes of the device. Their control edges to the tail are cut; asserts among what they waited for run in the tail."""
+        """The nodes of the device. Control edges to them from the tail are removed; asserts among these run in the tail."""
         graph = self.graph
         watches: dict[str, Finding] = {finding.name: finding for finding in graph.roles.updates}
         found = dict.fromkeys(ends)
@@ -376,7 +378,7 @@ class HostTail:
         return found
 
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
-        """Copy for the tail those nodes that the device reads too."""
+        """Copy for the tail the nodes that the device needs too."""
         shared = [node for node in own if node in device and node.op not in ops.TABLES]
         for node in shared:
             if ops.is_stateful(node.op) and node.op not in ops.WITHOUT_EFFECTS | ops.CHECKS:
@@ -401,11 +403,11 @@ class HostTail:
     # ------------------------------------------------------------------ what crosses
 
     def _times(self, tensor: Tensor) -> int:
-        """Entries of dimension 0 for each padded row; 0 where nothing of the tensor is padding."""
+        """Elements of dimension 0 per padded row; 0 where the tensor has no padding."""
         return 0 if self.batch.whole else (tensor.shape or (0,))[0] // self.batch.rows  # type: ignore[operator]
 
     def _cross(self, tensor: Tensor, times: int) -> Node:
-        """End the device's part at a tensor, and give the tail a placeholder for its unpadded value."""
+        """Send a tensor from the device, and give the tail a placeholder for its unpadded value."""
         name = tensor.node.name
         end = Builder(self.graph, source=tensor.node).identity(tensor, name=f"tpugraph/core/{name}")
         local = times or self.batch.whole
@@ -422,7 +424,7 @@ class HostTail:
         return Tensor(copies[tensor.node], tensor.port) if tensor.node in copies else tensor
 
     def _cut_predictions(self) -> None:
-        """Slice predictions to the true rows where the dataset padded its batches itself."""
+        """Slice predictions to the true rows where the dataset pads its batches itself."""
         for name in self.graph.roles.predictions.values():
             node = self.graph[name]
             shape = node.out().shape
@@ -437,7 +439,7 @@ class HostTail:
     # ------------------------------------------------------------------ sizes
 
     def _is_size(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a shape of which only the number of rows is open."""
+        """Whether a tensor is a shape in which only the number of rows is unknown."""
         node = tensor.node
         if node.op not in ops.SHAPE_OF - ops.RANKS_OF or self._frame_of.get(node, "") or self.batch.whole:
             return False
@@ -445,7 +447,7 @@ class HostTail:
         return isinstance(self.placed.rows(source), Shard) and shapes.is_static(source.shape)
 
     def _size(self, tensor: Tensor) -> Tensor:
-        """The shape of an unpadded tensor: the rows of the plain batch times the entries of a row, then the static dimensions."""
+        """The shape of an unpadded tensor: true rows times elements per row, then the static dimensions."""
         node, kind = tensor.node, tensor.dtype
         source = node.inputs[tensor.port]
         shape, rows = np.asarray(source.shape), self.placed.rows(source)
@@ -472,7 +474,7 @@ class HostTail:
 
 
 class PlainRows:
-    """Unpads what the outfeed hands over: the tail's inputs at the ``count`` rows of the plain batch."""
+    """Slices the tail's inputs from the outfeed to the ``count`` true rows."""
 
     def __init__(self, graph: Graph, count: Tensor) -> None:
         self.graph = graph
@@ -485,7 +487,7 @@ class PlainRows:
         add_results(graph, rows=str(self._count), some=str(self._some), pivot=self._pivot.name)
 
     def plain(self, tensor: Tensor, times: int) -> Tensor:
-        """A tensor sliced to the plain batch, with ``times`` entries for each row (not sliced where 0), in a step that has rows."""
+        """A tensor sliced to the true rows, with ``times`` elements per row (unsliced where 0), in a step that has rows."""
         if times:
             shape = tensor.shape or ()
             begin, size = self._constant(np.zeros(len(shape))), self._size(len(shape), times)
@@ -493,7 +495,7 @@ class PlainRows:
         return self._if_any(tensor)
 
     def guard_writes(self) -> None:
-        """Let writes wait for a step with rows."""
+        """Make writes conditional on a step with rows."""
         frame_of = analysis.frames(self.graph)
         device = analysis.in_cluster
         step = self.graph.ancestors(self.graph[name] for name in self.graph.roles.roots)
@@ -502,7 +504,7 @@ class PlainRows:
                 self.graph.add_control(node, self._pivot)
 
     def _size(self, rank: int, times: int) -> Tensor:
-        """The size operand of that slice: the true rows in dimension 0, -1 elsewhere."""
+        """The size operand of the slice: the true rows in dimension 0, -1 elsewhere."""
         if (rank, times) not in self._sizes:
             factors, rest = np.zeros(rank), np.full(rank, -1)
             factors[0], rest[0] = times, 0

@@ -1,7 +1,7 @@
-"""The form of a TPU graph that comes from a file: entry points that are there and of their kinds, cores that it feeds.
+"""Checks the form of a TPU graph from a file: its entry points with their op types, and the cores that it feeds.
 
-docs/tpu_graph.md describes the form. tpugraph.ir.validate has seen to it that each node is as TensorFlow defines its op;
-here it is seen that what a session runs by name is what the name says.
+docs/tpu_graph.md describes the form. tpugraph.ir.validate has checked each node against its op's definition; this checks that
+the nodes that a session runs by name are of the kind that the name says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpugraph.support.errors import LoadError
 
 FIX = "convert the plain graph again"
 MOST_CORES = 4096
-"""More than the largest TPU has; each emulated core is a copy of a part of the step."""
+"""A limit above the largest TPU's: each emulated core is a copy of a part of the step."""
 
 _LIMIT = "tpugraph/iterations_per_loop"
 _DEVICE_PARTS = ("tpugraph/train", "tpugraph/evaluate", "tpugraph/predict")
@@ -41,7 +41,7 @@ _DTYPES = {
 
 
 def check_form(graph: Graph) -> None:
-    """Raise a LoadError where a TPU graph lacks its form; of a graph that TPUEstimator built, check the cores alone."""
+    """Raise a LoadError where a TPU graph lacks its form; in a graph of TPUEstimator, check only the cores."""
     for fault, node in _faults(graph):
         raise LoadError(f"the TPU graph is damaged: {fault}", node=node, origin=graph.source, fix=FIX)
 
@@ -76,7 +76,7 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
     for op in ("InfeedEnqueueTuple", "OutfeedDequeueTuple"):
         ends = graph.of_type(op)
         served = [node.attr("device_ordinal", 0) for node in by_core(ends)]
-        hosts = max(served.count(0), 1)  # each of which counts its cores from 0
+        hosts = max(served.count(0), 1)  # each host counts its cores from 0
         if ends and "tpugraph/train" in graph and served != list(range(cores // hosts)) * hosts:
             yield f"it has {cores:,} cores, and {op} for {_some(served)}", ends[0]
 

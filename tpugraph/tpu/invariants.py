@@ -1,4 +1,4 @@
-"""Named checks over a graph. A pass names those it needs and those it promises; the pipeline checks both."""
+"""Named invariants of a graph. A pass declares those it requires and ensures; the pipeline checks both."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _invariant(check: Check) -> Check:
 
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
-    """Every edge leads to a node of the graph, no input, no attribute and no called function is missing."""
+    """Every edge leads to a node of the graph; no input, attribute or called function is missing."""
     for node in graph.take_touched():
         for index, (producer, port) in enumerate(node.inputs):
             if graph.get(producer.name) is not producer:
@@ -195,7 +195,7 @@ _HOST_FIX = "compute it in the input function, or take it out of the step"
 def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
     """The device reads the host through the infeed, loop constants and cluster arguments only."""
     device = analysis.cluster_nodes(graph)
-    groups: set[int] = set()  # nodes that wait for the same ones share a tuple
+    groups: set[int] = set()  # nodes with equal control inputs share a tuple
     for node in device:
         for tensor in node.inputs:
             other = tensor.node

@@ -1,4 +1,4 @@
-"""Places summaries, metrics and prints: on the device where each core can compute them, else on the host behind it."""
+"""Places summaries, metrics and prints: on the device where each core can compute them, else on the host after it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tpugraph.tpu.device_cut import Step
 _MAY_NOT_RUN = "it is in a branch, which may not run"
 
 _LIGHT = 1024
-"""Bytes of a value that is sent in each step though the host could compute it from variables."""
+"""The largest size in bytes of a value that is sent in each step though the host could compute it from variables."""
 
 
 def detach_prints(graph: Graph) -> dict[str, str]:
-    """Bypass each Print, which runs behind the device; returns those that are dropped, in branches, with the reason."""
+    """Bypass each Print, which the host runs after the device; returns those in branches, which are dropped, with the reason."""
     for node in graph.of_type("Print"):
         graph.replace_uses(node.out(), node.inputs[0])
         graph.replace_control_uses(node, [node.inputs[0].node])
@@ -40,7 +40,7 @@ def detach_prints(graph: Graph) -> dict[str, str]:
 
 
 def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
-    """Remove a control edge, and keep the node in its branches."""
+    """Remove a control edge but keep the node in its branches."""
     before = sides(graph).get(waiting, NONE)
     graph.remove_control(waiting, node)
     for side in before - sides(graph).get(waiting, NONE):
@@ -48,7 +48,7 @@ def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
 
 
 def _pivot(graph: Graph, side: Side, near: Node) -> Node:
-    """A node that runs where a side of a branch does, behind a new Switch."""
+    """A node in the same branch as a tensor, behind a new Switch."""
     predicate, port = side
     make = Builder(graph, near.name, source=near)
     switch = make.node("Switch", [predicate, predicate], name="branch", shapes=[(), ()])
@@ -56,7 +56,7 @@ def _pivot(graph: Graph, side: Side, near: Node) -> Node:
 
 
 def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
-    """Remove nodes, and those that only they read; returns all of them."""
+    """Remove nodes and their ancestors without other readers; returns all of them."""
     wanted, removed = graph.roles.kept, list(doomed)
     producers = [p for node in removed for p in node.producers()]
     graph.remove_all(removed)
@@ -70,9 +70,9 @@ def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
 
 
 class Observers:
-    """Places the nodes that only watch the step.
+    """Places the nodes that only observe the step.
 
-    ``dropped`` cannot be fed, by name, with the reason; the host runs ``nodes`` behind the device.
+    ``dropped`` are nodes whose inputs cannot be sent, by name, with the reason; the host runs ``nodes`` after the device.
     """
 
     def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor], in_front: NodeSet) -> None:
@@ -90,7 +90,7 @@ class Observers:
         self.of_last_step: NodeSet = {}
 
     def place(self) -> None:
-        """Put nodes that each core can compute for its rows on the device, and feed the rest on the host."""
+        """Put nodes that each core can compute for its rows on the device, and send the host the inputs of the others."""
         graph, roles = self.graph, self.graph.roles
         side_of = sides(graph)
         watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
@@ -116,7 +116,7 @@ class Observers:
                 self._feed(node, tail)
 
     def _divide(self, tail: NodeSet, roots: list[Node]) -> None:
-        """Divide the summaries: of variables, which the host reads behind the loop, and of the loop's last step."""
+        """Separate summaries of variables, which the host reads after the loop, from summaries of the loop's last step."""
         graph = self.graph
         if graph.roles.mode != "train":
             return
@@ -128,7 +128,7 @@ class Observers:
         self.of_last_step = {n: None for n in graph.ancestors(leaves) if n in tail and n not in self.of_state}
 
     def _shows_state(self, leaf: Node) -> bool:
-        """Whether a summary is made of variables, other than small values that the step computes too, such as a rate."""
+        """Whether a summary shows variables, other than small values that the step computes too, such as a learning rate."""
         cones = {t: self._replicated_cone(t.node) for t in leaf.inputs if t.node.op not in ops.CONSTANTS}
         if leaf.name in self.every_step or None in cones.values():
             return False
@@ -143,8 +143,8 @@ class Observers:
     def _can_be_device(self, node: Node) -> bool:
         """Whether each core can compute a node for its rows, from values of the device and constants.
 
-        What is wanted of every step is made there of the batch or of variables alone, too: the host behind the loop sees the
-        last step only.
+        Values needed of every step are computed there even from the batch or variables alone: after the loop the host sees only
+        the last step.
         """
         if must_be_host(node) or node.op in ops.CONTROL_FLOW:
             return False
@@ -167,10 +167,10 @@ class Observers:
         return True
 
     def _feed(self, node: Node, tail: NodeSet) -> None:
-        """Rewire the inputs of a host node: device tensors cross later, replicated nodes are copied.
+        """Rewire the inputs of a host node: the device's tensors cross later, replicated nodes are copied.
 
-        What is wanted of every step, or of the last one, is made on the device, replicated or not: the host reads variables
-        before or behind the loop.
+        Values needed of every step, or of the last one, are computed on the device even if replicated, since the host reads
+        variables before or after the loop.
         """
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
@@ -193,11 +193,11 @@ class Observers:
         self.graph.set_controls(node, [c for c in node.controls if c in tail and c not in self.device])
 
     def _of_its_step(self, node: Node, cone: list[Node]) -> bool:
-        """Whether a node reads replicated values of a step, not those before or behind the loop."""
+        """Whether a node reads replicated values of a step, not of variables before or after the loop."""
         return node.name in self.every_step or (node in self.of_last_step and _reads(cone))
 
     def _back_from_device(self, tensor: Tensor) -> Tensor:
-        """An Identity on the device, by which a batch comes back with the outfeed."""
+        """An Identity on the device that sends part of the batch back through the outfeed."""
         copy = Builder(self.graph, tensor.node.name, source=tensor.node).identity(tensor, name="back")
         self.device[copy.node] = None
         return copy
@@ -215,7 +215,7 @@ class Observers:
         return bool(node.controls) if node.op in ops.READS else ops.is_stateful(node.op)
 
     def _drop(self, node: Node, reason: str) -> None:
-        """Remove a node that cannot be fed, and its readers, from the merged summary."""
+        """Remove a node whose inputs cannot be sent, and its readers, from the merged summary."""
         doomed = self.graph.descendants([node])
         for merge in [n for n in doomed if n.op in ops.MERGED_SUMMARIES]:
             kept = [t for t in merge.inputs if t.node not in doomed]

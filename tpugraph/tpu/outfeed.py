@@ -1,4 +1,4 @@
-"""Both ends of the outfeed, and the host's loop that reads it."""
+"""Builds both ends of the outfeed, and the host's loop that reads it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _INT32, _INT64 = attrs.dtype("int32"), attrs.dtype("int64")
 
 
 def send(graph: Graph, tensors: Iterable[Tensor], *, vector: tuple[str, str], controls: Iterable[Node] = ()) -> Node:
-    """The OutfeedEnqueueTuple of a core, which takes no scalars: they become vectors of one element.
+    """The OutfeedEnqueueTuple of a core; it takes no scalars, so these become vectors of one element.
 
-    ``vector`` names, below a scalar's own name, the constant of the shape and the vector.
+    ``vector`` is the suffix of a scalar's name for the vector and its shape constant.
     """
     sent = list(tensors)
     for index, scalar in enumerate(sent):
@@ -37,9 +37,9 @@ def send(graph: Graph, tensors: Iterable[Tensor], *, vector: tuple[str, str], co
 
 
 def receive(graph: Graph, sent: Sequence[Tensor], cores: int) -> list[Node]:
-    """The OutfeedDequeueTuple of each core, for what a core sends."""
+    """The OutfeedDequeueTuple of each core, for the tensors that a core sends."""
     kinds = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent]}
-    encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # once for all cores
+    encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # shared by all cores
     outputs = [(t.dtype, t.shape) for t in sent]
     return [
         graph.add("OutfeedDequeueTuple", f"tpugraph/outfeed/dequeue/{core}", attrs={**encoded, "device_ordinal": core},
@@ -52,7 +52,7 @@ def receive(graph: Graph, sent: Sequence[Tensor], cores: int) -> list[Node]:
 
 
 MADE_BY = "outfeed"
-"""``made_by`` of the nodes that belong into the loop that reads."""
+"""``made_by`` of the nodes that belong to the reading loop."""
 
 _COMBINED = {
     "sum": ("Sum", "sum over cores"),
@@ -70,7 +70,7 @@ class HostSide:
         self._make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE, made_by=MADE_BY)
 
     def rows(self, index: int, axis: int = 0) -> Tensor:
-        """The rows of all cores along a dimension, one core after the other."""
+        """The rows of all cores, concatenated along ``axis``."""
         parts = [d.out(index) for d in self.dequeues]
         shape = parts[0].shape or ()
         if len(parts) == 1:
@@ -85,7 +85,7 @@ class HostSide:
         return self._make.add(op, axes, (), name=f"{op.lower()}/{index}", keep_dims=False)
 
     def deliver(self, index: int, tensor: Tensor, placement: Placement, loss: Tensor) -> str:
-        """Let the host's readers of ``tensor``, number ``index`` of the tuple, read the whole value; returns how it was combined.
+        """Let the host's readers of ``tensor``, element ``index`` of the tuple, read the whole value; returns how it was combined.
 
         ``loss`` is the loss of the global batch.
         """
@@ -100,7 +100,7 @@ class HostSide:
         return how
 
     def combined(self, index: int, tensor: Tensor, placement: Placement) -> tuple[Tensor, str]:
-        """The whole value of a tensor, number ``index`` of the tuple, and how it was combined."""
+        """The whole value of a tensor, element ``index`` of the tuple, and how it was combined."""
         if len(self.dequeues) == 1 or isinstance(placement, Replicate):
             return self._first(index, tensor), "the same on every core"
         if isinstance(placement, Shard | Entries):
@@ -113,7 +113,7 @@ class HostSide:
         return self._first(index, tensor), "core 0's"
 
     def _combined(self, index: int, tensor: Tensor, op: str) -> Tensor:
-        """The element-wise reduction over the cores; of booleans any or all."""
+        """The elementwise reduction over the cores; for booleans any or all."""
         if tensor.dtype.name == "bool":
             op = {"Max": "Any", "Min": "All"}.get(op, op)
         if tensor.shape == ():
@@ -134,8 +134,8 @@ class HostSide:
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
     """Put the reading of the outfeed into its loop.
 
-    Losses are stacked, and so are the values for summaries of :class:`~tpugraph.analysis.step.EveryStep`; other values are
-    those of the last step.
+    Losses are stacked, as are the values for summaries of :class:`~tpugraph.analysis.step.EveryStep`; other values are those of
+    the last step.
     """
     loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
@@ -171,7 +171,7 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
 
 
 class _Stack:
-    """A TensorArray of a tensor's values in all steps."""
+    """A TensorArray with a tensor's values of all steps."""
 
     def __init__(self, make: Builder, name: str, tensor: Tensor, size: Tensor) -> None:
         self._make = make
@@ -191,7 +191,7 @@ class _Stack:
         return written.node
 
     def read(self, exits: list[Tensor]) -> Tensor:
-        """The values of all steps, stacked, behind the loop."""
+        """The stacked values of all steps, after the loop."""
         make, one = self._make, self._tensor
         start, delta = (make.constant(value, _INT32, name=name) for name, value in (("start", 0), ("delta", 1)))
         indices = make.add("Range", [start, exits[0], delta], (None,), name="indices")
@@ -215,7 +215,7 @@ def _zeros(make: Builder, tensor: Tensor) -> Tensor:
 
 
 def collect_in_loop(graph: Graph, limit: Tensor) -> None:
-    """Put the host's part behind the outfeed into its loop.
+    """Put the host's part after the outfeed into its loop.
 
     Adds to :class:`~tpugraph.analysis.step.Results`: ``counts`` (steps and examples of the loop, int64 [2]), ``losses``
     (one per step, where there is a loss) and ``prediction/NAME`` (the rows of all steps).
@@ -276,7 +276,7 @@ def _stacks(graph: Graph) -> dict[str, _Collected]:
 
 
 def _body(graph: Graph, always: list[Node]) -> list[Node]:
-    """Host nodes of each step: descendants of the outfeed, of random ops, of variables that the step writes and of containers."""
+    """The host nodes of each step: descendants of the outfeed, of random ops, of written variables and of containers."""
     roles = graph.roles
     cone = graph.ancestors([*(graph[name] for name in roles.roots), *always])
     host = [n for n in cone if not in_cluster(n)]
@@ -294,7 +294,7 @@ def _body(graph: Graph, always: list[Node]) -> list[Node]:
 
 
 def _free_values(graph: Graph, body: NodeSet) -> None:
-    """Copy the nodes that values of metrics share with the step: the values are read behind the loop."""
+    """Copy the nodes that metric values share with the step, since metric values are read after the loop."""
     ends = [graph.tensor(name).node for name in graph.roles.values.values()]
     asked = graph.ancestors(ends, data_only=True)
     shared = [node for node in asked if node in body]
@@ -311,13 +311,13 @@ def _free_values(graph: Graph, body: NodeSet) -> None:
 
 
 def _scalar(graph: Graph, loss: Tensor) -> Tensor:
-    if loss.shape is None:  # loops leave the rank open; a loss is one number
+    if loss.shape is None:  # its rank is unknown in loops; a loss is a scalar
         graph.set_outputs(loss.node, [(loss.dtype, ())])
     return loss
 
 
 class _Collected:
-    """A TensorArray of growing size, for steps that may have no rows."""
+    """A dynamically sized TensorArray, for steps that may have no rows."""
 
     def __init__(self, graph: Graph, name: str, value: Tensor) -> None:
         self.graph = graph
@@ -332,7 +332,7 @@ class _Collected:
         )  # fmt: skip
 
     def read(self, flow: Tensor, count: Tensor, *, joined: bool) -> Tensor:
-        """The values of all steps, concatenated at dimension 0 or stacked."""
+        """The values of all steps, concatenated along dimension 0 or stacked."""
         kind, handle = self.value.dtype, self.array.out(0)
         if joined:
             rest = None if self.shape is None else self.shape[1:]

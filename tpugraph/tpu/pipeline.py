@@ -1,4 +1,4 @@
-"""Passes and the pipeline that runs them: the order is proved before, invariants are checked around every pass."""
+"""Passes and the pipeline that runs them: the order is checked before, invariants are checked around every pass."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tpugraph.tpu.invariants import INVARIANTS
 
 @dataclass(frozen=True)
 class Pass:
-    """One rewrite of a graph. Fields of a subclass are its parameters; its docstring says what is true afterwards.
+    """One rewrite of a graph. A subclass's fields are its parameters; its docstring states what holds afterwards.
 
     Attributes:
         requires: invariants that must hold before.
         ensures: invariants that hold after, until a later pass names them in ``breaks``.
         breaks: invariants that this pass gives up.
-        reads: classes of results of earlier passes that it looks up, see :mod:`tpugraph.analysis.step`.
-        reads_if_given: those that it looks up where there is a pass that gives them.
-        gives: classes of results that it keeps.
+        reads: classes of earlier passes' results that it reads, see :mod:`tpugraph.analysis.step`.
+        reads_if_given: those that it reads where an earlier pass gives them.
+        gives: classes of results that it stores.
     """
 
     name: ClassVar[str]
@@ -67,7 +67,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one pass did: its edits, its seconds, the size of the graph after it."""
+    """One pass's edits and seconds, and the size of the graph after it."""
 
     name: str
     edits: Edits
@@ -93,7 +93,7 @@ class Pipeline:
         given: invariants that the input graph holds already, and classes of results that it has.
 
     Raises:
-        PipelineError: a pass requires or reads what neither the input nor an earlier pass gives, or what a later one gives.
+        PipelineError: a pass requires or reads something that neither the input nor an earlier pass gives.
     """
 
     def __init__(self, passes: Sequence[Pass], *, given: Iterable[str | type] = ("roles_known",)) -> None:
@@ -148,7 +148,7 @@ class Pipeline:
             dump_dir: folder for numbered text dumps; none are written without it.
             dump_after: names of the passes to dump after; all when empty.
             progress: called with the pass's name, its number and the number of passes.
-            changed: called after each pass that is dumped with what it changed, as text: nodes as they were and as they are.
+            changed: called after each dumped pass with its changes as text: nodes before and after.
             after: called after each pass with its seconds.
 
         Returns:
@@ -307,7 +307,7 @@ def _convert(cls: type[Pass], key: str, value: str) -> Any:
 # --------------------------------------------------------------------------- users' own passes
 
 GROUP = "tpugraph.passes"
-"""The group of entry points in which a package names its passes."""
+"""The entry point group of passes."""
 
 
 @cache
@@ -321,7 +321,7 @@ def load(name: str) -> type:
     point = installed().get(name)
     module, _, attribute = (name if point is None else point.value).partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a console script does not look there
+        sys.path.append(os.getcwd())  # console scripts do not have it
     try:
         found = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -25,11 +25,11 @@ class Program:
 
     Attributes:
         graph_def: the TPU graph; it needs no side file.
-        report: what was found and done, as plain dicts and lists (JSON).
-        history: of the conversion, pass by pass, where it was recorded: ``convert(..., history=History())``.
-        plain: the file of the plain graph, which :meth:`save` keeps, so that what was saved can be evaluated too; empty where
-            a Graph was converted.
-        options: those of the conversion that are not their defaults; they are kept with the plain graph.
+        report: the findings and edits, as plain dicts and lists (JSON).
+        history: the conversion pass by pass, where it was recorded: ``convert(..., history=History())``.
+        plain: the file of the plain graph, which :meth:`save` includes so that a saved program can be evaluated; empty where a
+            Graph was converted.
+        options: the conversion's options that differ from the defaults; saved with the plain graph.
     """
 
     graph_def: Any
@@ -44,7 +44,7 @@ class Program:
         return f"<Program {self.report.get('source', '')}: {len(self.graph_def.node):,} nodes{about}>"
 
     def save(self, path: str | os.PathLike[str] | None, *, report: str | os.PathLike[str] | None = None) -> None:
-        """Write the graph as a binary GraphDef and the report as JSON, where a path is given; neither unless both are whole.
+        """Write the graph as a binary GraphDef, and the report as JSON where a path is given: both or neither.
 
         Raises:
             LoadError: the place cannot be written.
@@ -53,7 +53,7 @@ class Program:
         if path is not None:
             converted = graphdef.serialize(self.graph_def)
             both = converted + model_files.embedded_plain(self.plain, self.options)
-            contents[Path(path)] = both if len(both) < 2**31 else converted  # more bytes than that are no GraphDef
+            contents[Path(path)] = both if len(both) < 2**31 else converted  # protobuf's limit
         if report is not None:
             contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
         files.write_together(contents)
@@ -73,7 +73,7 @@ class Program:
         return cls(loaded.graph_def, {"source": str(path)}, plain=loaded.plain, options=loaded.options)
 
     def view(self) -> View:
-        """The converted graph to look at, with every pass where the conversion was recorded; see :func:`tpugraph.view`."""
+        """A view of the converted graph, with every pass where the conversion was recorded; see :func:`tpugraph.view`."""
         if self.history is not None:
             return View(self.history.view)
         graph = graphdef.from_graph_def(self.graph_def)
@@ -88,16 +88,16 @@ class Program:
         return View(found)
 
     def _repr_html_(self) -> str:
-        """The view, as notebooks show it."""
+        """The view in a notebook."""
         return self.view()._repr_html_()
 
     def summary(self) -> str:
-        """The report as a few readable lines; of many that differ in names and numbers alone one, with a count."""
+        """The report as a few lines; lines that differ only in names and numbers are merged into one with a count."""
         return "\n".join(folded(_summary_lines(self.report)))
 
 
 def as_read(size: int | None) -> str:
-    """The bytes of the batch as the input yields it, which is None with strings or open shapes."""
+    """The bytes of the input's batch in words; unknown (None) with strings or unknown shapes."""
     return "the input as read has strings or open shapes" if size is None else f"the input as read: {size:,}"
 
 
@@ -177,7 +177,7 @@ def collective_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _size_of_sums(found: dict[str, Any], prefix: str = "") -> str:
-    """The bytes that a core sends for sums in a step, as far as they are known."""
+    """The bytes that a core sends for sums in a step, where known."""
     size, exact, unbounded = (found[f"{prefix}{key}"] for key in ("bytes", "bytes_exact", "unbounded"))
     known = f"{'' if exact or unbounded else 'at most '}{size:,} bytes per step"
     if not unbounded:
@@ -191,5 +191,5 @@ def _host_ops(host: dict[str, int]) -> list[str]:
 
 
 def cores_of(graph_def: Any) -> int | None:
-    """How many cores a GraphDef runs on; None where it is a plain graph."""
+    """The number of cores of a TPU graph; None for a plain graph."""
     return next((n.attr["num_replicas"].i for n in graph_def.node if n.op in ops.METADATA), None)
