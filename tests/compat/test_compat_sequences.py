@@ -8,6 +8,7 @@ import pytest
 import tensorflow as real
 
 import tpugraph.compat.v1 as tf
+from models import GOLDEN
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
 
@@ -89,144 +90,89 @@ def test_tags_that_a_bitmap_allows() -> None:
 # --------------------------------------------------------------------------- rnn
 
 STEPS = random.randn(5, 2, 3).astype(np.float32)
-KERNEL = random.randn(7, 16).astype(np.float32) * 0.5
-BIAS = random.randn(16).astype(np.float32) * 0.1
 
 
-def lstm(steps: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Outputs, and the last state, with gates in the order input, candidate, forget, output."""
-    state, output, outputs = np.zeros([2, 4]), np.zeros([2, 4]), []
-    for time, step in enumerate(steps):
-        gates = np.split(np.concatenate([step, output], 1) @ KERNEL + BIAS, 4, 1)
-        new = state * sigmoid(gates[2] + 1) + sigmoid(gates[0]) * np.tanh(gates[1])
-        live = (time < np.array(lengths))[:, None]
-        outputs.append(np.tanh(new) * sigmoid(gates[3]) * live)
-        state, output = np.where(live, new, state), np.where(live, outputs[-1], output)
-    return np.stack(outputs), state, output
+def reversed_steps(x: Any, lengths: list[int]) -> Any:
+    return tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
 
 
-@pytest.mark.parametrize("kind", ["fused", "block", "dynamic block"])
+@pytest.mark.parametrize("kind", ["fused", "reversed", "block", "dynamic block"])
 def test_block_cells_are_lstms(kind: str) -> None:
-    lengths = [5, 3]
-    if kind == "fused":
-        cell: Any = R.LSTMBlockFusedCell(4)
-    else:
+    """TensorFlow has the plain cell, whose variables have the same names; a reversed one runs from each row's last step."""
+    lengths, x = [5, 3], tf.constant(STEPS)
+    cell: Any = R.LSTMBlockFusedCell(4)
+    if kind == "reversed":
+        cell = R.TimeReversedFusedRNN(cell)
+    elif kind.endswith("block"):
         cell = R.FusedRNNCellAdaptor(R.LSTMBlockCell(4), use_dynamic_rnn=kind.startswith("dynamic"))
-    outputs, state = cell(tf.constant(STEPS), dtype=tf.float32, sequence_length=tf.constant(lengths))
-    for found, wanted in zip(value([outputs, *state], kernel=KERNEL, bias=BIAS), lstm(STEPS, lengths), strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    found = cell(x, dtype=tf.float32, sequence_length=tf.constant(lengths))
+    turned = reversed_steps(x, lengths) if kind == "reversed" else x
+    outputs, state = tf.nn.dynamic_rnn(
+        R.BasicLSTMCell(4, name="plain"), turned, lengths, time_major=True, dtype=tf.float32
+    )
+    wanted = reversed_steps(outputs, lengths) if kind == "reversed" else outputs, state
+    kernel, bias = random.randn(7, 16).astype(np.float32) * 0.5, random.randn(16).astype(np.float32) * 0.1
+    close(*value([found, wanted], kernel=kernel, bias=bias))
 
 
-def test_the_gradients_of_block_cells_are_those_of_plain_cells() -> None:
-    """TensorFlow has gradients for the plain cells, whose variables have the same names."""
-    found: dict[str, Any] = {}
-    pairs = {"lstm": (R.LSTMBlockCell(4, name="a"), R.BasicLSTMCell(4, name="b")),
-             "gru": (R.GRUBlockCellV2(4, name="c"), R.GRUCell(4, name="d"))}  # fmt: skip
-    start = tf.random_uniform_initializer(-0.5, 0.5, seed=3)
-    for kind, cells in pairs.items():
-        for cell in cells:
-            before = len(tf.trainable_variables())
-            with tf.variable_scope(f"{kind}_{cell.name}", initializer=start):
-                outputs, _ = tf.nn.dynamic_rnn(cell, tf.constant(STEPS), dtype=tf.float32)
-            variables = tf.trainable_variables()[before:]
-            gradients = tf.gradients(tf.reduce_sum(outputs**2), variables)
-            found.setdefault(kind, []).append([outputs, *gradients])
-    for one, other in value(found).values():
-        for mine, theirs in zip(one, other, strict=True):
-            np.testing.assert_allclose(mine, theirs, atol=1e-5)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_gradients_of_block_cells_are_those_of_plain_cells(kind: str) -> None:
+    pair = (R.LSTMBlockCell, R.BasicLSTMCell) if kind == "lstm" else (R.GRUBlockCellV2, R.GRUCell)
+    found = []
+    for number, cell in enumerate(pair):
+        with tf.variable_scope(f"cell_{number}", initializer=tf.random_uniform_initializer(-0.5, 0.5, seed=3)):
+            outputs, _ = tf.nn.dynamic_rnn(cell(4), tf.constant(STEPS), dtype=tf.float32)
+        found.append([outputs, *tf.gradients(tf.reduce_sum(outputs**2), tf.trainable_variables(f"cell_{number}"))])
+    close(*value(found))
 
 
-def test_a_reversed_cell_runs_from_each_row_s_last_step() -> None:
-    lengths = [5, 3]
-    cell = R.TimeReversedFusedRNN(R.LSTMBlockFusedCell(4))
-    outputs, state = cell(tf.constant(STEPS), dtype=tf.float32, sequence_length=tf.constant(lengths))
-    turned = np.stack([np.concatenate([STEPS[:n, row][::-1], STEPS[n:, row]]) for row, n in enumerate(lengths)], 1)
-    wanted, last, _ = lstm(turned, lengths)
-    found, found_last = value([outputs, state[0]], kernel=KERNEL, bias=BIAS)
-    back = np.stack([np.concatenate([wanted[:n, row][::-1], wanted[n:, row]]) for row, n in enumerate(lengths)], 1)
-    np.testing.assert_allclose(found, back, atol=1e-5)
-    np.testing.assert_allclose(found_last, last, atol=1e-5)
-
-
-def normal(x: Any) -> Any:
-    return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
-
-
-def test_the_steps_of_other_cells() -> None:
-    x, state = random.randn(2, 3).astype(np.float32), random.randn(2, 4).astype(np.float32)
-    kernel = random.randn(7, 8).astype(np.float32)
-    output, _ = R.UGRNNCell(4)(tf.constant(x), tf.constant(state))
-    gate, candidate = np.split(np.concatenate([x, state], 1) @ kernel, 2, 1)
-    gate = sigmoid(gate + 1)
-    np.testing.assert_allclose(value(output, kernel=kernel), gate * state + (1 - gate) * np.tanh(candidate), atol=1e-5)
-
-
-def test_a_layer_norm_lstm_normalises_gates_and_state() -> None:
-    x, c, h = (random.randn(2, size).astype(np.float32) for size in (3, 4, 4))
-    output, new = R.LayerNormBasicLSTMCell(4)(tf.constant(x), R.LSTMStateTuple(tf.constant(c), tf.constant(h)))
-    i, j, f, o = map(normal, np.split(np.concatenate([x, h], 1) @ KERNEL, 4, 1))
-    state = normal(c * sigmoid(f + 1) + sigmoid(i) * np.tanh(j))
-    found = value([output, new.c], kernel=KERNEL)
-    np.testing.assert_allclose(found[1], state, atol=1e-4)
-    np.testing.assert_allclose(found[0], np.tanh(state) * sigmoid(o), atol=1e-4)
-
-
-def one_step(cell: Any, x: Any, *state: Any, **variables: Any) -> tuple[Any, Any]:
-    """What a cell makes of NumPy arrays, with variables of the last part of their names set to others."""
-    parts = [tf.constant(part) for part in state]
-    output, new = cell(tf.nest.map_structure(tf.constant, x), R.LSTMStateTuple(*parts) if len(parts) > 1 else parts[0])
-    found: tuple[Any, Any] = value([output, new], **variables)
-    return found
-
-
-def lstm_step(scores: Any, memory: Any) -> tuple[Any, Any]:
-    i, j, f, o = np.split(scores, 4, -1)
-    memory = memory * sigmoid(f + 1) + sigmoid(i) * np.tanh(j)
-    return np.tanh(memory) * sigmoid(o), memory
-
-
-def close(found: Any, *wanted: Any) -> None:
-    for one, other in zip(tf.nest.flatten(found), wanted, strict=True):
+def close(found: Any, wanted: Any) -> None:
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 X, C, H = (random.randn(2, size).astype(np.float32) for size in (3, 4, 4))
-PEEP = {name: random.randn(4).astype(np.float32) for name in ("w_i_diag", "w_f_diag", "w_o_diag")}
+TIME = np.float32([[0.6], [7.25]])
+GIVEN = {"period": [2, 4, 8, 5], "phase": [0, 0.5, 1, 1.5], "ratio_on": [0.5] * 4}
+CELLS: dict[str, tuple[Any, int]] = {
+    "UGRNN": (lambda: R.UGRNNCell(4), 0),
+    "norm": (lambda: R.LayerNormBasicLSTMCell(4), 4),
+    "peepholes, clips and a projection": (
+        lambda: R.LayerNormLSTMCell(4, use_peepholes=True, cell_clip=0.5, num_proj=2, proj_clip=0.3), 2),
+    "coupled gates, peepholes and norm": (
+        lambda: R.CoupledInputForgetGateLSTMCell(4, use_peepholes=True, layer_norm=True), 4),
+    "of a search over architectures": (lambda: R.NASCell(4, num_proj=2), 2),
+    "SRU": (lambda: R.SRUCell(4), 0),
+    "phased": (lambda: R.PhasedLSTMCell(4), 4),
+    "IndRNN": (lambda: R.IndRNNCell(4), 0),
+    "IndyLSTM": (lambda: R.IndyLSTMCell(4), 4),
+    "IndyGRU": (lambda: R.IndyGRUCell(4), 0),
+}  # fmt: skip
+"""Cells, and how many values of the output are a part of their state beside the memory."""
 
 
-def test_an_lstm_with_peepholes_clipping_and_a_projection() -> None:
-    kernel, project = random.randn(5, 16).astype(np.float32), random.randn(4, 2).astype(np.float32)
-    cell = R.LayerNormLSTMCell(4, use_peepholes=True, cell_clip=0.5, num_proj=2, proj_clip=0.3)
-    i, j, f, o = np.split(np.concatenate([X, H[:, :2]], 1) @ kernel, 4, 1)
-    memory = C * sigmoid(f + 1 + PEEP["w_f_diag"] * C) + sigmoid(i + PEEP["w_i_diag"] * C) * np.tanh(j)
-    memory = np.clip(memory, -0.5, 0.5)
-    output = np.clip(sigmoid(o + PEEP["w_o_diag"] * memory) * np.tanh(memory) @ project, -0.3, 0.3)
-    close(one_step(cell, X, C, H[:, :2], kernel=kernel, projection__kernel=project, **PEEP), output, memory, output)
+@pytest.mark.parametrize("name", CELLS)
+def test_a_step_of_each_cell_is_the_recorded_one(name: str) -> None:
+    """Recorded when each agreed within 1e-5 with its equations, written out in NumPy."""
+    make, size = CELLS[name]
+    x = tf.constant(X)
+    state = R.LSTMStateTuple(tf.constant(C), tf.constant(H[:, :size])) if size else tf.constant(H)
+    made = make()((tf.constant(TIME), x) if name == "phased" else x, state)
+    weights = {}
+    for variable in tf.global_variables():
+        shape, key = variable.shape.as_list(), variable.op.name.partition("/")[2]
+        values = np.cos(1.7 * np.arange(1, np.prod(shape) + 1) + len(key)).reshape(shape)
+        weights[key.replace("/", "__")] = np.float32(GIVEN.get(key.rpartition("/")[2], values))
+    recorded = dict(line.split(": ") for line in (GOLDEN / "cells" / "steps.txt").read_text().splitlines())
+    found = np.concatenate([np.ravel(part) for part in tf.nest.flatten(value(made, **weights))])
+    np.testing.assert_allclose(found, np.float64(recorded[name].split()), atol=2e-5)
 
 
-def test_an_lstm_whose_input_gate_is_what_is_not_kept() -> None:
-    """With the norm of ``LayerNormBasicLSTMCell``."""
-    kernel = random.randn(7, 12).astype(np.float32)
-    cell = R.CoupledInputForgetGateLSTMCell(4, use_peepholes=True, layer_norm=True)
-    j, f, o = map(normal, np.split(np.concatenate([X, H], 1) @ kernel, 3, 1))
-    forget = sigmoid(f + 1 + PEEP["w_f_diag"] * C)
-    memory = normal(forget * C + (1 - forget) * np.tanh(j))
-    output = sigmoid(o + PEEP["w_o_diag"] * memory) * np.tanh(memory)
-    found = one_step(cell, X, C, H, W=kernel, **PEEP)
-    np.testing.assert_allclose(found[1][0], memory, atol=1e-4)
-    np.testing.assert_allclose(found[0], output, atol=1e-4)
-
-
-def test_the_cell_of_a_search_over_architectures() -> None:
-    kernel, own, project = (random.randn(*shape).astype(np.float32) for shape in ((3, 32), (2, 32), (4, 2)))
-    x, h = np.split(X @ kernel, 8, 1), np.split(H[:, :2] @ own, 8, 1)
-    left = np.tanh(np.tanh(sigmoid(x[0] + h[0]) * np.maximum(x[1] + h[1], 0)) + C)
-    memory = left * np.tanh(sigmoid(x[2] + h[2]) + np.maximum(x[3] * h[3], 0))
-    right = np.tanh(np.tanh(x[4] + h[4]) * sigmoid(x[5] + h[5])) + sigmoid(np.tanh(x[6] + h[6]) + sigmoid(x[7] + h[7]))
-    output = np.tanh(memory * np.tanh(right)) @ project
-    found = one_step(R.NASCell(4, num_proj=2), X, C, H[:, :2], kernel=kernel, recurrent_kernel=own,
-                     projection_weights=project)  # fmt: skip
-    close(found, output, memory, output)
+def test_the_period_of_a_phased_lstm_is_drawn() -> None:
+    R.PhasedLSTMCell(4)((tf.constant(TIME), tf.constant(X)), R.LSTMStateTuple(tf.constant(C), tf.constant(H)))
+    first = value(next(v for v in tf.global_variables() if v.op.name.endswith("/period")))
+    assert (first >= 1).all()
+    assert (first <= 1000).all()
 
 
 @pytest.mark.parametrize(("dimensions", "kind"), [(1, "Conv1DLSTMCell"), (2, "Conv2DLSTMCell"), (3, "Conv3DLSTMCell")])
@@ -237,64 +183,13 @@ def test_convolutional_cells(dimensions: int, kind: str) -> None:
     kernel = random.randn(10, 16).astype(np.float32)
     cell = getattr(R, kind)(input_shape=[*space, 3], output_channels=4, kernel_shape=[1] * dimensions,
                             skip_connection=True)  # fmt: skip
-    output, memory = lstm_step(np.concatenate([x, h], -1) @ kernel, c)
+    i, j, f, o = np.split(np.concatenate([x, h], -1) @ kernel, 4, -1)
+    memory = c * sigmoid(f + 1) + sigmoid(i) * np.tanh(j)
+    output = np.tanh(memory) * sigmoid(o)
     output = np.concatenate([output, x], -1)
-    close(one_step(cell, x, c, h, kernel=kernel.reshape([1] * dimensions + [10, 16])), output, memory, output)
+    made = cell(tf.constant(x), R.LSTMStateTuple(tf.constant(c), tf.constant(h)))
+    close(value(made, kernel=kernel.reshape([1] * dimensions + [10, 16])), [output, memory, output])
     assert cell.output_size.as_list() == [*space, 7]
-
-
-def test_simple_recurrent_units() -> None:
-    kernel, bias = random.randn(3, 16).astype(np.float32), random.randn(8).astype(np.float32)
-    candidate, f, r, skipped = np.split(X @ kernel, 4, 1)
-    f, r = sigmoid(f + bias[:4]), sigmoid(r + bias[4:])
-    memory = f * C + (1 - f) * candidate
-    close(one_step(R.SRUCell(4), X, C, kernel=kernel, bias=bias), r * np.tanh(memory) + (1 - r) * skipped, memory)
-
-
-def test_a_phased_lstm_is_open_in_a_part_of_its_period() -> None:
-    time, period, phase = np.float32([[0.6], [7.25]]), np.float32([2, 4, 8, 5]), np.float32([0, 0.5, 1, 1.5])
-    ratio, weights = np.full(4, 0.5, np.float32), {}
-    cell = R.PhasedLSTMCell(4)
-    made = cell((tf.constant(time), tf.constant(X)), R.LSTMStateTuple(tf.constant(C), tf.constant(H)))
-    first = value(variable_named("period"))
-    assert (first >= 1).all()
-    assert (first <= 1000).all()
-    for variable in tf.global_variables():
-        name = variable.op.name.partition("/")[2]
-        given = {"period": period, "phase": phase, "ratio_on": ratio}.get(name)
-        weights[name] = random.randn(*variable.shape.as_list()).astype(np.float32) if given is None else given
-    found = value(made, **{name.replace("/", "__"): weight for name, weight in weights.items()})
-    both = np.concatenate([X, H], 1)
-    of = lambda scope: both @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"]  # noqa: E731
-    ingoing, forget = np.split(sigmoid(of("mask_gates")), 2, 1)
-    memory = forget * C + ingoing * np.tanh(of("new_input"))
-    output = np.tanh(memory) * sigmoid(of("output_gate"))
-    place = np.mod(time - phase, period) / period
-    opened = np.where(place < 0.25, place / 0.25, np.where(place < 0.5, 2 - place / 0.25, 0.001 * place))
-    memory, output = opened * memory + (1 - opened) * C, opened * output + (1 - opened) * H
-    close(found, output, memory, output)
-
-
-def variable_named(name: str) -> Any:
-    return next(v for v in tf.global_variables() if v.op.name.endswith(f"/{name}"))
-
-
-def test_units_that_read_of_the_state_themselves_alone() -> None:
-    kernels = {count: random.randn(3, 4 * count).astype(np.float32) for count in (1, 2, 4)}
-    own = {count: random.randn(1, 4 * count).astype(np.float32) for count in (1, 2, 4)}
-    with tf.variable_scope("rnn"):
-        output = np.tanh(X @ kernels[1] + H * own[1])
-        close(one_step(R.IndRNNCell(4), X, H, kernel_w=kernels[1], kernel_u=own[1]), output, output)
-    with tf.Graph().as_default():
-        scores = X @ kernels[4] + np.tile(H, [1, 4]) * own[4]
-        output, memory = lstm_step(scores, C)
-        close(one_step(R.IndyLSTMCell(4), X, C, H, kernel_w=kernels[4], kernel_u=own[4]), output, memory, output)
-    with tf.Graph().as_default():
-        weights = {"candidate__kernel_w": kernels[1], "candidate__kernel_u": own[1], "gates__kernel_w": kernels[2],
-                   "gates__kernel_u": own[2]}  # fmt: skip
-        reset, update = np.split(sigmoid(X @ kernels[2] + np.tile(H, [1, 2]) * own[2] + 1), 2, 1)
-        new = update * H + (1 - update) * np.tanh(X @ kernels[1] + reset * H * own[1])
-        close(one_step(R.IndyGRUCell(4), X, H, **weights), new, new)
 
 
 def test_other_cells_run_in_loops_and_have_gradients() -> None:
