@@ -25,11 +25,11 @@ op("CheckNumericsV2", linear="all", role="check", alias="memory", instead="tf.de
 op("Identity", linear="all", role="identity", computes=np.asarray, alias="handle")
 op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", computes=np.asarray, alias="memory")
 op("StopGradient", linear="all", role="identity", computes=np.asarray, alias="memory", differentiable=False)
-op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # an output each, as its operand is
+op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # one output per operand, equal to it
 
 
 def _cast(call: Call) -> str | None:
-    """A cast from real to whole numbers rounds, and so does one to fewer bits; one to bool compares."""
+    """Not linear: a cast to an integer or narrower dtype rounds, one to bool compares."""
     kinds = [call.attr(name, None) for name in ("SrcT", "DstT")]
     names = [getattr(kind, "name", "bool") for kind in kinds]
     real = [name.startswith(("float", "bfloat", "double", "half", "complex")) for name in names]
@@ -51,7 +51,7 @@ op("SelectV2", linear="1+2")
 
 
 def _select(call: Call) -> str | None:
-    """A vector of conditions picks rows; it does not broadcast as other operands do."""
+    """A condition vector selects rows; it does not broadcast like the other operands."""
     condition, value = call.ranks[:2]
     if condition is None or value is None:
         return None
@@ -69,7 +69,7 @@ op("InvGrad", linear="1", instead="tf.math.reciprocal", backward=True)
 
 
 def truncated_quotient(a: Any, b: Any) -> Any:
-    """A quotient without what stands behind its point, as C divides whole numbers."""
+    """The quotient truncated towards zero, as C's integer division."""
     return np.trunc(np.divide(a, b))
 
 
@@ -120,7 +120,7 @@ op("BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift PopulationCount"
 
 
 def _bitcast(call: Call) -> str | None:
-    """Elements stay elements where both dtypes have one size."""
+    """Elementwise where both dtypes have the same size."""
     sizes = {getattr(call.attr(name, None), "size", None) for name in ("T", "type")}
     return "elementwise" if len(sizes) == 1 and None not in sizes else None
 

@@ -1,4 +1,4 @@
-"""Stacks, arrays and lists of tensors that a step fills and empties."""
+"""Stacks, TensorArrays and TensorLists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control flow of TensorFlow 1, as ops of the graph, and calls of library functions."""
+"""Control flow ops of TensorFlow 1, and calls of library functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ op = page("control_flow")
 
 
 def _merge(call: Call) -> str:
-    """Whichever operand is alive, and its number."""
+    """The live operand, and its index."""
     return f"{', '.join(['...'] * len(call.ranks))} -> ..., -"
 
 

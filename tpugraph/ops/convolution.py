@@ -1,4 +1,4 @@
-"""Convolutions, pooling, and what else is done to images."""
+"""Convolutions, pooling and image ops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ op = page("convolution")
 
 
 def _convolution(name: str, image: str, kernel: str, made: str, version: str = "") -> None:
-    """A convolution, and its gradients in the image and in the kernel."""
+    """A convolution, and its gradients with respect to image and kernel."""
     op(name, dims=images(f"{image}, {kernel} -> {made}"), linear="each", role="product")
     op(
         f"{name}BackpropInput{version}",
@@ -34,7 +34,7 @@ def _convolution(name: str, image: str, kernel: str, made: str, version: str = "
 
 _convolution("Conv2D", "n**c", "**co", "n**o")
 _convolution("Conv3D", "n***c", "***co", "n***o", "V2")
-_convolution("DepthwiseConv2dNative", "n***", "****", "n***")  # it makes channels times multiplier
+_convolution("DepthwiseConv2dNative", "n***", "****", "n***")  # output channels are input channels times multiplier
 op("Dilation2D", dims="n**c, **c -> n**c")
 op("Dilation2DBackpropInput", dims="nHWc, **c, n**c -> nHWc", linear="2", backward=True)
 op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2", backward=True)
@@ -43,7 +43,7 @@ op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2", backwa
 
 
 def _pool(dims: str) -> Callable[[Call], str | None]:
-    """Channels are independent where the window spans one of them, rows likewise."""
+    """Channels, and rows, are independent where the window has size 1 there."""
     by_format = images(dims)
     assert callable(by_format)
 
@@ -71,7 +71,7 @@ op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,),
 
 
 def _argmax(dims: str) -> Callable[[Call], str]:
-    """The numbers of the largest elements count channels too, and rows if the op is told to."""
+    """Flat argmax indices include the channel, and the row if the op is asked to include the batch."""
     return lambda call: dims.replace("n", "N") if call.attr("include_batch_in_index", False) else dims
 
 
@@ -104,7 +104,7 @@ op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE)
 op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0", backward=True, shaped_by=3)
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")
 op("ExtractGlimpse", instead=_RESIZE)
-# a transform for each image, or one for all
+# one transform per image, or one for all
 op("ImageProjectiveTransformV2", dims="...**c, ...*, - -> ...**c", linear="0")
 op("ImageProjectiveTransformV3", dims="...**c, ...*, -, - -> ...**c")
 op("DrawBoundingBoxes", dims="nHWC, n** -> nHWC")

@@ -1,4 +1,4 @@
-"""Facts of an op's record that have parts of their own: what it writes, how it batches, what it does to a container."""
+"""Structured facts of an op's record: writes, batching, effects on containers."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Write:
-    """What an op writes."""
+    """The variables that an op writes, and the operands that determine the new value."""
 
-    kind: str  # ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows)
-    variables: tuple[int, ...]  # indices of the operands that are written
-    value: int  # index of the operand that carries the new value, the gradient or the rows
-    rows: int | None = None  # index of the operand that says which rows, or None
-    additive: bool = False  # whether a zero in the value changes nothing
-    adds: bool = False  # whether what is written is the sum of what was there and the value
-    # whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows
+    kind: str  # ``assign``, ``apply`` (an optimizer step) or ``scatter`` (rows)
+    variables: tuple[int, ...]  # indices of the written operands
+    value: int  # index of the operand with the new value, gradient or rows
+    rows: int | None = None  # index of the operand with the row indices, or None
+    additive: bool = False  # whether zeros in the value leave the variable unchanged
+    adds: bool = False  # whether the value is added to the variable
+    # whether ``rows`` holds element coordinates along its last dimension, not row indices
     places: bool = False
-    idempotent: bool = False  # whether the same rows written once more change nothing
+    idempotent: bool = False  # whether writing the same rows again changes nothing
 
 
 class Batching(NamedTuple):
-    """The operands of a dataset op that hold the size of its batches and whether a smaller last one is dropped."""
+    """The operands of a batching dataset: batch size and drop_remainder."""
 
     size: int
     drop_remainder: int | None
 
 
 class Ordering(NamedTuple):
-    """A comparison: the operand that is the smaller one, the larger one, and 1 if they may be equal, else 0."""
+    """A comparison: the index of the smaller operand, of the larger one, and 1 for "or equal", else 0."""
 
     smaller: int
     larger: int
@@ -37,7 +37,7 @@ class Ordering(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """An attribute value that an XLA kernel refuses though its registration takes it, and what to write instead."""
+    """An attribute value that an XLA kernel refuses though its registration accepts it, and the replacement."""
 
     attribute: str
     value: Any
@@ -46,39 +46,39 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What an op does to a stack, an array or a list of tensors, which is its first operand, or which it makes."""
+    """The effect of an op on a stack, TensorArray or list, which is its first operand or its output."""
 
-    length: int | None = None  # the operand that says how many elements a container is made for
-    shape: int | None = None  # the operand that says the shape of the elements of a container that is made empty
-    # of other ops on lists, the operand that says the shape of the elements that are put in or taken out
+    length: int | None = None  # the operand with the number of elements
+    shape: int | None = None  # the operand with the element shape of a new, empty container
+    # for other list ops, the operand with the shape of the accessed elements
     element_shape: int | None = None
-    puts: int | None = None  # the operand that is put in as an element
-    index: int | None = None  # the operand that says which element is put in or taken out
-    takes: int | None = None  # the output that is an element
-    grows: bool = False  # whether elements are put behind the last one, or the last one is taken
-    # whether all elements are put in or taken out at once, as the slices of a tensor along its first dimension
+    puts: int | None = None  # the operand that is written as an element
+    index: int | None = None  # the operand with the element's index
+    takes: int | None = None  # the output that is an element that was read
+    grows: bool = False  # whether the op pushes or pops
+    # whether all elements are accessed at once, as slices of a tensor along dimension 0
     stacked: bool = False
-    # whether all are taken out at once, one behind the other along the first dimension of a tensor
+    # whether all elements are accessed at once, concatenated along dimension 0
     joined: bool = False
-    lengths: int | None = None  # where all are put in so, the operand that says how long each of them is
-    # whether the container is a list, which is a value: what puts an element in or takes the last one hands it on
+    lengths: int | None = None  # for a split into elements, the operand with their lengths
+    # whether the container is a TensorList, a value: writes and pops output the new list
     value: bool = False
 
 
 class Rank(NamedTuple):
-    """The rank that an operand has."""
+    """The rank that an operand must have."""
 
-    operand: int | slice  # the index of the operand, or a slice of them
-    number: int | str  # the rank, or the attribute that holds it
-    exact: bool = True  # whether it is this rank; else this one or more
-    more: int = 0  # how much to add to the number
+    operand: int | slice  # index of the operand, or a slice of operands
+    number: int | str  # the rank, or the attribute with it
+    exact: bool = True  # exactly this rank, else at least
+    more: int = 0  # added to the number
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """What is taken for granted of one op type."""
+    """Preconditions that TensorFlow's shape function of an op type does not check: it aborts where they fail."""
 
     ranks: tuple[Rank, ...] = ()  # the ranks of operands
-    most: tuple[tuple[str, int], ...] = ()  # attributes of the type int, and the largest absolute value that each has
-    never: tuple[tuple[str, str], ...] = ()  # attributes that are dtypes, and a dtype that each is not
-    alike: tuple[str, ...] = ()  # attributes that are lists of one length
+    most: tuple[tuple[str, int], ...] = ()  # int attributes, each with its largest absolute value
+    never: tuple[tuple[str, str], ...] = ()  # dtype attributes, each with an excluded dtype
+    alike: tuple[str, ...] = ()  # list attributes of equal length

@@ -1,4 +1,4 @@
-"""Ops that pick rows, put rows in their places, or look for elements."""
+"""Gathers, scatters and searches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ op = page("gather")
 
 
 def _gather(call: Call) -> str | None:
-    """A row of operand 0 for each number in operand 1."""
+    """A row of operand 0 for each index in operand 1."""
     params, indices = call.ranks[:2]
     columns = letters(None if params is None else params - 1)
     numbers = letters(indices, len(columns or ""))
@@ -17,7 +17,7 @@ def _gather(call: Call) -> str | None:
 
 
 def _stitched(call: Call) -> str:
-    """The first half of the operands says where the rows of the second half go."""
+    """The first half of the operands are the indices of the rows in the second half."""
     count = len(call.ranks) // 2
     return "+".join(str(i) for i in range(count, 2 * count))
 

@@ -1,4 +1,4 @@
-"""What a graph does on a host beside its step: summaries, files, tables of words, checks, calls of Python."""
+"""Host ops: summaries, files, lookup tables, assertions, calls of Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ op = page("host", host_only=True)
 
 
 def _lookup(call: Call) -> str | None:
-    """A table holds a number for each key, or a vector."""
+    """A table has a scalar or a vector per key."""
     return {0: "-, ..., - -> ...", 1: "-, ..., - -> ...*"}.get(-1 if call.ranks[2] is None else call.ranks[2])
 
 

@@ -1,4 +1,4 @@
-"""How data comes into the graph: datasets, iterators, queues, staging areas and placeholders. All of it is on a host."""
+"""Input ops, all on the host: datasets, iterators, queues, staging areas and placeholders."""
 
 from __future__ import annotations
 

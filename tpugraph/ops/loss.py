@@ -1,4 +1,4 @@
-"""Losses that are ops of their own."""
+"""Fused losses."""
 
 from __future__ import annotations
 

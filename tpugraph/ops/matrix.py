@@ -1,4 +1,4 @@
-"""Products of matrices, linear algebra, Fourier transforms and recurrent cells."""
+"""Matrix products, linear algebra, Fourier transforms and recurrent cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ op = page("matrix")
 
 
 def _product(batch: str, left: str, right: str) -> Callable[[Call], str]:
-    """A product of matrices whose attributes ``left`` and ``right`` say that an operand is transposed."""
+    """A matrix product; the attributes ``left`` and ``right`` transpose its operands."""
 
     def dims(call: Call) -> str:
         a = "ki" if call.attr(left, False) else "ik"
@@ -24,13 +24,13 @@ def _product(batch: str, left: str, right: str) -> Callable[[Call], str]:
 
 
 def _einsum(call: Call) -> str | None:
-    """The equation is a signature already; a label that an operand repeats (a diagonal) is taken whole."""
+    """The equation is the signature; a label that an operand repeats (a diagonal) is taken whole."""
     equation = str(call.attr("equation", "")).replace(" ", "")
     operands, _, output = equation.partition("->")
     repeated = {label for part in operands.split(",") for label in part if label.isalpha() and part.count(label) > 1}
     for label in repeated:
         operands, output = operands.replace(label, "*"), output.replace(label, "*")
-    capitals = {label for label in operands if label.isupper()}  # labels as any other in an equation
+    capitals = {label for label in operands if label.isupper()}  # capitals are ordinary labels in an equation
     free = sorted(set(ascii_lowercase) - set(operands))
     if len(free) < len(capitals):
         return None
@@ -75,7 +75,7 @@ op(
 
 
 def _one_diagonal(k: int, dims: str) -> Callable[[Call], str | None]:
-    """One diagonal has one dimension; a band of them, where operand ``k`` is no scalar, may have two."""
+    """A diagonal has one dimension; a band, where operand ``k`` is no scalar, may have two."""
     return lambda call: dims if call.ranks[k] == 0 else None
 
 

@@ -10,11 +10,11 @@ op = page("normalisation")
 
 
 def _batch_norm(whole: str, fixed: str = "") -> Callable[[Call], str | None]:
-    """Statistics of the batch keep only the channels apart; with fixed ones each element is independent.
+    """With batch statistics only channels are independent; with fixed statistics every element is.
 
     Args:
-        whole: the signature with statistics of the batch; ``X`` is the image.
-        fixed: the signature with fixed ones, where it is another.
+        whole: the signature with batch statistics; ``X`` is the image.
+        fixed: the signature with fixed statistics, where it differs.
     """
 
     def dims(call: Call) -> str | None:
@@ -30,7 +30,7 @@ def _batch_norm(whole: str, fixed: str = "") -> Callable[[Call], str | None]:
 
 
 def _affine(call: Call) -> str | None:
-    """With fixed statistics the image is linear in scale and offset; the other outputs are those statistics."""
+    """With fixed statistics the image is linear in scale and offset; the other outputs are the statistics."""
     return None if call.attr("is_training", True) else "1+2"
 
 

@@ -69,16 +69,16 @@ Role = Literal[
     "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",
 ]  # fmt: skip
-"""What an op is to the compiler, where passes look for ops of its kind."""
+"""The kind of an op, by which passes look it up."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a rule may ask about one use of an op.
+    """The facts about one use of an op that a rule may depend on.
 
     Attributes:
-        attr: gives an attribute of the node by name, or the second argument where the node has none of that name.
-        ranks: number of dimensions of each operand, None where it is not known.
+        attr: returns an attribute of the node by name, or the second argument as default.
+        ranks: the rank of each operand, None where unknown.
     """
 
     attr: Callable[[str, Any], Any]
@@ -86,15 +86,15 @@ class Call:
 
 
 Rule = str | Callable[[Call], str | None] | None
-"""A fact in the notation above: fixed, or computed for one use; None where nothing is claimed."""
+"""A fact in the notation above: fixed, or computed for one use; None for no claim."""
 
 
 WORDS = frozenset({"reduce", "permute", "insert", "drop", "along", "concat", "like", "sliced"})
-"""Signatures that take the values of operands to read."""
+"""Signatures that depend on operand values."""
 
 
 class Signature(NamedTuple):
-    """A dimension signature, taken apart: one string per operand and one per output, ``-`` where nothing is said."""
+    """A parsed dimension signature: one string per operand and one per output, ``-`` for no claim."""
 
     operands: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -102,7 +102,7 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True)
 class Op:
-    """All that the compiler knows about one op type.
+    """Every fact that the compiler has about one op type.
 
     Attributes:
         name: the op type, such as ``MatMul``.
@@ -115,7 +115,7 @@ class Op:
         axis: the operand that names the dimensions along which the op works; -1 is the last.
         differentiable: False where TensorFlow passes no gradient through the op.
         fused: whether the emulator may put the op into the one XLA computation of a small dense step.
-        backward: whether backpropagation is made of the op, and no processing of a gradient: behind it begins the raw gradient.
+        backward: whether the op is part of backpropagation and not of gradient processing: raw gradients are its outputs.
         alias: ``handle`` if the output is the same variable, resource or buffer as the first input; ``memory`` if the
             output may share the buffer of the first input.
         writes: which variables the op writes, and with what.
@@ -144,9 +144,9 @@ class Op:
         dtypes: the only dtypes that the op takes, where a TPU decides that.
         tpu_lacks: dtypes that a TPU has no op for though XLA takes them on a CPU; seen with libtpu 0.0.52.
         xla_refuses: an attribute value that XLA refuses.
-        trusted: what TensorFlow's shape function takes for granted.
-        instead: what to write instead of the op, which XLA has no kernel for.
-        apart: of an op that hides the way from the input to the variables: what is done by it, and what to do about it.
+        trusted: preconditions that TensorFlow's shape function does not check.
+        instead: the replacement for an op that XLA has no kernel for.
+        apart: for an op that breaks the dataflow from the input to the variables: its effect, and the fix.
     """
 
     name: str

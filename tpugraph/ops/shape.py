@@ -1,6 +1,6 @@
-"""Ops that ask for shapes, change them, or put tensors together and take them apart.
+"""Shape ops: queries, reshapes, slices, concatenations and splits.
 
-Where the axes are the value of an operand, the dimension signature is left open: it takes the graph to know them.
+Where an operand's value holds the axes, the dimension signature depends on the graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ op("Roll", dims="along", role="roll", linear="0", axis=2, constants=(2,))
 
 
 def _squeeze(call: Call) -> str | None:
-    """The dimensions that are named vanish; where none is named it depends on the shape."""
+    """Removes the named dimensions; without names it depends on the shape."""
     operand, axes = letters(call.ranks[0]), call.attr("squeeze_dims", ())
     if operand is None or not axes:
         return None
@@ -59,7 +59,7 @@ def _squeeze(call: Call) -> str | None:
 
 
 def _reverse_sequence(call: Call) -> str | None:
-    """Along ``seq_dim`` each row is turned round, as far as its length says."""
+    """Reverses each row along ``seq_dim`` up to its length."""
     operand, along, rows = letters(call.ranks[0]), call.attr("seq_dim", None), call.attr("batch_dim", 0)
     if operand is None or along is None:
         return None
@@ -74,7 +74,7 @@ op("ReverseSequence", dims=_reverse_sequence, linear="0")
 
 
 def _pack(call: Call) -> str | None:
-    """The output has one dimension more than each operand."""
+    """The output has one more dimension than the operands."""
     part = letters(call.ranks[0])
     if part is None:
         return None
@@ -83,7 +83,7 @@ def _pack(call: Call) -> str | None:
 
 
 def _unpack(call: Call) -> str | None:
-    """Each output has one dimension less than the operand."""
+    """Each output has one dimension fewer than the operand."""
     whole, count = letters(call.ranks[0]), call.attr("num", None)
     if not whole or not count:
         return None
@@ -97,7 +97,7 @@ def _but_last(call: Call) -> str:
 
 
 def _one_hot(call: Call) -> str | None:
-    """The new dimension stands where the attribute ``axis`` says, last if it says nothing."""
+    """The new dimension is at the attribute ``axis``, by default the last."""
     indices, axis = letters(call.ranks[0]), call.attr("axis", -1)
     if indices is None:
         return None
@@ -106,7 +106,7 @@ def _one_hot(call: Call) -> str | None:
 
 
 def _unravel_index(call: Call) -> str | None:
-    """Each number of a place becomes its numbers along some dimensions, which are the first dimension of the output."""
+    """Each flat index becomes coordinates, along dimension 0 of the output."""
     numbers = letters(call.ranks[0])
     return None if numbers is None else f"{numbers}, - -> *{numbers}"
 

@@ -1,4 +1,4 @@
-"""Ops on sparse tensors: the indices, values and shape of their entries."""
+"""Ops on sparse tensors: indices, values and shape."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _INSTEAD = "make the values dense in the input function (a fixed number per row,
 
 
 def _product(call: Call) -> str:
-    """Each entry adds a multiple of a row of the dense matrix (of a column, if that is transposed) to the result."""
+    """Each entry adds a multiple of a row (column, if transposed) of the dense matrix to the result."""
     return f"z*, z, -, {'j*' if call.attr('adjoint_b', False) else '*j'} -> *j"
 
 
 def _times_dense(call: Call) -> str | None:
-    """Each entry meets one element of the dense operand."""
+    """Each entry is combined with one element of the dense operand."""
     rank = call.ranks[3]
     return None if rank is None else f"z*, z, -, {'*' * rank} -> z"
 

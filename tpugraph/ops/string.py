@@ -1,4 +1,4 @@
-"""Text, element by element."""
+"""Elementwise string ops."""
 
 from __future__ import annotations
 

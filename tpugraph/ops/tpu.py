@@ -1,4 +1,4 @@
-"""The ops that make a graph a TPU graph, and collectives; no CPU kernel runs the former."""
+"""Ops of TPU graphs, which have no CPU kernel, and collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables, and what reads and writes them."""
+"""Variables, and their reads and writes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ op("VarIsInitializedOp", role="is_initialized", effects=False)
 
 
 def writes(reference: str, resource: str, write: Write, **facts: object) -> None:
-    """A write to a variable in both forms, of which TensorFlow may lack the one on reference variables (``""``).
+    """A write to a variable in both forms; ``reference`` is ``""`` where TensorFlow has only the resource form.
 
-    The facts are of the form on resource variables alone.
+    The facts are those of the resource form.
     """
     op(reference, writes=write, resource_op=resource)
     op(resource, writes=write, **facts)
@@ -62,15 +62,15 @@ def optimizer(
     ref: bool = True,
     xla: bool = True,
 ) -> None:
-    """The step of an optimizer: dense and, where TensorFlow has it, on the rows that a sparse gradient names.
+    """An optimizer's step: dense and, where TensorFlow has it, sparse.
 
     Args:
-        name: what the op types have in common.
-        variables: how many operands are written; they come first.
-        gradient: the operand that is the gradient; the sparse step has the rows behind it.
-        sparse: whether there is a step on rows.
-        skips_zeros: whether that step leaves a row alone when its gradient is zero.
-        ref: whether there are steps on reference variables.
+        name: the common part of the op types.
+        variables: the number of written operands, which come first.
+        gradient: the index of the gradient; in the sparse step the row indices follow it.
+        sparse: whether there is a sparse step.
+        skips_zeros: whether a zero gradient leaves the row unchanged.
+        ref: whether there are steps on ref variables.
         xla: whether XLA has the dense step.
     """
     written = tuple(range(variables))
