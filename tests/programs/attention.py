@@ -1,4 +1,4 @@
-"""Transformers in the manner of BERT, ALBERT, GPT-2 and XLNet, with a parameter for each size, and attention over rows and words."""
+"""Transformers in the manner of BERT and XLNet, with a parameter for each size, and attention over rows and words."""
 
 import itertools
 
@@ -76,44 +76,6 @@ def bert(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, position
     logits = dense(dense(first, hidden, hidden, "pooler", tf.tanh), hidden, 2, "follows")
     follow = mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=follows, logits=logits))
     return minimise(masked + follow, optimizer(), clip=clipped)
-
-
-@program(batches="2")
-def albert(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2, embedded=2):
-    """Layers share their variables, and the table is narrower than the layers."""
-    ids, targets = batch(rows, whole(vocabulary, seq), whole(vocabulary, seq, seed=3))
-    words = variable("words", vocabulary, embedded, scale=1.5)
-    x = tf.nn.embedding_lookup(words, ids) + tf.convert_to_tensor(variable("places", positions, embedded))[:seq]
-    x = dense(tf.reshape(normalise(x, embedded, "norm"), [rows * seq, embedded]), embedded, hidden, "widen")
-    for _ in range(depth):
-        with tf1.variable_scope("shared", reuse=tf1.AUTO_REUSE):
-            x = layer(x, rows, seq, hidden, intermediate, heads, 0.0)
-    x = dense(x, hidden, embedded, "narrow", tf.tanh)
-    loss = classified(x, embedded, tf.reshape(targets, [-1]), words, tf.ones([rows * seq]))
-    return minimise(loss, steep(), clip=clipped)
-
-
-@program(batches="2")
-def gpt2(rows, seq=5, hidden=6, intermediate=7, heads=3, vocabulary=11, positions=9, depth=2):
-    """A causal mask, norms before layers, the places looked up by a range, the next word as label."""
-    ids = batch(rows, whole(vocabulary, seq + 1))
-    words, places = variable("words", vocabulary, hidden, scale=1.5), variable("places", positions, hidden)
-    at = tf.tile(tf.range(seq)[None], [rows, 1])
-    x = tf.gather(words, ids[:, :-1]) + tf.gather(places, at)
-    hide = (1.0 - tf.linalg.band_part(tf.ones([seq, seq]), -1, 0)) * -100.0
-    for k in range(depth):
-        with tf1.variable_scope(f"layer_{k}"):
-            y = tf.reshape(normalise(x, hidden, "first"), [rows * seq, hidden])
-            y = dense(attend(y, rows, seq, hidden, heads, hide), hidden, hidden, "project")
-            x += tf.reshape(y, [rows, seq, hidden])
-            y = dense(tf.reshape(normalise(x, hidden, "second"), [-1, hidden]), hidden, intermediate, "wide", gelu)
-            x += tf.reshape(dense(y, intermediate, hidden, "narrow"), [rows, seq, hidden])
-    x = normalise(x, hidden, "last")
-    logits = tf.reshape(
-        tf.matmul(tf.reshape(x, [-1, hidden]), tf.convert_to_tensor(words), transpose_b=True), [rows, seq, vocabulary]
-    )
-    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids[:, 1:], logits=logits)
-    return minimise(mean(each), steep(), clip=clipped)
 
 
 @program(cases={"": {"depth": 1}}, batches="2")
@@ -216,7 +178,7 @@ def fits(sizes: dict[str, int]):
 
 def coincidences() -> dict[str, Program]:
     """Transformers with one layer in which two sizes agree, such as ``bert:rows=hidden``, the kinds of them by turns."""
-    found, kinds = {}, itertools.cycle([bert, albert, gpt2, xlnet])
+    found, kinds = {}, itertools.cycle([bert, xlnet])
     for one, other in itertools.combinations(SIZES, 2):
         sizes = next(made for size in range(2, 13) if fits(made := {**SIZES, one: size, other: size}))
         build = next(kinds)

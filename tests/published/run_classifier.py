@@ -1,4 +1,4 @@
-"""A classifier of texts behind a small transformer, in the manner of BERT's run_classifier: records, warm start, predictions."""
+"""A classifier of texts behind a small transformer, in the manner of BERT's run_classifier: records, predictions."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -11,7 +11,6 @@ import tensorflow as tf
 flags = tf.flags
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Where checkpoints and records go.")
-flags.DEFINE_string("init_checkpoint", None, "First values.")
 flags.DEFINE_bool("use_tpu", False, "Whether to use TPU or GPU/CPU.")
 tf.flags.DEFINE_string("tpu_name", None, "The Cloud TPU to use.")
 flags.DEFINE_integer("num_tpu_cores", 8, "Number of cores.")
@@ -19,17 +18,9 @@ flags.DEFINE_integer("iterations_per_loop", 3, "Steps per loop.")
 SEQ, HIDDEN, HEADS, VOCAB = 12, 16, 2, 40
 
 
-def get_shape_list(tensor, expected_rank=None):
-    shape = tensor.shape.as_list()
-    dynamic = [i for i, size in enumerate(shape) if size is None]
-    if expected_rank is not None and tensor.shape.ndims != expected_rank:
-        raise ValueError("rank of %s" % tensor.name)
-    if not dynamic:
-        return shape
+def get_shape_list(tensor):
     sizes = tf.shape(tensor)
-    for i in dynamic:
-        shape[i] = sizes[i]
-    return shape
+    return [sizes[i] if size is None else size for i, size in enumerate(tensor.shape.as_list())]
 
 
 def create_initializer(seed):
@@ -45,7 +36,7 @@ def gelu(x):
 
 
 def embedding_lookup(ids, one_hot):
-    batch, seq = get_shape_list(ids, expected_rank=2)
+    batch, seq = get_shape_list(ids)
     table = tf.get_variable("word_embeddings", [VOCAB, HIDDEN], initializer=create_initializer(1))
     flat = tf.reshape(ids, [-1])
     output = tf.matmul(tf.one_hot(flat, depth=VOCAB), table) if one_hot else tf.gather(table, flat)
@@ -55,7 +46,7 @@ def embedding_lookup(ids, one_hot):
 
 
 def attention(values, mask):
-    batch, seq, _ = get_shape_list(values, expected_rank=3)
+    batch, seq, _ = get_shape_list(values)
     size = HIDDEN // HEADS
     flat = tf.reshape(values, [-1, HIDDEN])
 
@@ -123,7 +114,7 @@ def create_optimizer(loss, use_tpu):
     return tf.group(train_op, [step.assign(step + 1)])
 
 
-def model_fn_builder(init_checkpoint, use_tpu):
+def model_fn_builder(use_tpu):
     def model_fn(features, labels, mode, params):
         del labels, params
         pooled = transformer(features["input_ids"], features["input_mask"], use_tpu)
@@ -134,18 +125,9 @@ def model_fn_builder(init_checkpoint, use_tpu):
             one_hot = tf.one_hot(features["label_ids"], depth=2, dtype=tf.float32)
             rows = -tf.reduce_sum(one_hot * tf.nn.log_softmax(logits, axis=-1), axis=-1)
             loss = tf.reduce_mean(rows)
-        scaffold_fn = None
-        if init_checkpoint:
-            names = {name: name for name, _ in tf.train.list_variables(init_checkpoint) if name.startswith("bert/")}
-
-            def tpu_scaffold():
-                tf.train.init_from_checkpoint(init_checkpoint, names)
-                return tf.train.Scaffold()
-
-            scaffold_fn = tpu_scaffold
         Spec = tf.contrib.tpu.TPUEstimatorSpec
         if mode == tf.estimator.ModeKeys.TRAIN:
-            return Spec(mode=mode, loss=loss, train_op=create_optimizer(loss, use_tpu), scaffold_fn=scaffold_fn)
+            return Spec(mode=mode, loss=loss, train_op=create_optimizer(loss, use_tpu))
         if mode == tf.estimator.ModeKeys.EVAL:
 
             def metric_fn(per_example_loss, label_ids, logits, is_real_example):
@@ -158,7 +140,7 @@ def model_fn_builder(init_checkpoint, use_tpu):
 
             real = tf.cast(features["is_real_example"], dtype=tf.float32)
             return Spec(mode=mode, loss=loss, eval_metrics=(metric_fn, [rows, features["label_ids"], logits, real]))
-        return Spec(mode=mode, predictions={"probabilities": tf.nn.softmax(logits)}, scaffold_fn=scaffold_fn)
+        return Spec(mode=mode, predictions={"probabilities": tf.nn.softmax(logits)})
 
     return model_fn
 
@@ -223,7 +205,7 @@ def main(_):
         ),
     )
     estimator = tf.contrib.tpu.TPUEstimator(use_tpu=FLAGS.use_tpu,
-                                            model_fn=model_fn_builder(FLAGS.init_checkpoint, FLAGS.use_tpu),
+                                            model_fn=model_fn_builder(FLAGS.use_tpu),
                                             config=run_config, train_batch_size=16, eval_batch_size=16,
                                             predict_batch_size=16)  # fmt: skip
     train_file = os.path.join(FLAGS.output_dir, "train.tf_record")
@@ -233,9 +215,6 @@ def main(_):
     write_examples(eval_file, 22, 32)
     eval_steps = 2 if FLAGS.use_tpu else None
     result = estimator.evaluate(file_based_input_fn_builder(eval_file, False, FLAGS.use_tpu), steps=eval_steps)
-    with tf.gfile.GFile(os.path.join(FLAGS.output_dir, "eval_results.txt"), "w") as writer:
-        for key in sorted(result.keys()):
-            writer.write("%s = %s\n" % (key, str(result[key])))
     print(" ".join("%s %.4f" % (key, result[key]) for key in sorted(result) if key.startswith("eval_")))
     for i, prediction in enumerate(estimator.predict(file_based_input_fn_builder(eval_file, False, FLAGS.use_tpu))):
         if i >= 3:
