@@ -74,12 +74,6 @@ def test_tpu_config_refuses(name: str, values: list[object], error: type[Excepti
             TPUConfig(**{name: value})
 
 
-@pytest.mark.parametrize(("given", "mode"), [(True, "PER_HOST_V1"), (False, "PER_SHARD_V1"), (3, "PER_HOST_V2")])
-def test_per_host_input_for_training_is_a_mode(given: object, mode: str) -> None:
-    found = TPUConfig(per_host_input_for_training=given).per_host_input_for_training
-    assert found == getattr(InputPipelineConfig, mode)
-
-
 @pytest.mark.parametrize(("dims", "given", "words"), [
     ([[1, 2], None, None], {"num_cores_per_replica": 2}, "with one or two elements"),
     ([[1, 2]], {"per_host_input_for_training": 3}, "requires setting num_cores_per_replica"),

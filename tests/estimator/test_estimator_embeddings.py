@@ -20,8 +20,6 @@ from tpugraph import (
     TableConfig,
     compiler,
 )
-from tpugraph.compat import v1
-from tpugraph.compat.import_hook import tensorflow_1
 
 tf1, fc = tf.compat.v1, tf.feature_column
 ROWS, STEPS, RATE, IDS = 16, 4, 0.3, 6
@@ -376,14 +374,3 @@ def test_a_column_that_the_model_does_not_use_is_named(tmp_path: Path) -> None:
     made = make(tmp_path, SGD, given=columns(plain=False), extra=[other])
     with pytest.raises(ValueError, match="did not capture any thing: model_fn does not use 'other_embedding'"):
         made.train(input_fn, max_steps=2)
-
-
-def test_programs_find_them_under_their_names() -> None:
-    experimental = v1.tpu.experimental
-    assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is EmbeddingConfigSpec
-    assert experimental.AdamParameters is AdamParameters
-    with tensorflow_1():
-        names: dict[str, Any] = {"__name__": "__main__"}
-        exec("from tensorflow.python.tpu import tpu_embedding", names)
-    assert names["tpu_embedding"].TableConfig is TableConfig
-    assert experimental.embedding_column is tf1.tpu.experimental.embedding_column

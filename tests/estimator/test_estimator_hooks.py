@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
-from estimators import ROWS, TARGETS, assert_trained, by_hand, estimator, input_fn, linear_fn, linear_with, scalars_in
+from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, linear_with, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
 from tpugraph.estimator.hooks import HostSession
 
@@ -125,25 +125,6 @@ def test_a_scaffold_is_finalized_once(tmp_path: Path, use_tpu: bool) -> None:
     models = linear_with(lambda spec: spec._replace(scaffold_fn=Counted))
     estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, max_steps=2)
     assert finalized == ["once"]
-
-
-def test_a_hook_may_set_a_variable(tmp_path: Path, use_tpu: bool) -> None:
-    """A learning rate that a hook lowers between loops reaches the cores."""
-
-    class Lower(tf1.train.SessionRunHook):  # type: ignore[misc]
-        def begin(self) -> None:
-            rate = next(v for v in tf1.global_variables() if v.op.name == "rate")
-            self._zero = tf1.assign(rate, 0.0)
-
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            run_context.session.run(self._zero)
-
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        rate = tf1.get_variable("rate", initializer=0.05, trainable=False)
-        return linear_fn(features, labels, mode, {"rate": rate})
-
-    trained = estimator(tmp_path, models, use_tpu=use_tpu, loop=1).train(input_fn, hooks=[Lower()], max_steps=5)
-    assert_trained(trained, 1)
 
 
 def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:

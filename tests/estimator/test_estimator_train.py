@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import replica_id
 from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import tpu_function
 
@@ -153,17 +152,6 @@ def test_without_tpu_the_batch_is_whole(tmp_path: Path) -> None:
 
     estimator(tmp_path, use_tpu=False).train(reads, max_steps=1)
     assert seen == [(32, False, False)]
-
-
-def test_without_tpu_the_number_of_a_core_is_refused(tmp_path: Path) -> None:
-    """Under the name that a program imported; TensorFlow has no kernel for it and ends the process."""
-
-    def models(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        features = {"x": features["x"] + tf.cast(replica_id(), tf.float32)}
-        return linear_fn(features, labels, mode, params)
-
-    with pytest.raises(tpugraph.RunError, match=r"XlaReplicaId is the number of a core(.|\n)*'context'"):
-        estimator(tmp_path, models, use_tpu=False).train(lambda params: dataset(params["batch_size"]), max_steps=1)
 
 
 @pytest.mark.parametrize(("per_host", "calls", "rows"), [(True, [(0, 1, 4)], 32),
