@@ -1,7 +1,9 @@
 """What is cut out of a TPU graph for a compiler: arguments, results, random streams, dense updates, sizes that data decide."""
 
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,9 +11,11 @@ from models import tf1
 from tpugraph import analysis, testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError
-from tpugraph.xla import cut_cluster, legalize, stateless_random
+from tpugraph.xla import cut_cluster, jax_client, legalize, stateless_random
 from tpugraph.xla.bridge import DataSized
+from tpugraph.xla.module import Module, Value
 
 IRIS = Path(__file__).parents[2] / "examples" / "iris" / "model.pb"
 
@@ -113,3 +117,41 @@ def test_what_data_say_to_be_one_row_or_more_is_not_repeated_by_xla() -> None:
         beside = Sub(numbers, where) {T: int64} : int64[4,1]
         """)
     assert DataSized(graph).fatal == "beside"
+
+
+@pytest.mark.parametrize(("dimensions", "images", "kernel", "strides", "groups"), [
+    (("NHWC", "HWIO", "NHWC"), (4, 7, 5, 3), (3, 2, 3, 6), (1, 1), 1),
+    (("NCHW", "OIHW", "NCHW"), (4, 6, 7, 5), (6, 2, 3, 2), (2, 1), 3),
+    (("HNWC", "OHWI", "CWNH"), (7, 4, 5, 3), (6, 3, 2, 3), (1, 2), 1),
+    (("NWC", "WIO", "NWC"), (4, 7, 3), (3, 3, 6), (2,), 1),
+])  # fmt: skip
+def test_convolutions_in_the_order_of_the_cpu_compute_the_same(
+    dimensions: tuple[str, str, str],
+    images: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    groups: int,
+) -> None:
+    """The gradients by images and kernel are convolutions of other orders."""
+
+    def gradients(x: Any, k: Any) -> Any:
+        def squares(x: Any, k: Any) -> Any:
+            y = jax.lax.conv_general_dilated(
+                x, k, strides, "SAME", dimension_numbers=dimensions, feature_group_count=groups
+            )
+            return (y * y).sum()
+
+        return jax.grad(squares, (0, 1))(x, k)
+
+    random = np.random.default_rng(1)
+    x, k = (random.normal(size=shape).astype(np.float32) for shape in (images, kernel))
+    code = jax.jit(gradients).lower(x, k).as_text().encode()
+    parsed = jax_client.parse(code)
+    jax_client.order_convolutions(parsed)
+    space = ", ".join(map(str, range(len(strides))))
+    assert str(parsed).count("stablehlo.convolution(") == str(parsed).count(f"[b, {space}, f]x[{space}, i, o]->") == 3
+    takes, gives = (tuple(Value(kind, name, "float32", shape) for name, shape in (("x", images), ("k", kernel)))
+                    for kind in ("host", "output"))  # fmt: skip
+    _, found = Devices(Module(code, 1, 1, takes, gives)).run(1, (0, 0), [], {"x": x, "k": k})
+    for name, wanted in zip("xk", gradients(x, k), strict=True):
+        np.testing.assert_allclose(found[name], wanted, atol=1e-5 * float(abs(wanted).max()))

@@ -74,6 +74,8 @@ class Devices:
                            fix="give all of them the same model and options, and the same versions of tpugraph, TensorFlow and "
                            "jax")  # fmt: skip
         started = time.perf_counter()
+        if platform == "cpu":
+            jax_client.order_convolutions(code)
         try:
             self._run = self._devices[0].client.compile_and_load(code, client.DeviceList(tuple(self._devices)), options)
         except self._jax.errors.JaxRuntimeError as error:
