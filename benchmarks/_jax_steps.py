@@ -1,4 +1,4 @@
-"""The steps of gpu_step.py by hand in jax: how a state is made of a bundle's variables, and one step as lax.scan takes it."""
+"""The steps of step_beside_jax.py by hand in jax: how a state is made of a bundle's variables, and one step as lax.scan takes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-LAYERS, HEADS, WIDTH, CLASSES = 4, 8, 512, 1000
+LAYERS, HEADS, WIDTH, LENGTH, CLASSES = 4, 8, 512, 256, 1000
 RATE = 1e-3
 
 
@@ -104,5 +104,11 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
 
     return -(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, logits.shape[-1])).sum(-1).mean()
 
+
+INPUTS = {
+    "cnn": (("float32", (784,)), ("int32", ())),
+    "transformer": (("int32", (LENGTH,)), ("int32", ())),
+}
+"""Of each model dtype and shape of an example: images or tokens, and classes."""
 
 STEPS = {"cnn": (_cnn_start, _cnn_step), "transformer": (_transformer_start, _transformer_step)}

@@ -1,7 +1,8 @@
-"""The steps of gpu_step.py as plain TensorFlow 1 training graphs, converted and made into bundles."""
+"""The steps of step_beside_jax.py as plain TensorFlow 1 training graphs, converted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +11,28 @@ from _jax_steps import CLASSES, HEADS, LAYERS, RATE, WIDTH
 
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
-from tpugraph.runtime.pjrt import bundling
-from tpugraph.runtime.pjrt.bundle import Bundle
+from tpugraph.tpu.program import Program
 
 tf1 = tf.compat.v1
+Array = np.ndarray[Any, Any]
 
 
-def make(name: str, *, tiny: bool, loop: int) -> Bundle:
-    """The bundle of a model for one core."""
+def make(name: str, batches: Sequence[Array]) -> Program:
+    """A model for one core whose input has these batches, again and again; as many steps in a loop as there are batches."""
     with tf.Graph().as_default() as graph:
         tf1.set_random_seed(3)
         with tf1.variable_scope("model", initializer=tf1.glorot_uniform_initializer(seed=5), use_resource=True):
-            loss = _cnn(8 if tiny else 512) if name == "cnn" else _transformer(2 if tiny else 32, 16 if tiny else 256)
+            loss = {"cnn": _cnn, "transformer": _transformer}[name](*_input(*batches))
         step = tf1.train.get_or_create_global_step()
         optimizer = tf1.train.GradientDescentOptimizer if name == "cnn" else tf1.train.AdamOptimizer
         optimizer(RATE).minimize(loss, step)
         tf1.train.Saver()
         definition = graph.as_graph_def()
-    program = convert(graphdef.from_graph_def(definition, source=name), num_replicas=1, iterations_per_loop=loop)
-    return bundling.make(program)
+    plain = graphdef.from_graph_def(definition, source=name)
+    return convert(plain, num_replicas=1, iterations_per_loop=len(batches[0]))
 
 
-def _cnn(rows: int) -> Any:
-    images, labels = _input(np.zeros((rows, 784), np.float32), np.zeros(rows, np.int32))
+def _cnn(images: Any, labels: Any) -> Any:
     x = tf.reshape(images, [-1, 28, 28, 1])
     for number, (before, after) in enumerate(((1, 32), (32, 64))):
         with tf1.variable_scope(f"conv_{number}"):
@@ -44,17 +44,18 @@ def _cnn(rows: int) -> Any:
     return _cross_entropy(_dense(x, 10, "dense_1"), labels)
 
 
-def _transformer(rows: int, length: int) -> Any:
-    tokens, labels = _input(np.zeros((rows, length), np.int32), np.zeros(rows, np.int32))
+def _transformer(tokens: Any, labels: Any) -> Any:
     x = tf.gather(tf1.get_variable("embedding", [CLASSES, WIDTH]), tokens)
     for layer in range(LAYERS):
         with tf1.variable_scope(f"layer_{layer}"):
-            x = x + _attention(_normal(x), rows, length)
+            x = x + _attention(_normal(x))
             x = x + _dense(tf.nn.relu(_dense(_normal(x), 4 * WIDTH, "up")), WIDTH, "down")
     return _cross_entropy(_dense(tf.reduce_mean(_normal(x), 1), CLASSES, "logits"), labels)
 
 
-def _attention(x: Any, rows: int, length: int) -> Any:
+def _attention(x: Any) -> Any:
+    rows, length, _ = x.shape
+
     def heads(name: str) -> Any:
         return tf.transpose(tf.reshape(_dense(x, WIDTH, name), [rows, length, HEADS, WIDTH // HEADS]), [0, 2, 1, 3])
 
@@ -80,8 +81,8 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=labels))
 
 
-def _input(*arrays: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    """One batch, again and again; a bundle is fed by its user."""
-    data = tf1.data.Dataset.from_tensors(arrays).repeat()
-    batch = tf1.data.make_initializable_iterator(data).get_next()
-    return tuple(tf.ensure_shape(tensor, array.shape) for tensor, array in zip(batch, arrays, strict=True))
+def _input(*batches: Array) -> Any:
+    data = tf1.data.Dataset.from_tensor_slices(batches).repeat()
+    batch = tf1.data.make_initializable_iterator(data)
+    tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, batch.initializer)
+    return batch.get_next()
