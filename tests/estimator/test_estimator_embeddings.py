@@ -61,15 +61,19 @@ def input_fn(params: dict[str, Any]) -> Any:
 CORES = tpugraph.TPUConfig(2, 4)
 
 
-def make(folder: Path, parameters: Any = None, use_tpu: bool = True, given: Any = None, optimizer: Any = None, extra: Any = (),
-         cores: tpugraph.TPUConfig = CORES, **spec: Any) -> Any:  # fmt: skip
-    """A regression on the columns; a spec where there are parameters, and else plain columns."""
+def make(folder: Path, parameters: Any = None, given: Any = None, extra: Any = (), spec: Any = None, model: Any = None,
+         use_tpu: bool = True, optimizer: Any = None, cores: tpugraph.TPUConfig = CORES, **more: Any) -> Any:  # fmt: skip
+    """A regression on what ``model`` makes of the features, or on columns, which have a spec where there are parameters."""
     used = given or columns(plain=parameters is None)
 
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    def of_columns(features: Any) -> Any:
         inputs = tf_keras.layers.DenseFeatures(used)(features)
-        kernel = tf1.get_variable("kernel", [inputs.shape[1], 1], initializer=tf1.ones_initializer())
-        found = tf.squeeze(inputs @ kernel, 1)
+        return tf.squeeze(
+            inputs @ tf1.get_variable("kernel", [inputs.shape[1], 1], initializer=tf1.ones_initializer()), 1
+        )
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        found = (model or of_columns)(features)
         if mode == tpugraph.ModeKeys.PREDICT:
             return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
         loss = tf1.losses.mean_squared_error(labels, found)
@@ -78,9 +82,10 @@ def make(folder: Path, parameters: Any = None, use_tpu: bool = True, given: Any 
         return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train)
 
     config = tpugraph.RunConfig(cores, model_dir=folder, save_summary_steps=1)
-    embeddings = None if parameters is None else EmbeddingConfigSpec([*used, *extra], parameters, **spec)
+    if parameters is not None:
+        spec = EmbeddingConfigSpec([*used, *extra], parameters, **more)
     return tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=ROWS, eval_batch_size=ROWS,
-                                 predict_batch_size=ROWS, embedding_config_spec=embeddings)  # fmt: skip
+                                 predict_batch_size=ROWS, embedding_config_spec=spec)  # fmt: skip
 
 
 def trained(folder: Path, *arguments: Any, **named: Any) -> Trained:
@@ -246,20 +251,7 @@ def by_name(features: dict[str, Any], parameters: Any = SGD, **tables: Any) -> E
 def named(folder: Path, spec: EmbeddingConfigSpec, data: Any, model: Any, use_tpu: bool = True,
           steps: int = STEPS) -> Any:  # fmt: skip
     """A regression on what a model makes of the features of tables by name."""
-
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        found = model(features)
-        if mode == tpugraph.ModeKeys.PREDICT:
-            return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
-        loss = tf1.losses.mean_squared_error(labels, found)
-        trained = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(RATE))
-        return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=trained.minimize(loss, tf1.train.get_global_step()))
-
-    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 4), model_dir=folder, save_summary_steps=1)
-    made = tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=ROWS, predict_batch_size=ROWS,
-                                 embedding_config_spec=spec)  # fmt: skip
-    made.train(data, max_steps=steps)
-    return made
+    return make(folder, spec=spec, model=model, use_tpu=use_tpu).train(data, max_steps=steps)
 
 
 def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trained, use_tpu: bool) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import tpu_function
 
 import tpugraph
@@ -42,20 +41,15 @@ def test_training_is_right(tmp_path: Path, use_tpu: bool, wrapped: bool) -> None
     assert trained.get_variable_value("global_step") == 10
 
 
-@pytest.mark.parametrize("by", ["wrapper", "sum"])
-def test_collectives_of_tensorflow_itself_reduce_once(tmp_path: Path, use_tpu: bool, by: str) -> None:
-    """tf.compat.v1.tpu.CrossShardOptimizer, and cross_replica_sum by hand with the number of shards."""
+def test_collectives_of_tensorflow_itself_reduce_once(tmp_path: Path, use_tpu: bool) -> None:
+    """cross_replica_sum by hand with the number of shards; ``test_replica_programs`` has tf.compat.v1.tpu.CrossShardOptimizer."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         spec = linear_fn(features, labels, mode, {"wrapped": False})
         weights, optimizer = tf1.trainable_variables()[0], tf1.train.MomentumOptimizer(0.05, 0.9)
-        if by == "wrapper":
-            train = tf1.tpu.CrossShardOptimizer(optimizer).minimize(spec.loss, tf1.train.get_global_step())
-        else:
-            (slope,) = tf.gradients(spec.loss, weights)
-            slope = tf1.tpu.cross_replica_sum(slope) / tpu_function.get_tpu_context().number_of_shards
-            train = optimizer.apply_gradients([(slope, weights)], tf1.train.get_global_step())
-        return spec._replace(train_op=train)
+        (slope,) = tf.gradients(spec.loss, weights)
+        slope = tf1.tpu.cross_replica_sum(slope) / tpu_function.get_tpu_context().number_of_shards
+        return spec._replace(train_op=optimizer.apply_gradients([(slope, weights)], tf1.train.get_global_step()))
 
     assert tf1.tpu.cross_replica_sum is not None  # TensorFlow keeps what was asked for once
     assert_trained(estimator(tmp_path, model_fn, use_tpu=use_tpu).train(input_fn, max_steps=6), 6)
@@ -192,18 +186,6 @@ def test_broadcast_input_is_the_same_on_every_core(tmp_path: Path, said: list[st
     assert_trained(trained, 6, rows=31)
     assert seen == [(31, ("/replica:0/task:0/device:CPU:0", 0, 1, 4))]
     assert "batch 31, the same on each of 4 cores" in said
-
-
-def test_an_input_of_queues_trains_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reads(params: dict[str, Any]) -> Any:
-        x, y = tf1.train.batch(tf1.train.slice_input_producer([FEATURES, TARGETS], shuffle=False), params["batch_size"])
-        return {"x": x}, y
-
-    warned: list[str] = []
-    monkeypatch.setattr(tf_logging, "warn", warned.append)
-    monkeypatch.setattr(tf_logging, "warning", lambda *words: None)  # TensorFlow's own, of these functions
-    assert_trained(estimator(tmp_path, cores=1).train(reads, max_steps=3), 3)
-    assert "Input pipeline contains one or more QueueRunners" in warned[0]
 
 
 def of_python(params: dict[str, Any]) -> Any:

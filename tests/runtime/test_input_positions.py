@@ -110,45 +110,34 @@ def test_the_command_goes_on_with_half_of_the_cores(tmp_path: Path, command: Com
     assert "anew" not in said.out + said.err
 
 
-def anew(name: str, width: int) -> np.ndarray:
-    return losses_of(name, 0, 4, width)
-
-
-@pytest.mark.parametrize("name", ["ahead", "tuned"])
-def test_batches_that_were_read_ahead_fit_no_other_batch(name: str, tmp_path: Path) -> None:
-    losses, notes = resumed(program(name, 8, 4), saved(tmp_path, program(name, 32, 8)))
-    np.testing.assert_allclose(losses, anew(name, 8), rtol=1e-5)
-    assert notes == [
+OTHERS = {
+    "the batch read ahead": ("ahead", 32, ("ahead", 8, 4), (
         "the position of the input was saved with PrefetchDataset of [32], this graph has PrefetchDataset of [8], "
-        "and only the input and the batch of a core that saved it go on from it: it starts anew at step 6"
-    ]
+        "and only the input and the batch of a core that saved it go on from it")),
+    "the batch of a tuned stage": ("tuned", 32, ("tuned", 8, 4), "this graph has PrefetchDataset of [8]"),
+    "the stages": ("ahead", 32, ("in order", 32, 8),
+                   "the position of the input was saved with BatchDatasetV2, this graph has RangeDataset of [], and"),
+    "what an earlier version saved": ("in order", 32, ("in order", 32, 8),
+                                      "the position of the input was saved by an earlier version of tpugraph"),
+    "what TensorFlow refuses": ("ahead", 32, ("shuffled", 32, 8), "the input cannot go on from its position: NotFound"),
+}  # fmt: skip
+"""What was saved, what it is restored in, and why the input cannot go on."""
 
 
-def test_an_input_of_other_stages_starts_anew_and_says_so(tmp_path: Path) -> None:
-    losses, notes = resumed(program("in order", 32, 8), saved(tmp_path, program("ahead", 32, 8)))
-    np.testing.assert_allclose(losses, anew("in order", 32), rtol=1e-5)
-    assert len(notes) == 1
-    assert "the position of the input was saved with BatchDatasetV2, this graph has RangeDataset of [], and" in notes[0]
-
-
-def test_a_position_of_an_earlier_version_is_left_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_input_starts_anew_with_a_line(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, rows, (other, width, cores), words = OTHERS[case]
+    position = "tpugraph.runtime.checkpoints.input_position"
     with monkeypatch.context() as patch:
-        patch.setattr("tpugraph.runtime.checkpoints.input_position.save_forms", lambda graph: {})
-        prefix = saved(tmp_path, program("in order", 32, 8))
-    losses, notes = resumed(program("in order", 32, 8), prefix)
-    np.testing.assert_allclose(losses, anew("in order", 32), rtol=1e-5)
-    assert notes == ["the position of the input was saved by an earlier version of tpugraph: it starts anew at step 6"]
-
-
-def test_a_position_that_tensorflow_refuses_is_left_with_a_line(tmp_path: Path,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    prefix = saved(tmp_path, program("ahead", 32, 8))
-    monkeypatch.setattr("tpugraph.runtime.checkpoints.input_position.why_not", lambda prefix, forms: "")
-    losses, notes = resumed(program("shuffled", 32, 8), prefix)
-    np.testing.assert_allclose(losses, anew("shuffled", 32), rtol=1e-5)
-    assert len(notes) == 1
-    assert notes[0].startswith("the input cannot go on from its position: NotFound")
-    assert notes[0].endswith(": it starts anew at step 6")
+        if "earlier version" in case:
+            patch.setattr(f"{position}.save_forms", lambda graph: {})
+        prefix = saved(tmp_path, program(name, rows, 8))
+    if "refuses" in case:
+        monkeypatch.setattr(f"{position}.why_not", lambda prefix, forms: "")
+    losses, (note,) = resumed(program(other, width, cores), prefix)
+    np.testing.assert_allclose(losses, losses_of(other, 0, 4, width), rtol=1e-5)
+    assert words in note
+    assert note.endswith(": it starts anew at step 6")
 
 
 @pytest.mark.parametrize("with_input", [True, False])
@@ -160,4 +149,4 @@ def test_restored_without_a_position_the_input_of_a_session_that_trained_starts_
         prefix = session.save(tmp_path / "model.ckpt", with_input=not with_input)
         session.train(2)
         session.restore(prefix, with_input=with_input)
-        np.testing.assert_allclose(session.train(4), anew("shuffled", 32), rtol=1e-5)
+        np.testing.assert_allclose(session.train(4), losses_of("shuffled", 0, 4, 32), rtol=1e-5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import tpu_function
 
 import tpugraph
@@ -165,9 +166,11 @@ def test_what_replicas_write_differently_becomes_one_value(tmp_path: Path, how: 
     assert_close(found, wanted, 1e-5)
 
 
-def test_batches_of_a_queue_are_one_program(tmp_path: Path) -> None:
+def test_batches_of_a_queue_are_one_program_and_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing deals them out to replicas: the model is the only one, of all rows."""
-    rows = []
+    rows, warned = [], list[str]()
+    monkeypatch.setattr(tf_logging, "warn", warned.append)
+    monkeypatch.setattr(tf_logging, "warning", lambda *words: None)  # TensorFlow's own, of these functions
 
     def queued(params: Any) -> Any:
         rows.append(params["batch_size"])
@@ -180,6 +183,7 @@ def test_batches_of_a_queue_are_one_program(tmp_path: Path) -> None:
 
     made = estimator(tmp_path, model_fn).train(queued, max_steps=4)
     assert rows == [ROWS, ROWS // CORES]
+    assert "Input pipeline contains one or more QueueRunners" in warned[0]
     assert_close(made.get_variable_value("w")[:, 0], by_hand(4)[1], 1e-5)
 
 
