@@ -6,7 +6,7 @@ itself how to divide the rest and where the devices have to talk.
 """
 
 THEMES = {
-    "networks and optimizers": "optimizers/lamb_2 optimizers/sharpness_aware_2",
+    "networks and optimizers": "optimizers/lamb_2",
     "convolutions": "images/convolution_2",
     "batch statistics": "statistics/batch_norm_fused_2 statistics/batch_norm_by_hand_2",
     "embeddings": "embeddings/embedding_2 embeddings/two_lookups_adam_2",

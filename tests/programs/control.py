@@ -12,20 +12,6 @@ def branch_by_batch(rows):
     return minimise(loss + 0.1 * mean(tf.square(column(h, 3, "third") - y)))
 
 
-@program()
-def skip_bad_steps(rows):
-    """The step is applied only where the norm of the gradients is small enough, as with loss scaling."""
-    p, y, _ = regression(rows)
-    loss, optimizer = mean(tf.square(p - y)), sgd()
-    tf1.summary.scalar("loss", loss)
-    pairs = optimizer.compute_gradients(loss)
-    good = tf.linalg.global_norm([g for g, _ in pairs]) < 1.0
-    with tf.control_dependencies([loss]):
-        train = tf1.cond(good, lambda: optimizer.apply_gradients(pairs), tf.no_op)
-    with tf.control_dependencies([train]):
-        return loss, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
-
-
 @program(floats(4), floats(seed=1), cases={"": {}, "with_average": {"average": True}}, steps=4)
 def accumulate_in_cond(x, y, average=False):
     """Gradients of two steps are added up and applied in a branch."""
@@ -75,30 +61,6 @@ def metrics_in_step(x, c):
             tf1.metrics.mean(tf.cast(c, tf.float32))[1],
         ]
     return loss, after(train, *updates)
-
-
-@program(cases={"": {}, "num_updates": {"counted": True}, "zero_debias": {"debias": True}}, steps=4)
-def weight_averages(rows, counted=False, debias=False):
-    loss, train, _, _ = step_of(rows)
-    step = tf1.train.get_or_create_global_step()
-    averages = tf1.train.ExponentialMovingAverage(0.9, num_updates=step if counted else None, zero_debias=debias)
-    with tf.control_dependencies([train]):
-        return loss, averages.apply(tf1.trainable_variables())
-
-
-@program(steps=4)
-def loss_scaling(rows):
-    """The loss is scaled, gradients are scaled back, and the scale grows in each finite step."""
-    p, y, _ = regression(rows)
-    scale = state("scale", value=8.0)
-    loss, optimizer = mean(tf.square(p - y)), adam()
-    now = tf.convert_to_tensor(scale) + 0.0
-    pairs = [(g / now, v) for g, v in optimizer.compute_gradients(loss * now)]
-    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g, _ in pairs])
-    tf1.summary.scalar("loss", loss)
-    train = optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
-    with tf.control_dependencies([train]):
-        return loss, tf1.assign(scale, tf.where(finite, now * 2.0, now / 2.0)).op
 
 
 @program(

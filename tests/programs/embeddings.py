@@ -38,15 +38,6 @@ def positions(rows, length=5, ranged=False, clip=None):
     return minimise(mean(tf.square(column(tf.reduce_sum(h, 1), 3) - y)), sgd(0.05), clip=clip)
 
 
-@program(whole(7), whole(7, seed=1))
-def tied_embedding(c, d):
-    """The table is looked up and is the last layer too: a gradient of rows and a dense one are added."""
-    table = variable("table", 7, 3)
-    h = dense(tf.nn.embedding_lookup(table, c), 3, 3, "layer", tf.tanh)
-    logits = tf.matmul(h, tf.convert_to_tensor(table), transpose_b=True)
-    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=d, logits=logits)))
-
-
 @program(
     whole(7),
     whole(7, seed=1),

@@ -29,17 +29,6 @@ def bank_behind_rows(rows, left):
         return loss, tf1.assign(bank, tf.concat([left(bank, n), x], 0)).op
 
 
-@program(floats(3), floats(3, seed=1))
-def momentum_contrast(x, k):
-    """MoCo: each row is classified against its own key and those of earlier batches."""
-    bank, q = variable("bank", PLACES, 3, trainable=False), x @ variable("q", 3, 3)
-    logits = tf.concat([total(q * k, 1, keepdims=True), tf.matmul(q, tf.identity(bank), transpose_b=True)], 1)
-    labels = tf.zeros(tf.shape(logits)[:1], tf.int32)
-    loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)))
-    with tf.control_dependencies([train]):
-        return loss, tf1.assign(bank, tf.concat([bank[tf.shape(k)[0] :], k], 0)).op
-
-
 _TAKEN = {
     "first": lambda table, n: table[:n],
     "last": lambda table, n: table[-n:],
@@ -53,11 +42,6 @@ def places_beside_rows(x, y, taken):
     """A slice or gather from a trained table, with an entry for each row of the batch."""
     n = length(x)
     return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
-
-
-@program()
-def every_second_row(rows):
-    return minimise(0.1 * total(squares(rows)[::2]))
 
 
 def sequences(rows) -> tuple[Any, Any, Any]:

@@ -13,17 +13,6 @@ def loop_max(x, y):
     return minimise(mean(tf.square(column(h, 6) - y)), sgd(0.02))
 
 
-@program(floats(3, scale=2.0), floats(seed=1))
-def loop_until_mean_settles(x, y):
-    """The condition is a mean over the batch, and the loop has a variable in its body."""
-    w = variable("w", 3, 3, scale=0.3)
-    _, h = tf.while_loop(
-        lambda k, v: tf.logical_and(k < 6, mean(tf.square(v)) > 0.2),
-        lambda k, v: (k + 1, tf.tanh(v @ w)), [tf.constant(0), x],
-    )  # fmt: skip
-    return minimise(mean(tf.square(column(h, 3) - y)))
-
-
 @program(floats(4), floats(seed=1))
 def map_over_batch(x, y):
     w, out = variable("w", 4, 3), variable("out", 3, 1)

@@ -75,11 +75,6 @@ def no_summary(x, c):
     return loss, sgd().minimize(loss, global_step=tf1.train.get_or_create_global_step())
 
 
-@program(floats(4), floats(seed=1))
-def sum_of_means(x, y):
-    return minimise(total(mean(tf.square(x @ variable("w", 4, 3) - y[:, None]), 0)))
-
-
 @program(floats(5), floats(seed=1))
 def softmax_over_batch_of_columns(x, y):
     h = dense(x, 5, 3, "hidden")
@@ -111,12 +106,6 @@ def dice(x, c):
 @program(floats(5), floats(4, seed=1))
 def maximum_per_column(x, y):
     return minimise(mean(tf.reduce_max(tf.square(dense(x, 5, 4, "out") - y), 0)))
-
-
-@program(floats(5), floats(seed=1), floats(seed=2))
-def mean_and_sum(x, y, z):
-    h = dense(x, 5, 3, "hidden", tf.tanh)
-    return minimise(mean(tf.square(column(h, 3, "one") - y)) + 0.02 * total(tf.square(column(h, 3, "other") - z)))
 
 
 @program(floats(5), floats(seed=1))

@@ -52,26 +52,6 @@ def lamb(rows):
     return by_hand(loss_of(rows), update)
 
 
-@program()
-def adafactor(rows):
-    """Second moments of rows and columns, an update clipped by its root mean square, a rate relative to the variable."""
-
-    def update(g, v):
-        squares = g * g + 1e-3
-        if v.shape.rank == 2:
-            down, along = v.shape.as_list()
-            r, c = state(f"{v.op.name}/r", down), state(f"{v.op.name}/c", along)
-            r, c = kept(r, 0.5 * r + 0.5 * mean(squares, 1)), kept(c, 0.5 * c + 0.5 * mean(squares, 0))
-            step = g * tf1.rsqrt(r / mean(r))[:, None] * tf1.rsqrt(c)[None, :]
-        else:
-            (s,) = slots(v, "s")
-            step = g * tf1.rsqrt(kept(s, 0.5 * s + 0.5 * squares))
-        step = step / tf.maximum(1.0, tf.sqrt(mean(tf.square(step))))
-        return 0.1 * tf.maximum(tf.sqrt(mean(tf.square(v))), 1e-3) * step
-
-    return by_hand(loss_of(rows), update)
-
-
 @program(steps=4)
 def lookahead(rows):
     """Every second step the slow weights follow, and the fast ones start from them, in a branch."""
@@ -95,22 +75,3 @@ def lookahead(rows):
         now = tf.identity(tf1.assign_add(step, 1))
     with tf.control_dependencies([now]):
         return loss, tf1.cond(tf.equal(now % 2, 0), follow, tf.no_op)
-
-
-@program(floats(4), floats(seed=1))
-def sharpness_aware(x, y):
-    """The gradient at the place where the loss rises most nearby."""
-    w = variable("w", 4, 1)
-    now = tf.convert_to_tensor(w) + 0.0
-
-    def at(weights):
-        return mean(tf.square(tf.squeeze(tf.tanh(x @ weights), 1) - y))
-
-    loss = at(now)
-    slope = tf.gradients(loss, now)[0]
-    near = tf.stop_gradient(now + 0.1 * slope / (tf.norm(slope) + 1e-6))
-    final = tf.gradients(at(near), near)[0]
-    tf1.summary.scalar("loss", loss)
-    with tf.control_dependencies([loss, final]):
-        train = sgd().apply_gradients([(tf.identity(final), w)], global_step=tf1.train.get_or_create_global_step())
-    return loss, train

@@ -31,14 +31,6 @@ def triplets(x, c):
     return minimise(total(each * mask) / (total(mask) + 1e-6) + 0.1 * mean(tf.square(z)))
 
 
-@program(cases={"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded"}})
-def top_k_hard_examples(rows, kind):
-    """Half of the batch as its shape says, two rows, and half of it as Python says."""
-    error = squares(rows)
-    many = {"shape": tf.shape(error)[0] // 2, "literal": 2, "folded": max(1, rows // 2)}[kind]
-    return minimise(mean(tf.nn.top_k(error, k=many).values) + 0.1 * mean(error))
-
-
 @program()
 def sorted_batch(rows):
     p, y, _ = regression(rows)

@@ -74,15 +74,6 @@ def layer_norm(x, y):
 
 
 @program(floats(5), floats(seed=1))
-def covariance_of_batch(x, y, rows, units=3):
-    """Columns are to be uncorrelated over the batch."""
-    h = dense(x, 5, units, "one", tf.tanh)
-    centred = h - mean(h, 0, keepdims=True)
-    covariance = tf.matmul(centred, centred, transpose_a=True) / rows
-    return minimise(mean(tf.square(column(h, units) - y)) + mean(tf.square(covariance - tf.eye(units))))
-
-
-@program(floats(5), floats(seed=1))
 def whitening(x, y, rows):
     """Rows are whitened by the Cholesky factor of their covariance."""
     h = dense(x, 5, 2, "one")
@@ -100,18 +91,6 @@ def minibatch_deviation(x, y, rows):
     deviation = mean(tf.sqrt(mean(tf.square(h - mean(h, 0)), 0) + 1e-2))
     beside = tf.tile(tf.reshape(deviation, [1, 1]), [rows, 1])
     return minimise(mean(tf.square(column(tf.concat([h, beside], 1), 4) - y)))
-
-
-@program(floats(5), floats(seed=1))
-def centre_loss(x, y):
-    """Class centres are moved by the rows of their class, by hand."""
-    c = tf.cast(y > 0, tf.int32)
-    z = dense(x, 5, 3, "embed", tf.tanh)
-    centres = variable("centres", 2, 3, trainable=False)
-    apart = tf.gather(centres, c) - z
-    loss, train = minimise(mean(tf.square(column(z, 3) - y)) + 0.1 * mean(tf.square(apart)))
-    with tf.control_dependencies([train, loss, apart]):
-        return loss, tf1.scatter_sub(centres, c, 0.1 * tf.stop_gradient(apart)).op
 
 
 @program(floats(5), floats(seed=3), resource=True)

@@ -15,21 +15,9 @@ def looked_up(text):
 
 
 @program(words(3, seed=1), floats(seed=3))
-def words_in_one_list(a, y):
-    h = tf.reshape(looked_up(tf.reshape(a, [-1])), [-1, 9])
-    return minimise(mean(tf.square(column(h, 9) - y)))
-
-
-@program(words(3, seed=1), floats(seed=3))
 def words_time_first(a, y):
     h = total(looked_up(tf.transpose(a)) * variable("weight", 3, 1, 1), 0)
     return minimise(mean(tf.square(column(h, 3) - y)))
-
-
-@program(words(3, seed=1), floats(seed=3))
-def size_of_words(a, y):
-    """A sum over rows divided by the size of a string tensor."""
-    return minimise(total(tf.square(y * variable("k") - 0.3)) / tf.cast(tf.size(a), tf.float32))
 
 
 def _flat(x):
