@@ -65,8 +65,8 @@ def dense(rows: int) -> tuple[dict[str, Any], Any]:
 
 
 def trained(source: Callable[[int], Any], optimizer: Any, *, deep: Callable[[], Any] = list, wide: Callable[[], Any] = list,
-            pieces: int = 1) -> Callable[[int], None]:  # fmt: skip
-    """A model of columns: embeddings under a layer, and a linear one beside it."""
+            pieces: int = 1, average: bool = False) -> Callable[[int], None]:  # fmt: skip
+    """A model of columns: embeddings under a layer, and a linear one beside it; gradients may wait for an average's update."""
 
     def build(rows: int) -> None:
         features, targets = source(rows)
@@ -77,7 +77,10 @@ def trained(source: Callable[[int], Any], optimizer: Any, *, deep: Callable[[], 
             if columns := wide():
                 outputs += tf.squeeze(fc1.linear_model(features, columns), 1)
         loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=outputs))
-        finish(loss, optimizer)
+        moving = tf1.get_variable("average", [], initializer=tf1.zeros_initializer())
+        waits = [tf1.assign_add(moving, tf.reduce_mean(outputs))] if average else []
+        with tf.control_dependencies(waits):  # as those of batch norm, in the collection UPDATE_OPS
+            finish(loss, optimizer)
 
     return build
 
@@ -110,6 +113,8 @@ MODELS: dict[str, Callable[[int], None]] = {
     "one table for two columns, Adagrad": trained(dense, tf1.train.AdagradOptimizer(0.3), deep=shared),
     "root of any number, weighted mean, RMSProp": trained(examples, tf1.train.RMSPropOptimizer(0.05), deep=lambda: [
         embedded(hashed("words"), "sqrtn"), embedded(weighted(), "mean")]),
+    "a list beside a number, behind an update, Adam": trained(examples, tf1.train.AdamOptimizer(0.05), average=True,
+        deep=lambda: [fc.numeric_column("x"), embedded(hashed("words"), "mean")]),
     "crossed, hashed and weighted sums, Ftrl": trained(examples, tf1.train.FtrlOptimizer(0.5), wide=lambda: [
         hashed("words"), fc.crossed_column(["key", numbered()], 20), weighted(),
         fc.bucketized_column(fc.numeric_column("x"), [-0.5, 0.5])]),

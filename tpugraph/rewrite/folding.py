@@ -24,7 +24,8 @@ def fold(graph: Graph) -> None:
     inside = analysis.nested(graph)
     for node in graph.of_type(*ops.SHAPE_OF):
         kind = node.attr("out_type", attrs.dtype("int32"))
-        for port, tensor in enumerate(node.inputs):
+        for port in node.used_ports():
+            tensor = node.inputs[port]
             if not shapes.is_static(tensor.shape) or tensor.node.op in ops.MERGE:
                 continue
             value = _answer(node.op, tensor.shape, kind.name)
