@@ -76,6 +76,13 @@ def test_slots_lie_as_their_variable_and_along_the_axis_of_the_optimizer() -> No
     assert found["dense/count"] == ()
 
 
+def test_the_last_rule_that_matches_holds_and_no_other_has_to_fit() -> None:
+    made = module(table=(5, 4), other=(6, 4))
+    layout = Layout.parse("data:4,model:2", [".*=model,-", "table=-,model"])
+    found = {value.name: spec for value, spec in layout.specs(made).items() if value.kind == "variable"}
+    assert found == {"table": ((), ("model",)), "other": (("model",), ())}
+
+
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", ["images/convolution_2", "embeddings/two_lookups_adam_2"])

@@ -216,6 +216,7 @@ class Layout:
 
     def _of_variables(self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]) -> dict[str, Spec]:
         found: dict[str, Spec] = dict.fromkeys(shapes, ())
+        holds: dict[str, ShardRule] = {}
         for rule in self.rules:
             matched = [name for name in shapes if rule.pattern.fullmatch(name)]
             if not matched:
@@ -223,10 +224,10 @@ class Layout:
                 raise UsageError(
                     f"--shard='{rule.text}' matches no variable", fix=f"the nearest names: {', '.join(close)}"
                 )
-            for name in matched:
-                found[name] = self._fitting(name, shapes[name], rule)
+            holds |= dict.fromkeys(matched, rule)
+        found |= {name: self._fitting(name, shapes[name], rule) for name, rule in holds.items()}
         for name, of in optimizer.items():
-            if name not in shapes or any(rule.pattern.fullmatch(name) for rule in self.rules):
+            if name not in shapes or name in holds:
                 continue
             found[name] = found.get(of, ())
             if self.shard_optimizer:
@@ -253,7 +254,7 @@ class Layout:
         if not fits:
             return f"as many devices along {said} as divide a dimension, or leave '{name}' out"
         spec = ",".join(said if d == fits[-1] else "-" for d in range(len(shape)))
-        return f"--shard='{re.escape(name)}={spec}'"
+        return f"behind it --shard='{re.escape(name)}={spec}'"
 
     def _also_along(self, axis: str, spec: Spec, shape: tuple[int, ...]) -> Spec:
         """The spec with the largest dimension sharded along an axis, too, that the devices divide; unchanged where none is."""
