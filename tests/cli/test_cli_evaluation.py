@@ -71,22 +71,6 @@ def test_predictions_are_lines_of_json(folder: Path, command: Command) -> None:
     assert [json.loads(line)["chance"] for line in printed] == [pytest.approx(line["both"]) for line in lines]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["run", "eval.pb", "--mode=eval"], "--checkpoint=PREFIX"),
-    (["run", "eval.pb", "--mode=eval", "--checkpoint=.", "--losses=x"], "--losses is for training"),
-    (["run", "eval.pb", "--mode=eval", "--checkpoint=.", "--output=x"], "--output is for predictions"),
-    (["run", "predict.pb", "--mode=predict", "--checkpoint=.", "--steps=3"], "--steps does not go with predictions"),
-    (["run", "predict.pb", "--mode=predict", "--checkpoint=.", "--json"], "both ask for stdout"),
-    (["convert", "eval.pb", "--mode=eval", "--metrics=accuracy"], "not of the form"),
-    (["convert", "eval.pb", "--mode=eval", "--metrics=accuracy=accuracy/value"], "not of the form"),
-    (["convert", "eval.pb", "--predictions=a=b"], "--mode=predict"),
-])  # fmt: skip
-def test_flags_that_do_not_go_together(folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command, words: list[str],
-                                       said: str) -> None:  # fmt: skip
-    monkeypatch.chdir(folder)
-    assert said in command.refused(*words)
-
-
 @pytest.fixture
 def model_dir(folder: Path) -> Path:
     """A model_dir as Estimator leaves it: checkpoints, and the graph of its evaluations in event files below it alone."""

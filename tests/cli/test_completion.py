@@ -81,10 +81,6 @@ def test_every_command_and_flag_is_there(script: str) -> None:
             assert f"--{flag}" in script
 
 
-def test_another_shell_is_refused(command: Command) -> None:
-    assert "there is no completion for 'bsh'" in command.refused("completion", "bsh")
-
-
 def test_it_needs_no_tensorflow() -> None:
     code = (
         "import sys; from tpugraph import cli; cli.main(['completion', 'bash']); sys.exit('tensorflow' in sys.modules)"

@@ -34,11 +34,6 @@ def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
 
 
-def test_what_cannot_be_compared_is_no_yes(command: Command) -> None:
-    error = command.refused("verify", IRIS, "--num_replicas=3", "--steps=1")
-    assert "a batch of 32 rows cannot be split over 3 cores" in error
-
-
 def test_the_second_ctrl_c_ends_a_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                               command: Command) -> None:  # fmt: skip
     ended = threading.Event()
@@ -60,27 +55,9 @@ def test_the_second_ctrl_c_ends_a_run_at_once(tmp_path: Path, monkeypatch: pytes
     assert "stopped in the middle of a loop after 0 steps; no checkpoint was written" in said
 
 
-QUESTIONS = {
-    "no command": [],
-    "unknown command": ["chek", IRIS],
-    "unknown flag": ["check", IRIS, "--speed=3"],
-    "no model": ["check"],
-    "no file": ["check", "nothing.pb"],
-    "no graph": ["verify", __file__],
-    "a value out of range": ["check", IRIS, "--fail_under=101"],
-    "a refusal": ["convert", IRIS, "--train_op=nothing"],
-}
-
-
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_no_command_is_asked_about_what_is_not_there(command: str, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert cli.main([command, "nothing.pb", *(["nothing.pb"] if command == "diff" else [])]) == 2
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("why", list(QUESTIONS))
-def test_it_could_not_be_asked(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(QUESTIONS[why]) == 2

@@ -155,15 +155,6 @@ def test_asking(command: Command) -> None:
     assert converted() == before
 
 
-def test_cores_that_do_not_divide_the_batch_are_refused_as_convert_refuses_them(
-    tmp_path: Path, command: Command
-) -> None:
-    asked = (["inspect", MODEL, "--why=dense/Relu"], ["convert", MODEL, f"--output={tmp_path / 'out.pb'}"])
-    said = [command(*words, "--num_replicas=5", code=2) for words in asked]
-    assert said[0] == said[1]
-    assert "--num_replicas=4" in said[0].err
-
-
 @pytest.mark.parametrize(("words", "line"), [
     (["--why=dense/kernel"], "replicated: each of 8 cores holds all of it"),
     (["--why=dense/kernel", "--num_replicas=1"], "on the core, all of it"),

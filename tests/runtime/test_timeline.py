@@ -151,8 +151,3 @@ def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path, monkeypatch:
     command(*RUN, "--steps=3", f"--trace={place}", f"--model_dir={tmp_path / 'out'}", code=2)
     events = json.loads(place.read_text())["traceEvents"]
     assert [e["args"]["loop"] for e in events if (e["name"], e["ph"]) == ("loop", "X")] == [1]
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_training(command: Command) -> None:
-    error = command.refused(*RUN, "--steps=3", "--trace=nowhere/trace.json")
-    assert "the folder of --trace=nowhere/trace.json is not there" in error

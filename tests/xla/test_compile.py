@@ -112,16 +112,6 @@ def test_the_known_topologies_have_the_cores_that_libtpu_says() -> None:
         assert len(topologies._devices(name)) == TOPOLOGIES[name], name
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ([IRIS, "--topology=v9:2x2"], ["there is no topology 'v9:2x2'", "`tpugraph compile --topologies` lists them"]),
-    ([IRIS, "--topology=v5e:2x2"], ["v5e:2x2 has 4 cores, and the graph has 8 replicas", "--topology=v5e:2x4, or convert"]),
-    ([], ["'tpugraph compile' needs a MODEL"]),
-])  # fmt: skip
-def test_what_cannot_be_compiled(words: list[object], said: list[str], command: Command) -> None:
-    error = command.refused("compile", *words)
-    assert all(part in error for part in said), error
-
-
 def test_the_pip_line_comes_before_the_work(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setitem(sys.modules, "libtpu", None)
     said = command("compile", IRIS, code=2)

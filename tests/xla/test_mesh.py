@@ -137,29 +137,7 @@ def test_rules_are_read_from_the_last_equals_sign() -> None:
 # --------------------------------------------------------------------------- command lines
 
 
-@pytest.mark.parametrize("words", [("run", "--steps=2", "--iterations_per_loop=2"), ("verify", "--steps=1"),
-                                   ("compile", "--topology=v5e:2x4")], ids=lambda words: words[0])  # fmt: skip
-@pytest.mark.parametrize(("flags", "fault", "fix"), [
-    (["--mesh=data:8", "--shard=dense/kernel=-,model"], "the mesh data:8 has no axis 'model'", "--mesh=data:4,model:2"),
-    (["--mesh=data:4,model:2", "--shard=dens/kernel=-,model"], "matches no variable", "dense/kernel, "),
-    (["--mesh=data:2,model:4", "--shard=dense/kernel=-,model"], "do not divide the dimension 10 of 'dense/kernel'",
-     "--shard='dense/kernel=model,-'"),
-    (["--mesh=data:3"], "the mesh data:3 does not divide the batch of 32 rows", "--mesh=data:2, or --global_batch=33"),
-])  # fmt: skip
-def test_a_bad_spec_is_one_block(
-    command: Command, words: tuple[str, ...], flags: list[str], fault: str, fix: str
-) -> None:
-    said = command.refused(words[0], IRIS / "model.ckpt-0.meta", *words[1:], *flags)
-    error = said[said.index("error: ") :].splitlines()
-    assert len(error) == 2
-    assert fault in error[0]
-    assert fix in error[1]
-
-
 def test_a_mesh_of_more_devices_than_there_are(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = command.refused("compile", IRIS / "model.ckpt-0.meta", "--topology=v5e:2x4", "--mesh=data:16")
-    assert "v5e:2x4 has 8 cores, and the mesh data:16 has 16 devices" in said
-    assert "--topology=v5e:4x4, or --mesh=data:8" in said
     monkeypatch.setattr(jax_client, "joined", lambda: True)  # the devices are those that jax sees
     said = command.refused("run", IRIS / "model.ckpt-0.meta", "--steps=2", "--mesh=data:16")
     assert re.search(r"there (is|are) \d+ device", said)
@@ -183,9 +161,3 @@ def test_run_takes_the_first_way_that_fits(command: Command, monkeypatch: pytest
     taken = next(line for line in lines if line.startswith("tpugraph run"))
     assert "--mesh=data:4,model:2 --shard='dense/kernel" in taken
     assert lines[-1].split("loss ")[1] == command(*words, "--mesh=data:8").out.split("loss ")[-1].strip()
-
-
-def test_fit_needs_a_memory(command: Command) -> None:
-    said = command.refused("run", IRIS / "model.ckpt-0.meta", "--fit", "--steps=6")
-    assert "devices of the platform 'cpu' do not say how much memory they have" in said
-    assert "--topology=v5e:2x4" in said
