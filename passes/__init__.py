@@ -47,7 +47,7 @@ OF_REPLICAS: tuple[type[Pass], ...] = tuple(
     for step in PASSES
     if step not in (JoinTables, BatchNorm, DenseRows, ShardTables)
 )
-"""Every pass of the training of a program that combines its replicas itself: it is replicated as it is."""
+"""Every pass for training a program that is written for one replica: it is replicated unchanged."""
 
 WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     Prune,

@@ -1,4 +1,4 @@
-"""Fused batch norms taken apart, so that the cores combine two small statistics and no rows."""
+"""Decomposes fused batch norms, so that the cores combine two small statistics instead of rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class BatchNorm(Pass):
-    """With batch_norm=global each fused batch norm in training is plain arithmetic, in the order of TensorFlow's kernel.
+    """With batch_norm=global each fused batch norm in training is decomposed, in the order of TensorFlow's kernel.
 
-    The partition then sees means and sums over the batch, and has the cores combine just these: mean
-    and variance forward, two sums backward, one number for each channel. In inference the op works row by row and stays.
+    The partition then sees means and sums over the batch, and only these are summed over the cores: mean and variance forward,
+    two sums backward, each one value per channel. In inference the op is row by row and stays.
     """
 
     num_replicas: int = 8
@@ -43,5 +43,5 @@ class BatchNorm(Pass):
         for kinds, take_apart in ((ops.BATCH_NORMS, parts.forward), (ops.BATCH_NORM_GRADIENTS, parts.gradient)):
             for node in [n for n in taken if n.op in kinds]:
                 take_apart(node)
-                graph.note(node, "taken apart: the cores combine its statistics over the batch")
+                graph.note(node, "decomposed: the cores combine its statistics over the batch")
         graph.remove_all(taken)

@@ -1,4 +1,4 @@
-"""Gradients of an embedding's rows summed in the shape of the embedding, where that is fewer bytes than all cores' rows."""
+"""Makes sparse gradients of embeddings dense where an all-reduce takes fewer bytes than an all-gather of the rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class DenseRows(Pass):
-    """Updates of rows that come from every core are dense where a dense gradient is fewer bytes than the rows of all cores.
+    """Sparse updates are dense where an all-reduce of the gradient takes fewer bytes than an all-gather of its rows.
 
-    Each core adds its rows up in a tensor of the variable's shape, which the partition sums over the cores. It is done
-    where a row of zeros changes nothing: in plain gradient descent, in Adam, which writes all its rows anyway, in Adagrad.
-    Norms of rows that belong to distinct ids are taken of such sums, too: two cores may have rows of one id. Tables that are going
-    to be dealt out to the cores get rows: a sum in their shape would not fit where they do not.
+    Each core scatters its rows into a tensor of the variable's shape, which the partition sums over the cores. This is done for
+    optimizers where a zero row changes nothing (gradient descent, Adagrad) or all rows are written anyway (Adam). Norms of rows of
+    distinct ids are computed after the sum, too: two cores may have rows for the same id. Updates of tables that will be sharded
+    stay sparse: where a table does not fit a core, its dense gradient does not either.
     """
 
     num_replicas: int = 8
@@ -44,7 +44,7 @@ class DenseRows(Pass):
             self._make_cheap(graph, steps)
 
     def _of_sharded_tables(self, graph: Graph) -> list[Node]:
-        """The updates of tables that are going to be dealt out to the cores."""
+        """The updates of tables that will be sharded."""
         found, _ = row_tables(graph, self.num_replicas, self.shard_tables if self.num_replicas > 1 else 0)
         return [step for table in found for step in table.steps]
 

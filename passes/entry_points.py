@@ -1,4 +1,4 @@
-"""Fixed names for what a session runs."""
+"""Adds the entry points: nodes with fixed names that a session runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.pipeline import Pass
 
 NAME = "_tpugraph_name"
-"""Attribute that holds the name of a metric or prediction as the user knows it; a node's name takes fewer characters."""
+"""Attribute with the user's name of a metric or prediction, which may have characters that a node's name cannot."""
 
 _DEVICE_PART = {"train": "train", "eval": "evaluate", "predict": "predict"}
 
 
 @dataclass(frozen=True)
 class EntryPoints(Pass):
-    """The graph runs by name alone: configure, init, enqueue, train, dequeue, save, restore, shutdown are fixed.
+    """The graph has its entry points: configure, init, enqueue, train, dequeue, save, restore and shutdown, by fixed names.
 
-    In evaluation and prediction, evaluate or predict takes the place of train. The value of each metric is under
-    `tpugraph/metrics`, the rows of each prediction under `tpugraph/predictions`.
+    In evaluation and prediction, evaluate or predict replaces train. The value of each metric is under `tpugraph/metrics`, the
+    rows of each prediction under `tpugraph/predictions`.
     """
 
     requires = ("replicated",)
@@ -56,7 +56,7 @@ class EntryPoints(Pass):
             make.add("ReadVariableOp", [handle.out()], (), name="loss", dtype=loss.dtype)
         else:
             _add_outputs(make, results)
-        if roles.step is None:  # the session counts for itself
+        if roles.step is None:  # the session counts the steps
             make.constant(np.int64(-1), name="global_step")
         else:
             step = graph[roles.step.name]
@@ -76,7 +76,7 @@ class EntryPoints(Pass):
 
 
 def _watched(graph: Graph) -> list[Node]:
-    """Host nodes that run for a side effect alone, such as a print."""
+    """Host nodes that run only for a side effect, such as a print."""
     cut = graph.kept(Cut)
     tail = cut.tail if cut is not None else ()
     host = (n for n in graph if (n.op in ops.PRINTS or n.name in tail) and not in_cluster(n))
@@ -84,7 +84,7 @@ def _watched(graph: Graph) -> list[Node]:
 
 
 def _merge_summaries(make: Builder) -> None:
-    """Divide the summaries: values of the last step come with the outfeed, those of variables are read behind the loop."""
+    """Merge summaries in two groups: of the last step's values, from the outfeed, and of variables, read after the loop."""
     graph = make.graph
     found = reached([graph[f.name] for f in graph.roles.summaries],
                     lambda node: (t.node for t in node.inputs) if node.op in ops.MERGED_SUMMARIES else ())  # fmt: skip
@@ -111,7 +111,7 @@ def _shows_variables(graph: Graph, summary: Node) -> bool:
 
 
 def _add_outputs(make: Builder, results: Results) -> None:
-    """Add what evaluation and prediction hand out: how often the device ran, losses, metrics and predictions."""
+    """Add the outputs of evaluation and prediction: number of steps, losses, metrics and predictions."""
     graph = make.graph
     make.identity(graph.tensor(results["counts"]), name="dequeue")
     if "losses" in results:
@@ -124,7 +124,7 @@ def _add_outputs(make: Builder, results: Results) -> None:
 
 
 def _local_initializers(graph: Graph) -> list[Node]:
-    """Initialisers of variables that no checkpoint holds, in a graph with a checkpoint."""
+    """Initializers of variables outside of the checkpoint, in a graph with a checkpoint."""
     variables = graph.roles.variables.values()
     saved = {v.initializer for v in variables if v.key is not None}
     if not saved and graph.roles.mode == "train":

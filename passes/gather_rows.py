@@ -1,4 +1,4 @@
-"""What the host reads of a step without training leaves the device through the outfeed."""
+"""Builds the outfeed of evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _RESOURCE = attrs.dtype("resource")
 
 @dataclass(frozen=True)
 class GatherRows(Pass):
-    """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the number of true rows first.
+    """The tensors that the host reads leave the device in one OutfeedEnqueueTuple per step, the number of true rows first.
 
-    On the host the values of all cores are combined by their placements, and the padding is cut off: what is left is that of
-    the plain batch. In a step without rows, behind the end of the data, nothing is computed with them.
+    The host combines the values of all cores by their placements and slices off the padding, which gives the values of the plain
+    batch. In a step without rows, after the end of the data, they are not used.
     """
 
     num_replicas: int = 8
@@ -36,7 +36,7 @@ class GatherRows(Pass):
         found, leaving = graph.result(DeviceEnds), (graph.kept(Partitioned) or Partitioned()).leaving
         marks = [n for n in graph.of_type(ALL_ROWS) if n.has_attr(TIMES)]
         beside = [n for n in marks if n.inputs[0].node.name in found.beside]
-        through = [n for n in marks if n not in beside]  # the number of rows first
+        through = [n for n in marks if n not in beside]  # the number of rows comes first
         enqueue = send(graph, [n.inputs[0] for n in through], vector=("shape", "vector"))
         cores = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
         host = PlainRows(graph, cores.dequeues[0].out(0))
@@ -56,7 +56,7 @@ class GatherRows(Pass):
 
 
 def _arriving_beside(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
-    """What the host in front of the device hands to the host behind it, by a queue; the infeed fills it."""
+    """The tensors that bypass the device through a queue, which the infeed's loop fills."""
     if not ends:
         return []
     kinds, name, make = [t.dtype for t in ends], "tpugraph/beside/queue", Builder(graph, device=HOST_DEVICE)

@@ -1,4 +1,4 @@
-"""Batches enter the device through the infeed."""
+"""Builds the infeed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _INT32 = attrs.dtype("int32")
 
 @dataclass(frozen=True)
 class Infeed(Pass):
-    """What the device reads from the host arrives through one InfeedDequeueTuple; the host enqueues one tuple per core.
+    """The device reads host tensors from one InfeedDequeueTuple; the host enqueues one tuple per core.
 
-    The host takes one batch and splits it over the cores; what is not split goes whole to each. Of a replica program it takes a
-    batch for each core, one after the other. A tensor with an open number of rows is sent padded, with its number of rows.
+    The host takes one batch and splits it over the cores; replicated tensors go whole to each. For a replica program it takes
+    one batch per core, in order. A tensor with an unknown number of rows is sent padded, with its number of rows.
     """
 
     num_replicas: int = 8
@@ -43,7 +43,7 @@ class Infeed(Pass):
         _remove_unread_padding(graph)
         crossing = fed_to_device(graph)
         if not crossing:
-            raise ConversionError("the device reads nothing from the host: the step does not depend on the input",
+            raise ConversionError("the device reads no host tensor: the step does not depend on the input",
                                   fix="name the train op with --train_op")  # fmt: skip
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
         sent, counts = pad_open(graph, crossing), count(len(crossing))
@@ -86,7 +86,7 @@ class Infeed(Pass):
         return enqueues
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
-        """One batch per step: core r gets the r-th piece of what is split, and whole what is not."""
+        """One batch per step: core r gets the r-th piece of sharded tensors, and replicated ones whole."""
         kinds = _kinds(sent)
         pieces = {t for t in sent if t.node.op in ops.SPLITS and t.node.made_by == "partition"}
         return [
@@ -96,7 +96,7 @@ class Infeed(Pass):
 
 
 def _remove_unread_padding(graph: Graph) -> None:
-    """Remove the padding of tensors that nothing reads, such as a feature whose size alone is used."""
+    """Remove the padding of tensors without readers, such as a feature of which only the size is used."""
     padded = graph.kept(PaddedBatches)
     if padded is None:
         return
@@ -105,7 +105,7 @@ def _remove_unread_padding(graph: Graph) -> None:
 
 
 def _hand_over(graph: Graph) -> list[Node]:
-    """Enqueue what the host in front of the device hands to the host behind it."""
+    """Enqueue the tensors that bypass the device."""
     queues, ends = graph.kept(Queues), graph.kept(DeviceEnds)
     if queues is None or ends is None:
         return []
@@ -118,13 +118,13 @@ def _hand_over(graph: Graph) -> list[Node]:
 
 
 def _kinds(sent: list[Tensor]) -> dict[str, Any]:
-    """Dtypes and shapes of a tuple as attributes, encoded once for all cores."""
+    """Dtypes and shapes of a tuple as attributes, shared by all cores."""
     values = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent], "layouts": []}
     return {name: attrs.encode(value) for name, value in values.items()}
 
 
 def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
-    """The tensors to send: those of open shape padded to their bound, then the number of rows of each of these."""
+    """The tensors to send: those of unknown shape padded to their bound, then the number of rows of each of these."""
     sent, counts = [], []
     for tensor in crossing:
         if is_static(tensor.shape):
@@ -151,7 +151,7 @@ def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
-    """Give the tensor that arrived on the device its true number of rows."""
+    """Slice a tensor from the infeed to its true number of rows."""
     source = original.node
     make = Builder(graph, source.name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
     axis = make.constant(np.int32(0), name="axis")

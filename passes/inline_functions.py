@@ -1,4 +1,4 @@
-"""Calls of functions are replaced by the bodies of the functions."""
+"""Inlines calls of library functions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
-    """No node of the step calls a function: loops, conditionals and calls are TF1 control flow and the nodes of the functions.
+    """No node of the step calls a function: functional control flow is lowered to TF1's, and all calls are inlined.
 
-    What follows then knows one form of a loop and one of a conditional, whatever version of TensorFlow wrote them, and
-    sees what is in them. Functions that map the elements of a dataset stay functions.
+    Later passes see one form of loop and one of conditional, from any version of TensorFlow, with their contents. Functions
+    that map the elements of a dataset stay functions.
     """
 
     requires = ("roles_known",)
@@ -24,6 +24,6 @@ class InlineFunctions(Pass):
         calls = inlining.calls_of(graph, graph)
         named = graph.roles.kept
         fed = graph.ancestors(call.node for call in calls)
-        if lower_functional.replace_calls(graph, calls, named):  # what a function was given and did not need
+        if lower_functional.replace_calls(graph, calls, named):  # unused arguments
             graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
             function_library.remove_unused(graph)

@@ -1,4 +1,4 @@
-"""Tables in pieces are looked up as one."""
+"""Rewrites lookups in partitioned tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class JoinTables(Pass):
-    """A lookup in a table of several variables reads every piece for every id and takes the row of the id's own piece.
+    """A lookup in a partitioned table gathers every id from every piece and selects the row of the id's own piece.
 
-    So no ids are parted, and the number of those that belong to a piece need not be known. The pieces' updates leave out what is
-    numbered -1, which is another piece's; dense-rows makes them dense.
+    So ids are not partitioned, and the data-dependent sizes of the partitions are not needed. Updates of a piece skip index -1, an
+    id of another piece; dense-rows makes them dense.
     """
 
     requires = ("shapes_known",)

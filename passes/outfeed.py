@@ -1,4 +1,4 @@
-"""Losses, summaries and metrics leave the device through the outfeed."""
+"""Builds the outfeed of training."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class Outfeed(Pass):
-    """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the core's share of the loss first.
+    """The tensors that the host reads leave the device in one OutfeedEnqueueTuple per step, the core's share of the loss first.
 
-    On the host the values of all cores are combined as the plain graph would see them, by their placements: rows one after
-    the other, parts of a sum added up, the largest of candidates for a maximum.
+    The host combines the values of all cores by their placements into the plain graph's values: shards are concatenated,
+    partial sums added, partial maxima reduced.
     """
 
     num_replicas: int = 8
@@ -37,7 +37,7 @@ class Outfeed(Pass):
         partitioned = graph.result(Partitioned)
         share = graph.tensor(partitioned.loss_share)
         for tensor in (graph.tensor(roles.loss.name), share):
-            if tensor.shape is None:  # loops leave the rank open; a loss is one number
+            if tensor.shape is None:  # its rank is unknown in loops; a loss is a scalar
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
         _refuse_waiting(graph)
         read = analysis.read_by_host(graph)
@@ -63,7 +63,7 @@ class Outfeed(Pass):
 
 
 def _refuse_waiting(graph: Graph) -> None:
-    """Refuse host nodes that wait for the step: the step runs many times, an initialiser once."""
+    """Refuse host nodes with control edges from the step, since the step runs many times, an initializer once."""
     device = analysis.cluster_nodes(graph)
     for node in graph:
         late = next((control for control in node.controls if control in device), None) if node not in device else None
@@ -82,7 +82,7 @@ def _open(tensor: Tensor) -> ShapeError:
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:
-    """Scale the constant count of a metric from one core's rows to those of all cores."""
+    """Scale a metric's constant count from one core's rows to those of all cores."""
     gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
     rows = graph.result(Partitioned).rows
     for name in graph.result(Cut).tail:

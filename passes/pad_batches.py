@@ -1,4 +1,4 @@
-"""Every batch has the same number of rows; its true number is known."""
+"""Pads batches of evaluation and prediction to a fixed number of rows, and keeps the true number."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SCOPE = "tpugraph/pad"
 
 @dataclass(frozen=True)
 class PadBatches(Pass):
-    """Every batch has a number of rows that the cores divide: a partial one is padded with zeros, and its true number is kept.
+    """Every batch has a number of rows that the cores divide: partial ones are zero-padded, and the true number is kept.
 
-    A graph with static rows drops the last partial batch itself. One with an open number of rows keeps every example: its
-    shapes get a full batch's rows, rounded up. Behind the end of the data the dataset goes on with empty batches.
+    A graph with a static batch size drops the last partial batch itself. One with an unknown batch size keeps every example: its
+    shapes get a full batch's rows, rounded up. After the end of the data the dataset continues with empty batches.
     """
 
     num_replicas: int = 8
@@ -70,7 +70,7 @@ class PadBatches(Pass):
 
 
 def _read_predictions(graph: Graph, take: Node) -> None:
-    """Give a prediction that is a part of the batch a node of its own, which reads it."""
+    """Give a prediction that is a tensor of the batch an Identity of its own."""
     predictions = {name: graph.tensor(text) for name, text in graph.roles.predictions.items()}
     for name, tensor in predictions.items():
         if tensor.node is take:
@@ -79,19 +79,19 @@ def _read_predictions(graph: Graph, take: Node) -> None:
 
 
 def pad(make: Builder, take: Node, rows: int) -> tuple[Tensor, dict[Tensor, Tensor]]:
-    """Pad the dense tensors of the batch; returns the true number of rows, and the plain tensor by padded one."""
+    """Pad the dense tensors of the batch; returns the true number of rows, and the unpadded tensor for each padded one."""
     used = [port for port in take.used_ports() if not batched_input.is_sparse(take, port)]
     readers = {port: take.uses(port) for port in used}
     dense = next(
         (port for port in [*used, *range(len(take.outputs or ()))] if not batched_input.is_sparse(take, port)), None
     )
     if dense is None:
-        raise ShapeError("the batch has sparse tensors only: how many rows it has cannot be told", node=take,
+        raise ShapeError("the batch has sparse tensors only, so its number of rows is unknown", node=take,
                          fix="put a dense feature or the labels beside them")  # fmt: skip
     shape = make.add("Shape", [take.out(dense)], name="shape", out_type=_INT32)
     first = [make.constant([v], _INT32, name=f"rows/{n}") for n, v in (("begin", 0), ("end", 1), ("strides", 1))]
     count = make.add("StridedSlice", [shape, *first], name="rows", **attrs.first_element())
-    if not used:  # the number alone is read
+    if not used:  # only the number of rows is used
         return count, {}
     missing = make.add("Sub", [make.constant(rows, _INT32, name="full"), count], name="missing")
     found = {}
@@ -133,7 +133,7 @@ def _padded(make: Builder, tensor: Tensor, missing: Tensor, whole: tuple[Any, ..
 
 
 def zero_made_of_text(make: Builder, count: Tensor, padded: Iterable[Tensor], rows: int) -> dict[Tensor, Tensor]:
-    """Make numbers of padding text zero (a table would give -1, which is no label); returns the plain tensor by new one."""
+    """Zero numbers computed from padding strings (a table gives -1, no valid label); returns the unpadded tensor of each."""
     texts = [t.node for t in padded if t.dtype.name == "string"]
     found = [
         node.out()
@@ -154,19 +154,19 @@ def zero_made_of_text(make: Builder, count: Tensor, padded: Iterable[Tensor], ro
 
 
 def _row_by_row(node: Node) -> bool:
-    """Whether an op is element-wise, or row by row, as ops on text are."""
+    """Whether an op is elementwise, or row by row like string ops."""
     signature = signatures.of(node)
     return signature is not None and any((tokens or ("",))[0] == "..." for tokens in signature.outputs)
 
 
 def endless(chain: list[Node]) -> bool:
-    """Whether the dataset repeats without end."""
+    """Whether the dataset repeats forever."""
     counts = [node.inputs[1].node for node in chain if node.op in ops.REPEAT_DATASETS]
     return any(count.op in ops.CONSTANTS and (count.attr("value") < 0).any() for count in counts)
 
 
 def go_on_empty(make: Builder, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:
-    """Concatenate endless empty batches to the dataset, so that no step waits for one."""
+    """Concatenate endless empty batches to the dataset, so that no step blocks."""
     kinds = iterator.attr("output_types")
     parts = [
         _empty_sparse(make, take, i)

@@ -1,4 +1,4 @@
-"""Lookups of lists of ids read lists of a fixed length."""
+"""Pads the id lists of embedding lookups to a fixed length."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class PadLookups(Pass):
-    """A lookup of lists of ids reads [rows, most ids of a row] ids, which the host pads; the device gathers and masks.
+    """A lookup of id lists reads ids [rows, max_ids], padded by the host; the device gathers and masks.
 
-    The sparse ops stay on the host. The most ids of a row follow from shapes, or are ``max_ids`` where these do not tell. A row of
-    the table that no id names is not read, and no optimizer touches it.
+    The sparse ops stay on the host. The bound of ids per row follows from shapes, or is ``max_ids`` where it does not. A table row
+    without an id is neither read nor updated.
     """
 
     max_ids: int = 0
@@ -53,9 +53,9 @@ class PadLookups(Pass):
 
 
 def _settle(graph: Graph, nodes: list[Node]) -> None:
-    """Let a reshape that changes nothing but the dimensions of a row know them.
+    """Make the target of a reshape static where it changes only the dimensions of a row.
 
-    The shape that a lookup ends with was made of that of the sparse tensor, which only the host knows while it runs.
+    A lookup's final reshape takes its target from the sparse tensor's shape, which only the host knows at run time.
     """
     for node in nodes:
         before, after = (node.inputs[0].shape, node.out().shape) if node.op in ops.RESHAPES else (None, None)

@@ -1,4 +1,4 @@
-"""Partition the plain step at the global batch over the cores."""
+"""Partitions the plain step at the global batch over the cores."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Partition(Pass):
-    """Each core computes its share of the rows of the plain step; every loss and every variable is the plain graph's.
+    """Each core computes its rows of the plain step; every loss and every variable equals the plain graph's.
 
-    Each value is the same on every core, holds the core's rows, or is its part of a sum; where an op reads it otherwise the cores
-    combine it: raw gradients are summed before clipping and the optimizer, rows are all-gathered where an op mixes them.
+    Each value is replicated, sharded by rows, or partial. Where an op needs another placement a collective converts it: raw
+    gradients are all-reduced before clipping and the optimizer, rows are all-gathered where an op mixes them.
     """
 
     num_replicas: int = 8
@@ -44,7 +44,7 @@ class Partition(Pass):
     gives = (Partitioned,)
 
     def placements(self, graph: Graph, seeds: Mapping[Tensor, Placement] | None = None) -> Demands:
-        """Where the values of the step live, and where its partial values are reduced; the graph stays as it is."""
+        """The placements of the step, and where its partial values are reduced; the graph is not changed."""
         policies = {"batch_norm": self.batch_norm, "random": self.random}
         return analyse(graph, self.num_replicas, policies=policies, seeds=seeds)
 
@@ -74,7 +74,7 @@ class Partition(Pass):
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
-    """Split a fed tensor, or mark it as the same for all cores; the first piece, shaped as the whole, stands for the core's."""
+    """Split a fed tensor, or mark it as replicated; the first piece, with the global shape, represents the core's."""
     name, source = tensor.node.name, tensor.node
     if isinstance(placement, Shard):
         make = Builder(graph, name, device=HOST_DEVICE, source=source)
@@ -89,10 +89,10 @@ def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Te
 
 
 def _mark_leaving(graph: Graph, leaving: Mapping[Tensor, Placement]) -> None:
-    """Have the host read what leaves the device through marks with open rows: it gets those of all cores, the device has its own."""
+    """Mark the tensors that leave the device, with unknown rows: the host reads those of all cores, the device has its own."""
     for tensor, placement in leaving.items():
         if tensor.shape is None or None in tensor.shape:
-            continue  # the pass outfeed names who reads it
+            continue  # the pass outfeed names the reader
         axis = placement.axis if isinstance(placement, Shard) else None
         shape = tuple(None if index == axis else size for index, size in enumerate(tensor.shape))
         make = Builder(graph, source=tensor.node, device=HOST_DEVICE, marks={TIMES: 0})
@@ -104,7 +104,7 @@ def _mark_leaving(graph: Graph, leaving: Mapping[Tensor, Placement]) -> None:
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Set ``_output_shapes`` to local shapes on the device, and drop them on the host behind it."""
+    """Set ``_output_shapes`` to local shapes on the device, and drop them on the host after it."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:

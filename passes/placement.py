@@ -1,4 +1,4 @@
-"""Host and device placement by the minimum cut in bytes."""
+"""Places nodes on host or device by the minimum cut in bytes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class Placement(Pass):
-    """Every node of the step is on the host or on the device, and as few bytes as possible cross between them per step.
+    """Every node of the step is on the host or on the device, with the fewest bytes crossing between them per step.
 
-    The host keeps what only a host can do and all that leads to it; the device gets what depends on variables. What is
-    free goes where the cut is cheapest: an image crosses as uint8 and is cast on the device. What is computed of several
-    rows is on the device, where the rows of all cores can be had. Summaries, metrics and
-    printing run on the host behind the device.
+    Host-only ops and their ancestors are on the host; nodes that depend on variables are on the device. All others go where the
+    cut is cheapest: an image crosses as uint8 and is cast on the device. Ops that combine several rows are on the device, where
+    the rows of all cores are available. Summaries, metrics and prints run on the host after the device.
     """
 
     requires = ("shapes_known", "resource_variables")
@@ -53,7 +52,7 @@ class Placement(Pass):
                        tuple(n.name for n in waits)))  # fmt: skip
 
     def _on_device(self, graph: Graph, free: list[Node]) -> NodeSet:
-        """The nodes that belong on the device though they may run on either side."""
+        """The nodes that are kept on the device though they could run on the host."""
         if graph.roles.replica:
             behind = graph.descendants(graph.of_type(*ops.OF_REPLICAS), data_only=True)
             return {node: None for node in free if node in behind}
@@ -61,13 +60,13 @@ class Placement(Pass):
 
 
 def _total(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None where a size is open, as of strings."""
+    """The sum; None where a size is unknown, as for strings."""
     known = list(sizes)
     return None if None in known else sum(size or 0 for size in known)
 
 
 def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
-    """Refuse stateful ops that both sides need: two copies would give two values."""
+    """Refuse stateful ops that host and device need: two copies would have two values."""
     crossing = {t.node for t in cut}
     for node in host:
         if node in device and node not in crossing and ops.is_stateful(node.op) and node.op not in ops.CHECKS:
@@ -76,7 +75,7 @@ def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
 
 
 def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> NodeSet:
-    """Give the host its own copies of the replicated nodes that both sides need; returns these."""
+    """Give the host its own copies of replicated nodes that host and device need; returns these."""
     crossing = {t.node for t in cut}
     shared = [node for node in host if node in device and node not in crossing]
     copies = graph.clone_subgraph(shared, lambda name: f"{name}/host")
@@ -92,10 +91,10 @@ def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Te
 
 
 def _clone_for_starts(graph: Graph, device: NodeSet) -> None:
-    """Give what runs before the first step, or beside the steps, its own copies of what the device computes too.
+    """Give nodes that run before the first step, or outside of the steps, their own copies of shared device nodes.
 
-    A constant or a random number may lead to a first value and into the step. On the device it is in the loop, and
-    nothing that runs before the loop may wait for it.
+    A constant or random op may feed an initial value and the step. On the device it is in the loop, which nothing that runs
+    before the loop may depend on.
     """
     roles = graph.roles
     starts = [variable.initializer for variable in roles.variables.values()]

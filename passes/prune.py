@@ -1,4 +1,4 @@
-"""Prune to the training step."""
+"""Prunes the graph to the step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class Prune(Pass):
-    """Only the training step is left: what train op, loss, summaries, metrics, checkpoints and initialisers need."""
+    """Only the step is left: train op, loss, summaries, metrics, checkpoints and initializers, with their ancestors."""
 
     requires = ("roles_known",)
     ensures = ("roles_known",)
@@ -22,19 +22,21 @@ class Prune(Pass):
         keep = [graph[name] for name in roles.roots]
         keep += [graph[f.name] for f in roles.summaries]
         keep += [graph.tensor(name).node for name in roles.values.values()]
-        keep += [graph[v.name] for v in roles.variables.values() if v.key is not None]  # checkpoints go both ways
+        keep += [
+            graph[v.name] for v in roles.variables.values() if v.key is not None
+        ]  # checkpoints must stay compatible with the plain graph
         step = graph.ancestors(keep)
         queues = {node.name for node in step if node.op in ops.QUEUES}
         keep += [graph[name] for name in roles.enqueues if graph[name].inputs[0].node.name in queues]
         keep += _initializers(graph, graph.ancestors(keep))
         graph.remove_dead(keep)
         _forget(graph)
-        # Colocation with what may be gone; the placement pass decides anew.
+        # Colocation may name removed nodes; the pass placement decides again.
         graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)
 
 
 def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
-    """The initialisers of the variables and tables of the step, transitively."""
+    """The initializers of the variables and tables of the step, transitively."""
     roles = graph.roles
     needed: dict[Node, None] = {}
     cone = dict(step)
@@ -53,7 +55,7 @@ def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
     waiting, kinds = [*tables, *iterators], ops.TABLES | ops.ITERATORS
     while found := [n for n in waiting if any(t.node in cone and t.node.op in kinds for t in n.inputs)]:
         needed |= dict.fromkeys(found)
-        cone |= graph.ancestors(found)  # a dataset may read tables and iterators of its own
+        cone |= graph.ancestors(found)  # an initializer's dataset may read further tables and iterators
         waiting = [n for n in waiting if n not in needed]
     return list(needed)
 

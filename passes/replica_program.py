@@ -1,4 +1,4 @@
-"""Replicate a program that combines its replicas itself."""
+"""Replicates a program that is written for one replica."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CHOICES = ("mean", "replica0", "error")
 
 @dataclass(frozen=True)
 class ReplicaProgram(Pass):
-    """A program that is one replica of several runs on each core as it is, on a batch of its own.
+    """A program that is written for one replica runs unchanged on each core, on the core's own batch.
 
-    It combines gradients itself. What its cores would write differently to a variable that they have in common, such as
-    moving averages of their own batches, becomes one value. The loss is the mean of the cores' losses.
+    It combines gradients itself. Writes to shared variables that differ between cores, such as moving averages of the cores' own
+    batches, are unified. The loss is the mean of the cores' losses.
     """
 
     num_replicas: int = 8

@@ -40,7 +40,7 @@ class Replicate(Pass):
         graph.set_attr([node for node in graph if node.has_attr("_output_shapes")], "_output_shapes", None)
 
     def _output(self, graph: Graph) -> None:
-        """Hand the last loss out of the cluster, as the sum of the cores' shares; without training the number of steps."""
+        """Output the last loss from the cluster, as the sum of the cores' shares; without training the number of steps."""
         loss = graph.tensor(graph.result(Results)["train"])
         if graph.roles.mode == "train":
             loss = Collectives(graph, self.num_replicas, flat=True).sum(loss)

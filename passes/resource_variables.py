@@ -1,4 +1,4 @@
-"""Ref variables become resource variables."""
+"""Converts ref variables to resource variables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HANDLE = attrs.dtype("resource")
 
 @dataclass(frozen=True)
 class ResourceVariables(Pass):
-    """Every variable is a resource variable under its old name, and a read sees exactly the writes it followed.
+    """Every variable is a resource variable under its old name, and each read sees exactly the writes that it followed.
 
-    A reference is read when its consumer runs, not when it is taken: each consumer that follows a write of the variable
-    gets a read of its own after that write. A read that follows no write is put before the first one. In a step of training,
-    reads that are in no order with a write come first, or with step_order=writes_first the writes do.
+    A reference is dereferenced when its consumer runs: each consumer that follows a write gets a read of its own after that
+    write. A read that follows no write is ordered before the first one. In a training step, a read that is unordered with a write
+    comes first, or with step_order=writes_first the write does.
     """
 
     requires = ("roles_known",)
@@ -37,15 +37,15 @@ class ResourceVariables(Pass):
         if variables := graph.of_type(*ops.REF_VARIABLES):
             _convert(graph, variables)
         for node in graph.of_type(*ops.REF_CONTROL_FLOW):
-            graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write handed on its reference
-        for variable in graph.of_type(*ops.RESOURCE_VARIABLES):  # a handle is there whatever came before
+            graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write forwarded its reference
+        for variable in graph.of_type(*ops.RESOURCE_VARIABLES):  # a handle needs no control inputs
             graph.replace_control_uses(variable, variable.controls)
             graph.set_controls(variable, ())
         _order_reads(graph)
 
 
 def _convert(graph: Graph, variables: list[Node]) -> None:
-    """Turn ref variables, with all that reads, writes and hands them on, into resource variables."""
+    """Convert ref variables, with all nodes that read, write and forward them."""
     writes = Writes(graph)
     references = _references(graph)
     left: list[Node] = []
@@ -60,11 +60,11 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
 
 
 def _references(graph: Graph) -> dict[Node, None]:
-    """Nodes that hand on a reference: RefSwitch, RefEnter and their kin, but not Identity, which takes the value."""
+    """Nodes that forward a reference: RefSwitch, RefEnter and so on, but not Identity, which dereferences it."""
 
     def hands_on(use: Use) -> bool:
         if use.node.op in ops.MERGE and any(t.node.op in ops.WRITES for t in use.node.inputs):
-            return False  # it joins values
+            return False  # it merges values
         return use.index == 0 and (use.node.op.startswith("Ref") or use.node.op in ops.ENTER | ops.SWITCH)
 
     variables = graph.of_type(*ops.REF_VARIABLES)
@@ -73,7 +73,7 @@ def _references(graph: Graph) -> dict[Node, None]:
 
 
 def _remove_unread(graph: Graph, reads: list[Node]) -> None:
-    """Remove the reads all of whose readers got reads of their own."""
+    """Remove the reads whose readers all got reads of their own."""
     kept = graph.roles.kept
     for node in dict.fromkeys(reads):
         if not node.consumers() and node.name not in kept:
@@ -91,7 +91,7 @@ def _retype_variable(graph: Graph, node: Node) -> None:
 
 
 def _order_reads(graph: Graph) -> None:
-    """Put each unconditional read before the writes out of loops that it does not follow."""
+    """Order each unconditional read before the writes, outside of loops, that it does not follow."""
     roles = graph.roles
     step = graph.ancestors([graph[name] for name in (*roles.roots, *(f.name for f in roles.summaries))])
     fixed: dict[Node, list[Node]] = {}
@@ -105,16 +105,16 @@ def _order_reads(graph: Graph) -> None:
     order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes))}
     for write in writes:
         if write not in step or (write in maybe and analysis.frames(graph)[write]):
-            continue  # nothing leads into a loop but an Enter
+            continue  # only an Enter may lead into a loop
         for variable in dict.fromkeys(written_variables(write)):
             for read in fixed.get(variable, ()):
-                # Edges that agree with one order of the whole graph can never close a cycle.
+                # Edges that agree with one topological order cannot close a cycle.
                 if read not in maybe and order[read] < order[write]:
                     graph.add_control(write, read)
 
 
 class ReferenceReads:
-    """Rewrites the reads and writes of one ref variable; ``references`` are the nodes that hand on a reference."""
+    """Rewrites the reads and writes of one ref variable; ``references`` are the nodes that forward a reference."""
 
     def __init__(self, graph: Graph, variable: Node, writes: Writes, references: dict[Node, None]) -> None:
         self.graph = graph
@@ -127,7 +127,7 @@ class ReferenceReads:
         self._reads: dict[tuple[Tensor, frozenset[Node]], Node] = {}
 
     def convert(self) -> list[Node]:
-        """Convert them; returns the reads that lost a reader to a new read."""
+        """Convert the variable; returns the reads that lost a reader to a new read."""
         handles = [self.variable.out()]
         for handle in handles:  # grows while it is walked
             for use in handle.node.uses(handle.port):
@@ -144,7 +144,7 @@ class ReferenceReads:
         return self._left
 
     def _take_result(self, write: Node, handle: Tensor) -> None:
-        """A ref write hands its reference on; a resource write has no output, so its readers read the variable."""
+        """A ref write forwards its reference; a resource write has no output, so its readers read the variable."""
         writes = [write]
         for held in writes:  # grows while it is walked
             for use in held.uses(0):
@@ -164,14 +164,14 @@ class ReferenceReads:
                 _retype_write(self.graph, held)
 
     def _convert_identity(self, node: Node, handle: Tensor) -> None:
-        """A snapshot in name only: it shares the variable's memory, so each reader sees what it follows."""
+        """An Identity of a reference aliases the variable, so each of its readers sees the writes that the reader follows."""
         self._hand_on(handle, node)
         self.graph.retype(
             node, "ReadVariableOp", inputs=[handle], attrs={"dtype": self.kind}, outputs=[(self.kind, self.shape)]
         )
 
     def _hand_on(self, handle: Tensor, node: Node) -> None:
-        """Give each reader of a value the writes that it follows; a Switch hands the variable's memory on."""
+        """Order each reader of a value after the writes that it follows; a Switch forwards the alias."""
         stack = [node]
         while stack:
             node = stack.pop()

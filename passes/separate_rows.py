@@ -1,4 +1,4 @@
-"""What keeps the rows of a batch apart goes to the device; what mixes them reads the plain batch."""
+"""Splits evaluation and prediction: independent rows on the device, ops that mix rows on the host."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class SeparateRows(Pass):
-    """The host writes metrics behind the device, on exactly the plain batch.
+    """The host updates metrics after the device, on exactly the unpadded batch.
 
-    Where batches are padded, what mixes their rows runs there too, and all before it keeps the rows apart. As few bytes as
-    possible leave the device in each step.
+    Where batches are padded, ops that mix rows run there too, and rows stay independent before them. The cut minimizes the bytes
+    that leave the device in each step.
     """
 
     requires = ("shapes_known", "resource_variables")
@@ -43,7 +43,7 @@ def _drop_prints(graph: Graph) -> None:
 
 
 def _name_predictions(graph: Graph) -> None:
-    """Give each prediction a node of its own, which the host runs."""
+    """Give each prediction an Identity of its own, on the host."""
     roles, named = graph.roles, {}
     for name, text in roles.predictions.items():
         tensor = graph.tensor(text)

@@ -1,4 +1,4 @@
-"""Large tables are dealt out: each core holds some of their rows."""
+"""Shards large tables by rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class ShardTables(Pass):
-    """A table of at least `shard_tables` bytes, read and written by rows, is a variable of each core with its share of the rows.
+    """A table of at least `shard_tables` bytes that is accessed by row index is sharded: one variable per core with its rows.
 
-    Each core gathers those rows that it holds of all that the cores look up, with zeros for the others, and takes its own of the
-    sum. Each core applies those rows of a gradient that it holds; the others go to a row behind the shard, which nothing reads.
-    The optimizer's variables of a table are dealt out with it. Checkpoints have the table whole, in slices.
+    For a lookup each core gathers its own rows for the ids of all cores, zeros for the others, and takes its slice of the
+    all-reduced sum. Each core applies its own rows of a gradient; the others go to a padding row that nothing reads. Optimizer
+    slots are sharded like their table. Checkpoints have the table whole, in slices.
     """
 
     num_replicas: int = 8
     shard_tables: int = 0
 
     requires = ("placed", "shapes_known")
-    reads_if_given = (Partitioned,)  # of training: the cores have combined their gradients
+    reads_if_given = (Partitioned,)  # in training the gradients are reduced first
     gives = (ShardedTables,)
 
     def run(self, graph: Graph) -> None:
@@ -43,7 +43,7 @@ class ShardTables(Pass):
                 continue
             made[table.name] = self._deal_out(graph, table, collectives)
         for name, why in refused.items():
-            graph.note(name, f"its rows are not dealt out to the cores: {why}")
+            graph.note(name, f"not sharded: {why}")
         graph.keep(ShardedTables(self.shard_tables, made, refused))
 
     def _deal_out(self, graph: Graph, table: RowTable, collectives: Collectives) -> ShardedTable:
@@ -53,7 +53,7 @@ class ShardTables(Pass):
         sharding = Sharding(graph, table, collectives)
         sharding.apply()
         for name in names:
-            graph.note(name, f"its rows are dealt out: {sharding.layout.piece:,} to each of {self.num_replicas} cores")
+            graph.note(name, f"sharded by rows: {sharding.layout.piece:,} on each of {self.num_replicas} cores")
         sums = [node.name for node in graph.of_type("CrossReplicaSum") if node not in before]
         held, whole = row * sharding.layout.room, row * table.shape[0]
         local = tuple(node.name for node in sharding.local)

@@ -1,4 +1,4 @@
-"""Static shapes: close the batch dimension, infer every shape, fold shape arithmetic, and drop checks that hold."""
+"""Makes shapes static: sets the batch size, infers shapes, folds shape arithmetic, and removes assertions that always hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpugraph.tpu.pipeline import Pass
 
 @dataclass(frozen=True)
 class StaticShapes(Pass):
-    """Dtype and shape of every tensor are known, batches have a fixed size, and shapes that are known are constants."""
+    """Dtype and shape of every tensor are known, batches have a fixed size, and static shapes are folded into constants."""
 
     requires = ("resource_variables",)
     ensures = ("shapes_known",)
@@ -43,7 +43,7 @@ class StaticShapes(Pass):
 
 
 def _close_batch(graph: Graph, get_next: Node) -> list[str]:
-    """Set drop_remainder, where that alone leaves the batch dimension open."""
+    """Set drop_remainder, where only that makes the batch dimension unknown."""
     if all(shape is not None and (not shape or shape[0] is not None) for shape in get_next.attr("output_shapes")):
         return []
     iterator = get_next.inputs[0].node

@@ -1,4 +1,4 @@
-"""The step becomes the body of loops: one on the device, one that feeds it, one that reads from it."""
+"""Puts the step into while loops: one on the device, one for the infeed, one for the outfeed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MARK: dict[str, Any] = {CLUSTER_ATTR: CLUSTER}
 class TrainingLoop(Pass):
     """One Session.run runs ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
 
-    The number of iterations is a variable, so that the last loop can be shorter. In training the host reads a loss per
-    step; what summaries and metrics see are the values of the loop's last step, unless they are wanted of every step. In
-    evaluation and prediction, metrics are updated on the host in every step, the predictions of all steps leave together,
-    and steps behind the end of the data count for nothing.
+    The trip count is a variable, so that the last loop can be shorter. In training the host reads a loss per step; summaries and
+    metrics get the values of the loop's last step, unless they are needed of every step. In evaluation and prediction, the host
+    updates metrics in every step, predictions of all steps are returned together, and steps after the end of the data have no
+    effect.
     """
 
     iterations_per_loop: int = 100
@@ -63,7 +63,7 @@ def _train(graph: Graph, limit: Tensor) -> Tensor:
 
 
 def _evaluate(graph: Graph, limit: Tensor) -> Tensor:
-    """Put the cluster into its loop; returns how often it ran."""
+    """Put the cluster into its loop; returns the number of steps."""
     body = _step(graph)
     loop = Loop(graph, "tpugraph/device/while", limit, attributes=_MARK)
     loop.enclose(body)

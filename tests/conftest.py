@@ -33,7 +33,7 @@ if (
 
 LONGEST = """programs pjrt truth reduce xla_judge families published evaluation ops columns branches pjrt_processes
     compiled_loop docs bundle estimator_programs cli_evaluation""".split()
-"""The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
+"""The test files that take longest: whole files go to workers, and one of these at the end would keep a single worker busy."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks

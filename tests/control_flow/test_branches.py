@@ -228,7 +228,7 @@ def test_every_engine_trains_as_the_plain_graph(name: str, engine: str, cores: i
     """What the engines share, which are next to each other, is made once."""
     run = partial(run_converted, for_cores(name, cores), graph_for(name, cores), STEPS, ENGINES[engine])
     if name == "loop_in_branch" and engine == "pjrt":  # the gradient of a loop in a branch: no functional form
-        with pytest.raises(ConversionError, match="a later part of the conditional needs what this node did"):
+        with pytest.raises(ConversionError, match="a later part of the conditional needs the side effect of this node"):
             run()
         return
     verdict = compare(run(), as_it_stands(name, cores))

@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[Callable[[Graph, Graph], object], list[str]]] = {
     "set_attr of a stranger": (lambda g, o: g.set_attr(o["d"], "x", 1), ["attribute 'x'"]),
     "a node that is not there": (lambda g, _: g["nothing"], ["there is no node 'nothing'"]),
     "a tensor that is not there": (lambda g, _: g.tensor("nothing:1"), ["there is no node 'nothing'"]),
-    "an output before inference": (lambda g, _: g["a"].out().shape, ["nothing is known of output 0"]),
+    "an output before inference": (lambda g, _: g["a"].out().shape, ["output 0 is unknown"]),
 }  # fmt: skip
 
 

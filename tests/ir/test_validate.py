@@ -90,7 +90,7 @@ def _shape(graph: Any, *sizes: int) -> None:
 
 CONSTANTS: dict[str, tuple[Edit, str]] = {
     "negative": (lambda g: _shape(g, -5), "a shape with a dimension of -5"),
-    "open": (lambda g: _shape(g, -1), "of an open shape"),
+    "open": (lambda g: _shape(g, -1), "of an unknown shape"),
     "deep": (lambda g: _shape(g, *[1] * 300), "a shape of 300 dimensions"),
     "huge": (lambda g: _shape(g, 10**9, 10**9, 10**9), "elements; at most"),
     "dtype": (lambda g: setattr(node(g, "x").attr["value"].tensor, "dtype", 3), "another dtype than it declares"),
@@ -145,11 +145,11 @@ def _calls_itself(graph: Any) -> None:
 FUNCTIONS: dict[str, tuple[Edit, str]] = {
     "attribute": (lambda g: _function(g).node_def[1].attr.pop("T"), "at the node 'm' (Mul): the attribute 'T' of Mul is missing"),
     "constant": (lambda g: setattr(_function(g).node_def[0].attr["value"].tensor, "tensor_content", b"abc"), "it holds 3 bytes"),
-    "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "'d' is read and is not in the function"),
+    "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "'d' is read but not in the function"),
     "output": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:result:0"), "'c' has no such output"),
     "number": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:output:7"), "'c' has 1 outputs"),
     "dtype": (lambda g: setattr(_function(g).signature.input_arg[0], "type", 3), "reads 'a', int32, and takes float32"),
-    "result": (lambda g: _function(g).ret.pop("r"), "the result 'r' is nowhere computed"),
+    "result": (lambda g: _function(g).ret.pop("r"), "the result 'r' is not computed"),
     "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "is float32 and declared as int32"),
     "circle": (lambda g: _function(g).node_def[1].input.__setitem__(0, "m:z:0"), "a cycle that is no loop"),
     "op": (lambda g: setattr(_function(g).node_def[1], "op", "Frobnicate"), "the op 'Frobnicate'"),

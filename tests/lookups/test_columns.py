@@ -249,7 +249,7 @@ def test_a_gradient_that_is_not_only_summed_keeps_its_list() -> None:
     program = convert(trace(build), num_replicas=2)
     assert not program.report["lookups"]["padded"]
     assert [n["text"] for n in program.report["why"] if "not padded" in n["text"]] == [
-        "not padded: 'global_norm/L2Loss' L2Loss does not work entry by entry"
+        "not padded: 'global_norm/L2Loss' L2Loss does not process entries independently"
     ]
 
 

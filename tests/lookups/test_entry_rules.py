@@ -46,7 +46,7 @@ def test_rows_that_follow_from_their_numbers_are_written_as_often_as_these_are_n
     ],
 )  # fmt: skip
 def test_other_writes_of_listed_rows_are_refused(change: tuple[str, str]) -> None:
-    with pytest.raises(Refused, match=r"Scatter\w+ does not work entry by entry"):
+    with pytest.raises(Refused, match=r"Scatter\w+ does not process entries independently"):
         followed(change)
 
 

@@ -16,7 +16,7 @@ from tpugraph.support.errors import ConversionError, UsageError
 
 
 def taken_apart(graph: Graph) -> list[str]:
-    return [note.node for note in graph.notes if note.text.startswith("taken apart")]
+    return [note.node for note in graph.notes if note.text.startswith("decomposed")]
 
 
 def test_golden_step() -> None:

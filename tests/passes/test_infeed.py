@@ -58,7 +58,7 @@ def test_the_host_works_once_a_step_for_all_cores() -> None:
 def test_a_step_without_input() -> None:
     graph = testing.parse('x = Const() {dtype: float32, value: float32[]1.0, _tpu_replicate: "cluster"} : float32[]')
     testing.assert_raises_block(testing.run_pass, Infeed(), graph, kind=ConversionError,
-                                words=["infeed", "reads nothing from the host", "--train_op"])  # fmt: skip
+                                words=["infeed", "reads no host tensor", "--train_op"])  # fmt: skip
 
 
 HOST = """

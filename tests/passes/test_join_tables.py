@@ -35,7 +35,7 @@ COUNTED = """many = Size(numbers) {T: int32, out_type: int32}
     ("changes", "why"),
     [
         ([("output_shapes: ([6])", "output_shapes: ([?])")], "the number of ids is not known"),
-        ([("update = ScatterSub(", "update = ScatterMul(")], "'update' ResourceScatterMul does not work entry by entry"),
+        ([("update = ScatterSub(", "update = ScatterMul(")], "'update' ResourceScatterMul does not process entries independently"),
         ([("slope = Mul(looked_up, two) {T: float32}", COUNTED)], "'weight' computes with the number of entries"),
     ],
 )  # fmt: skip

@@ -197,9 +197,9 @@ def _constant_for_each(made: Any, targets: Any) -> Any:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (_grouped, ["taken apart or together by constants", "--batch_constants="]),
-        (_halved, ["strided_slice", "another batch"]),
-        (_rolled, ["Roll/shift", "another batch"]),
+        (_grouped, ["regrouped by constants", "--batch_constants="]),
+        (_halved, ["strided_slice", "batch size"]),
+        (_rolled, ["Roll/shift", "batch size"]),
         (_one_for_each, ["row by row, which has 8 rows", "trace the graph"]),
         (_constant_for_each, ["row by row, which has 8 rows", "trace the graph"]),
     ],
@@ -212,7 +212,7 @@ def test_all_constants_that_may_follow_are_asked_for_at_once() -> None:
     """The words of the fix, followed, are enough."""
     with pytest.raises(TpuGraphError) as caught:
         _rebatched(trace(_linear(8, _halved)), 24)
-    names = re.search(r"--batch_constants=([^ ]+) of", caught.value.fix or "")
+    names = re.search(r"--batch_constants=([^ ]+) for", caught.value.fix or "")
     assert names is not None
     assert names[1].count(",") == 1
     said = _rebatched(trace(_linear(8, _halved)), 24, batch_constants=names[1].split(","))
@@ -298,7 +298,7 @@ def test_rows_that_a_dataset_behind_the_batch_leaves_out_are_refused_and_not_in_
 
         return build
 
-    words = ["MapDataset", "in the model, behind the iterator"]
+    words = ["MapDataset", "in the model, after the iterator"]
     testing.assert_raises_block(_rebatched, trace(masked(in_model=False)), 32, words=words, max_length=800)
     assert _rebatched(trace(masked(in_model=True)), 32).rows == 32
 

@@ -142,7 +142,7 @@ def test_clusters_that_cannot_run(program: Any, two: Workers) -> None:
         TPUSession(program, cluster=[two.addresses[0], "127.0.0.1:9"], reach_seconds=0.1)
     with pytest.raises(tpugraph.RunError, match=r"has 1 workers, but .* knows of 2"):
         TPUSession(program, cluster=two.addresses[:1])
-    with pytest.raises(tpugraph.RunError, match="3 cores cannot be dealt out to 2 workers"):
+    with pytest.raises(tpugraph.RunError, match="3 cores cannot be divided evenly among 2 workers"):
         TPUSession(convert(IRIS.graph(), num_replicas=3, global_batch=33), cluster=two.addresses)
 
 

@@ -68,7 +68,7 @@ def test_two_processes_train_to_the_variables_of_one(by: str, new_process: Progr
 
 
 @pytest.mark.parametrize(("processes", "process", "fault"), [(2, 2, "there is no process 2 of 2"),
-                                                             (3, 0, "8 cores cannot be dealt out to 3 processes")])  # fmt: skip
+                                                             (3, 0, "8 cores cannot be divided evenly")])  # fmt: skip
 def test_processes_that_cannot_be_joined(processes: int, process: int, fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
         joining.join("127.0.0.1:1", processes, process, platform="cpu", cores=8, asked={})

@@ -25,7 +25,7 @@ QUICK = ("clipping/clip_global_norm_adam_2", "embeddings/embedding_2", "loops/lo
 
 NOT_LOWERED = {
     "ragged/masked_pairs_2": "the size of a tensor depends on its values in a way that has no form in StableHLO",
-    "loops/states_up_to_the_longest_2": "nothing says how often it runs at most",
+    "loops/states_up_to_the_longest_2": "its number of iterations has no known bound",
 }
 """Programs that today's compiler does not lower for one core, and why: they cannot be judged here."""
 

@@ -20,7 +20,7 @@ def take_of(graph: Graph) -> Node:
     queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
     if queue is not None:
         raise ConversionError(
-            f"the input is read by {queue.op}: where its data end cannot be told",
+            f"the input is read by {queue.op}, which does not tell the end of the data",
             node=queue,
             fix="read the input with tf.data: input_fn returns a Dataset",
         )

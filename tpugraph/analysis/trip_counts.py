@@ -111,7 +111,7 @@ def _bound(loop: str, condition: Node) -> int:
     most = most_iterations(condition)
     if most == math.inf:
         raise UnboundedLoop(
-            f"the loop '{loop}' has a gradient, and nothing says how often it runs at most",
+            f"the loop '{loop}' has a gradient, but its number of iterations has no known bound",
             node=condition, fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
         )  # fmt: skip
     return int(most)

@@ -48,7 +48,7 @@ class ConvertOptions:
         literals: of ``global_batch``: names of constants that do not.
         set_shape: shapes that the graph leaves open, as ``NODE:32,4``.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
-        shard_tables: tables of at least so many bytes that are read and written by rows are dealt out to the cores; 0 for none.
+        shard_tables: tables of at least so many bytes that are read and written by row index are sharded over the cores; 0 for none.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.

@@ -153,7 +153,7 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
         left = source_of(node.inputs[0])  # gradients have an Identity between Switch and Exit
         switch = left.node
         if switch not in number or left.port != 0:
-            raise ConversionError("what leaves the loop is no carried value", node=node)
+            raise ConversionError("a result of the loop is no loop variable", node=node)
         value = loop.out(number[switch])
         frame.graph.set_controls(node, [])
         frame.graph.retype(
@@ -184,7 +184,7 @@ def raise_branches(graph: Graph) -> int:
         path = _paths(graph)
         switch = next((n for n in graph.topological_order() if n.op in ops.SWITCH and not path[n]), None)
         if switch is None:
-            raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
+            raise ConversionError("every Switch is inside another conditional", node=graph.of_type(*ops.SWITCH)[0])
         made += _Conditional(graph, decides(switch), path).replace()
     return made
 
@@ -390,7 +390,7 @@ class _Conditional:
             node = stack.pop()
             if node not in now and has_effects(node):
                 raise ConversionError(
-                    "a later part of the conditional needs what this node did in an earlier one", node=node,
+                    "a later part of the conditional needs the side effect of this node in an earlier one", node=node,
                     fix="compute it outside of tf.cond and use the result in both branches",
                 )  # fmt: skip
             for tensor in node.inputs:

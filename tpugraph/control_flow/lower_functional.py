@@ -45,7 +45,7 @@ class Lowering:
         node, types = self.node, self.node.attr("T")
         condition, body = (inlining.body_of(self.graph, self.call, node.attr(key).name) for key in ("cond", "body"))
         if {len(condition.arguments), len(body.arguments), len(body.results)} != {len(node.inputs)}:
-            raise ConversionError("the functions of the loop take or give other numbers of values than it carries", node=node,
+            raise ConversionError("the loop's functions take or return another number of values than it has", node=node,
                                   origin=self.graph.source, fix="write the graph again")  # fmt: skip
         origins = [_origin(result) for result in body.results]
         carried = [i for i, argument in enumerate(body.arguments) if origins[i] is not argument]

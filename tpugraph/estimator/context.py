@@ -80,7 +80,7 @@ def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1
     share = rows // cores
     per_core_input = input_mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V2)
     if cores % hosts:
-        raise ArgumentError(f"{cores} cores (num_shards) cannot be dealt out to {hosts} workers",
+        raise ArgumentError(f"{cores} cores (num_shards) cannot be divided evenly among {hosts} workers",
                             fix=f"num_shards={8 * hosts}")  # fmt: skip
     return Batches(cores, rows, share if per_core_input else rows // hosts, share, hosts)
 

@@ -143,7 +143,7 @@ class Node(_Fields):
             GraphError: shapes were not inferred, or there is no such output.
         """
         if self.outputs is None or port >= len(self.outputs):
-            raise GraphError(f"nothing is known of output {port}", node=self)
+            raise GraphError(f"output {port} is unknown", node=self)
         return self.outputs[port]
 
     def attr(self, name: str, default: Any = None) -> Any:

@@ -478,7 +478,7 @@ class Constants:
             raise Mismatch("holds another dtype than it declares")
         size, field = _BY_NUMBER.get(kind, (None, ""))
         if not field:
-            raise Mismatch(f"is of the dtype {attr_codec.dtype(kind)}, of which a file holds no values")
+            raise Mismatch(f"has the dtype {attr_codec.dtype(kind)}, which a file cannot hold")
         proto = tensor.tensor_shape
         shape = proto.SerializeToString()
         count = self._counts.get(shape)
@@ -502,7 +502,7 @@ class Constants:
 
 def _count(shape: Any) -> int:
     if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
-        raise Mismatch("is of an open shape")
+        raise Mismatch("is of an unknown shape")
     fault = shape_fault(shape)
     if fault is not None:
         raise Mismatch(fault)
@@ -526,7 +526,7 @@ def check_body(function: Any, schema: Callable[[str], Schema | None], constants:
     wanted: dict[str, tuple[int, ...] | None] = {}
     for node in function.node_def:
         if node.name in made or not _LABEL.fullmatch(node.name):
-            raise Mismatch(f"{node.name[:100]!r} is the name of two nodes or of none")
+            raise Mismatch(f"{node.name[:100]!r} is empty or the name of two nodes")
         made[node.name], wanted[node.name] = _checked(node, schema, constants)
     for node in function.node_def:
         data = [text for text in node.input if not text.startswith("^")]
@@ -547,7 +547,7 @@ def _arguments(function: Any) -> Iterator[tuple[str, _Made]]:
     names = Counter(argument.name for argument in function.signature.input_arg)
     for argument in function.signature.input_arg:
         if names[argument.name] > 1 or not _LABEL.fullmatch(argument.name):
-            raise Mismatch(f"{argument.name[:100]!r} is the name of two arguments or of none")
+            raise Mismatch(f"{argument.name[:100]!r} is empty or the name of two arguments")
         if argument.number_attr or argument.type_list_attr:
             yield argument.name, _Made(None, {})
             continue
@@ -585,7 +585,7 @@ def _checked(
 def _look_up(label: str, made: Mapping[str, _Made]) -> _Made:
     found = made.get(label)
     if found is None:
-        raise Mismatch(f"'{label[:100]}' is read and is not in the function")
+        raise Mismatch(f"'{label[:100]}' is read but not in the function")
     return found
 
 
@@ -597,7 +597,7 @@ def _dtype_of(text: str, made: Mapping[str, _Made]) -> int | None:
         return None
     output, _, number = rest.rpartition(":") if ":" in rest or rest not in found.places else (rest, "", "0")
     if output not in found.places or not re.fullmatch(r"\d{1,9}", number or "0"):
-        raise Mismatch(f"'{text[:100]}' is read, and '{label[:100]}' has no such output")
+        raise Mismatch(f"'{text[:100]}' is read, but '{label[:100]}' has no such output")
     place = found.places[output] + int(number or "0")
     if place >= len(found.dtypes):
         raise Mismatch(f"'{text[:100]}' is read, and '{label[:100]}' has {len(found.dtypes)} outputs")
@@ -610,7 +610,7 @@ def _check_results(function: Any, made: Mapping[str, _Made]) -> None:
             continue
         _check_dtype(function, result)
         if result.name not in function.ret:
-            raise Mismatch(f"the result '{result.name[:100]}' is nowhere computed")
+            raise Mismatch(f"the result '{result.name[:100]}' is not computed")
         have = _dtype_of(function.ret[result.name], made)
         if have is not None and OPEN not in (have, result.type) and have not in (result.type, result.type + 100):
             raise Mismatch(f"the result '{result.name}' is {attr_codec.dtype(have)} and declared as "

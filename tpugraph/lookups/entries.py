@@ -101,7 +101,7 @@ def follow(node: Node, given: Given) -> list[Role | None]:
         return _of_size(node, roles)
     found = _FOLLOW.get(node.op, _element_by_element)(node, roles)
     if found is None:
-        raise Refused(f"{node.op} does not work entry by entry")
+        raise Refused(f"{node.op} does not process entries independently")
     return found
 
 
@@ -141,7 +141,7 @@ def _element_by_element(node: Node, roles: Roles) -> Outcome:
         return ["segments"] if node.op in ops.SAME_NUMBERS else None
     derived = {index for index, role in roles.items() if role == "gradients"}
     if derived and not any(derived <= together for together in signature.linear):
-        raise Refused(f"{node.op} is not the sum of what it makes of the parts of a gradient")
+        raise Refused(f"{node.op} is not linear in the gradient")
     return ["gradients" if derived else "values"]
 
 

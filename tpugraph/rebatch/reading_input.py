@@ -98,7 +98,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
     elif take.chain and before is not None and len(take.elements()) == len(take.shapes()):
         said = _put_together(graph, take, rows)
     else:
-        raise ShapeError(f"'{take.node.name}' ({take.node.op}) takes its rows from what is no dataset that can be batched anew",
+        raise ShapeError(f"'{take.node.name}' ({take.node.op}) reads from no dataset that can be batched again",
                          node=take.node, origin=graph.source,
                          fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     for node in (*take.chain, take.node):

@@ -67,14 +67,14 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     opens = takes[0].opens() if takes and before is None else None
     if opens is not None:
         raise ShapeError(
-            "the rows of a batch are not known: a dataset behind the one that batches leaves them open",
+            "the batch size is unknown: a dataset after the batching one makes it variable",
             origin=graph.source,
             node=opens,
-            fix="leave out rows in the model, behind the iterator, or pad them to a fixed number in the dataset",
+            fix="drop rows in the model, after the iterator, or pad them to a fixed number in the dataset",
         )
     if before is None:
         raise ShapeError(
-            "the rows of a batch are not known: the input does not batch by a constant",
+            "the batch size is unknown: the input does not batch by a constant",
             origin=graph.source,
             node=takes[0].node if takes else None,
             fix="batch the dataset by a constant: dataset.batch(64, drop_remainder=True)",
@@ -129,7 +129,7 @@ def _resized(graph: Graph, takes: Sequence[Take], scale: Fraction) -> tuple[str,
     for take in takes:
         made = (take.rows or 0) * scale
         if made.denominator != 1 or not made:
-            raise ShapeError(f"'{take.node.name}' reads {take.rows} rows, of which {scale} are no whole number", node=take.node,
+            raise ShapeError(f"'{take.node.name}' reads {take.rows} rows; {scale} times as many is no whole number", node=take.node,
                              origin=graph.source, fix="choose another --global_batch")  # fmt: skip
         sizes[take.node] = int(made)
     for take in takes:
@@ -165,7 +165,7 @@ def _follow(following: Following, batch_constants: Iterable[str]) -> None:
             read(following)
         if following.extent() == before:
             return
-    raise ShapeError("what follows the batch does not settle", origin=following.graph.source, fix=TRACE)
+    raise ShapeError("the sizes that follow the batch reach no fixpoint", origin=following.graph.source, fix=TRACE)
 
 
 def _follow_named(following: Following, name: str) -> None:
@@ -194,7 +194,7 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
     try:
         found = _with_shapes(graph)
     except GraphError as error:
-        raise ShapeError(f"with another batch the shapes do not fit: {error.fault}", node=error.node, origin=graph.source,
+        raise ShapeError(f"with the new batch the shapes do not fit: {error.fault}", node=error.node, origin=graph.source,
                          fix=f"{TRACE}; or name a constant that follows the batch with --batch_constants") from error  # fmt: skip
     for node in f.order:
         for port, (_, shape) in enumerate(found[node.name].outputs or ()):
@@ -334,8 +334,8 @@ class ScaledSizes(LocalSizes):
             operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"
         ):
             value = factors.integers(operand)
-            raise ShapeError(f"'{node.name}' ({node.op}) is told its rows by '{operand.node.name}', where no constant is found that "
-                             f"holds them{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
+            raise ShapeError(f"'{node.name}' ({node.op}) gets its number of rows from '{operand.node.name}', where no constant "
+                             f"with that number is found{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
                              fix=TRACE)  # fmt: skip
 
 
@@ -369,19 +369,19 @@ def refuse_unread(f: Following) -> None:
             raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows, and what it holds for "
                              "another batch is not known", node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
     if asked:
-        each = "; ".join(f"'{node.name}' ({node.op}) as the constant '{held.name}' {constant(held).tolist()} says"
+        each = "; ".join(f"'{node.name}' ({node.op}) by the constant '{held.name}' {constant(held).tolist()}"
                          for held, node in asked.items())  # fmt: skip
         names = ",".join(held.name for held in asked)
-        raise ShapeError(f"rows of the batch are taken apart or together by constants that may be others with another batch: {each}",
+        raise ShapeError(f"rows of the batch are regrouped by constants that may depend on the batch size: {each}",
                          node=next(iter(asked.values())), origin=f.graph.source,
-                         fix=f"{TRACE}; or --literals={names} of those that stay, --batch_constants={names} of those that follow the "
-                         "batch")  # fmt: skip
+                         fix=f"{TRACE}; or --literals={names} for constants that stay, --batch_constants={names} for those "
+                         "that follow the batch")  # fmt: skip
 
 
 def _asked_of(f: Following, node: Node) -> Node | None:
     """The doubtful constant by which a node takes rows; None where it is known whether it follows."""
     if node.op in ops.CONTENTS and not f.lists:
-        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how many",
+        raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant with their number is found",
                          node=node, origin=f.graph.source, fix=TRACE)  # fmt: skip
     if node.op in ops.CONTENTS:
         return None  # a list with one element per row, of the given shape

@@ -129,7 +129,7 @@ class Collectives(StepNodes):
         """As ``gather``, for rows with unknown dimensions that are equal on all cores."""
         shape, axis = tensor.shape, rows.axis
         if shape is None or rows.outer > 1:
-            raise ConversionError(f"all rows of '{tensor}' are read, and its rank is not known", node=tensor.node,
+            raise ConversionError(f"all rows of '{tensor}' are read, but its rank is unknown", node=tensor.node,
                                   origin=self.graph.source, fix="give it a shape: tf.ensure_shape, or tf.reshape")  # fmt: skip
         every = self.stack(tensor)
         if axis:
@@ -238,6 +238,6 @@ def static_shape(graph: Graph, tensor: Tensor) -> list[int]:
     """The shape of a tensor; an error where it is not static."""
     shape = tensor.shape
     if shape is None or None in shape:
-        raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,
+        raise ConversionError(f"the rows of '{tensor}' are read by all cores, but its shape is unknown", node=tensor.node,
                               origin=graph.source, fix="give it a fixed shape")  # fmt: skip
     return [int(d or 0) for d in shape]

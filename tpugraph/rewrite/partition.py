@@ -114,7 +114,7 @@ class Rewriting:
             return self.c.share(source)
         if isinstance(placement, Partial):
             return self.c.share(self.c.extreme(source, placement.reduce_op))
-        raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node,
+        raise ConversionError(f"the loss is not a scalar of the whole batch: it is {placement}", node=loss.node,
                               origin=self.graph.source, fix="reduce it over the examples: tf.reduce_mean")  # fmt: skip
 
     def leaving(self) -> Mapping[Tensor, Placement]:

@@ -149,7 +149,7 @@ def find_evaluation(
     if metrics is None and finding.name:
         values = _without_shared_scope(_with_loss(found, values, finding, losses))
     if not updates and not finding.name:
-        raise RolesError("there is nothing to evaluate: no metric and no loss", origin=graph.source,
+        raise RolesError("the graph has nothing to evaluate: no metric and no loss", origin=graph.source,
                          fix="name the loss with --loss=TENSOR, or metrics with --metrics=NAME=VALUE,UPDATE")  # fmt: skip
     _check_values(found, values)
     kept = {name: named(graph, text, f"tensor '{name}'").name for name, text in (collected or {}).items()}
@@ -221,7 +221,7 @@ def _check_values(found: PlainStep, values: dict[str, str]) -> None:
         node = found.graph.tensor(value).node
         if node in behind:
             raise RolesError(
-                f"the value of the metric '{name}' depends on the batch, not only on what the metric accumulated",
+                f"the value of the metric '{name}' depends on the batch, not only on the metric's variables",
                 node=node,
                 origin=found.graph.source,
                 fix="name the tensor that reads the metric's variables as its value, and the op that writes them as update",
@@ -282,7 +282,7 @@ def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = Non
         tensors = _unread(found)
         if not tensors:
             raise RolesError(
-                "the graph has no prediction: nothing that is left unread depends on the input and on a variable",
+                "the graph has no prediction: no tensor without readers depends on the input and on a variable",
                 origin=graph.source,
                 fix="give the graph that Estimator.predict builds, or name them with --predictions=NAME=TENSOR",
             )

@@ -221,7 +221,7 @@ def _named_loss(graph: Graph, varying: Container[Node], name: str) -> Finding:
         fault = f"'{name}' is no loss: it does not depend on the input"
     else:
         return finding
-    raise RolesError(fault, node=tensor.node, origin=graph.source, fix="name the scalar that training makes smaller")
+    raise RolesError(fault, node=tensor.node, origin=graph.source, fix="name the scalar that training minimizes")
 
 
 def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]:
@@ -363,8 +363,8 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     runs = _runs(graph, updates, writes)
     sinks = [node for node in runs if not node.consumers()]
     if not sinks:
-        raise RolesError("a loop reads all that the updates of variables give, and nothing ends them", node=updates[0],
-                         origin=graph.source, fix="choose with --train_op=NODE what ends a step")  # fmt: skip
+        raise RolesError("all updates of variables end in a loop, and no node ends the step", node=updates[0],
+                         origin=graph.source, fix="--train_op=NODE names the node that ends a step")  # fmt: skip
     hinted = {name.partition(":")[0] for name in graph.collections.get("train_op", [])}
     position = {node: i for i, node in enumerate(graph)}
 

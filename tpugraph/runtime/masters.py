@@ -49,7 +49,7 @@ class Master:
             return None
         replicas = num_replicas(graph)
         if replicas % self.hosts:
-            raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
+            raise RunError(f"{replicas} cores cannot be divided evenly among {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip
         return Hosts(host_devices(self.devices), replicas)
 

@@ -138,7 +138,7 @@ class Variables:
 
 
 def _shards(value: Any, pieces: Sequence[Shard]) -> list[Any]:
-    """A whole value dealt out: to each piece its rows, with zeros where it has room for more."""
+    """A whole value split into pieces of rows, each zero-padded to its size."""
     rows, width = [held.rows or 0 for held in pieces], pieces[0].room[1:]
     parts = tf.split(tf.ensure_shape(value, (sum(rows), *width)), rows)
     return [

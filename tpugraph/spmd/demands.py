@@ -43,7 +43,7 @@ class Demands:
             if not wanted:
                 return
             placing.reduce_at(self._cheapest(wanted))
-        raise ConversionError("the placements of the step do not settle", origin=placing.graph.source)
+        raise ConversionError("the placements of the step reach no fixpoint", origin=placing.graph.source)
 
     def _wanted_whole(self) -> list[Tensor]:
         found: dict[Tensor, None] = {}

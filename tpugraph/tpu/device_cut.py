@@ -52,7 +52,7 @@ class Step:
         found = {n: None for n in self.cone if n.op in ops.GATHERS and n.inputs[0].node in self.variables
                  and bounded_bytes(n.inputs[1]) is None}  # fmt: skip
         for node in found:
-            self.graph.note(node, "looks up lists of any length: runs on the host in front of the device")
+            self.graph.note(node, "looks up lists of unbounded length: runs on the host before the device")
         return found
 
     def _whole_loops(self) -> None:
@@ -80,7 +80,7 @@ class Step:
                 )
             for waiting in node.control_uses():
                 self.graph.remove_control(waiting, node)
-            self.graph.note(node, "only watches the step: runs on the host behind the outfeed")
+            self.graph.note(node, "only observes the step: runs on the host after the outfeed")
             self.observers.append(node)
         if self.observers:
             self.cone = self.graph.ancestors(self.roots)
@@ -125,7 +125,7 @@ class Step:
         if found is None and meeting:  # their operands cannot cross
             for node in meeting:
                 self.graph.note(
-                    node, "reads several rows, and what it reads cannot cross: each core's host gives it its own"
+                    node, "reads several rows, and its operands cannot cross: each core's host gives it its own"
                 )
             return self.minimum_cut()
         if found is None:
@@ -162,7 +162,7 @@ class Step:
                     f"'{tensor}' must cross to the device, but it is in a branch or a loop, or goes with a container",
                     node=tensor.node,
                     origin=self.graph.source,
-                    fix="compute in front of it what only a host can",
+                    fix="compute the host's part before it",
                 )
             if kind.name not in ops.INFEED_DTYPES:
                 return ShapeError(
@@ -188,7 +188,7 @@ class Step:
                 "batch with drop_remainder=True and a fixed size (padded_batch, set_shape); look lists of any length up with "
                 "tf.nn.safe_embedding_lookup_sparse",
             )
-        return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
+        return ShapeError("no cut separates the input from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
         """Device nodes, host nodes, and host nodes with control edges to the device; some are in several."""

@@ -111,7 +111,7 @@ def _shapes_known(graph: Graph) -> Iterator[Violation]:
     """Dtype and shape of every output were inferred."""
     for node in graph:
         if node.outputs is None:
-            yield Violation(node, "nothing is known of its outputs")
+            yield Violation(node, "its outputs are unknown")
 
 
 @_invariant
@@ -121,7 +121,7 @@ def _placed(graph: Graph) -> Iterator[Violation]:
     for node in device:
         if ops.is_host_only(node.op):
             yield Violation(
-                node, "runs on a host only, and is used between what runs on the device", _HOST_FIX, of_model=True
+                node, "runs on a host only, and is used between ops of the device", _HOST_FIX, of_model=True
             )
     if not device:
         yield Violation(None, "no node is placed on the device", "run the pass placement")
@@ -173,7 +173,7 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
         if node in of_input:
             yield Violation(node, "writes a value that differs between cores", "run the pass partition")
         else:
-            yield Violation(node, "writes what the host computes apart from the input, which each core reads for itself",
+            yield Violation(node, "writes a value that the host computes without the input, and each core reads its own",
                             "compute it with ops that run on the device, or in the input function", of_model=True)  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
         for control in node.controls:
             if control not in device:
                 fault = f"waits for '{control.name}', which is on the host"
-                yield Violation(node, fault, "let it wait for what the input gives, or for nothing", of_model=True)
+                yield Violation(node, fault, "let it wait for the input, or for nothing", of_model=True)
         groups.add(id(node.controls))
 
 

@@ -28,7 +28,7 @@ def detach_prints(graph: Graph) -> dict[str, str]:
         loss = graph.roles.loss
         if loss.name == node.name:
             graph.roles = replace(graph.roles, loss=type(loss)(str(node.inputs[0]), loss.reason))
-        graph.note(node, "prints behind the outfeed, once per loop")
+        graph.note(node, "prints after the outfeed, once per loop")
     dropped = {}
     for node in [node for node in graph.of_type(*ops.PRINTS) if node in sides(graph)]:
         for waiting in node.control_uses():

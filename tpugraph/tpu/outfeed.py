@@ -203,8 +203,8 @@ class _Stack:
 def _zeros(make: Builder, tensor: Tensor) -> Tensor:
     kind, shape = tensor.dtype, tensor.shape or ()
     if kind.size is None:
-        raise ConversionError(f"'{tensor}' is made in each step and read outside of the steps, and a {kind} cannot be kept",
-                              node=tensor.node, origin=make.graph.source, fix="let nothing but the step read it")  # fmt: skip
+        raise ConversionError(f"'{tensor}' is computed in each step and read outside of the steps, but a {kind} cannot be kept",
+                              node=tensor.node, origin=make.graph.source, fix="read it within the step only")  # fmt: skip
     zero = make.constant(np.zeros((), kind.name), kind, name="zero")
     if shape == ():
         return zero

@@ -1,6 +1,6 @@
 """Several hosts: one loop whose body has a part on each of them.
 
-The replicas are dealt out to the hosts. Variables, their updates and constants exist once per host. Each host sums over its own
+The replicas are divided among the hosts. Variables, their updates and constants exist once per host. Each host sums over its own
 replicas, then over the sums of all hosts; all add the same numbers in the same order. TensorFlow's collectives are not used: its
 servers refuse them for good once a worker was lost. The loop, the outfeed and everything outside the loop are on the first host;
 ``tpugraph/mirror`` copies its variables to the others.
@@ -24,7 +24,7 @@ from tpugraph.support.errors import RunError
 class Hosts:
     """The hosts of a session, and the nodes that are not on the first one."""
 
-    devices: tuple[str, ...]  # the device of each host; replicas are dealt out in order, as many to each
+    devices: tuple[str, ...]  # the device of each host; replicas are divided among them in order, equally
     replicas: int  # number of replicas over all hosts
     # host of a node; the first host, or every one, for a node that is not in it
     at: dict[Node, int] = field(default_factory=dict)

@@ -173,7 +173,7 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
     if not 0 <= process < processes:
         raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
     if cores % processes:
-        raise UsageError(f"{cores} cores cannot be dealt out to {processes} processes",
+        raise UsageError(f"{cores} cores cannot be divided evenly among {processes} processes",
                          fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
     jax = jax_client.load("jax", "pjrt")
     if processes > 1:
