@@ -45,7 +45,7 @@ class GatherRows(Pass):
             tensor = mark.inputs[0]
             value, how = cores.combined(index, tensor, leaving.get(str(tensor), REPLICATE))
             made[mark], names[tensor.node.origin or tensor.node.name] = host.plain(value, mark.attr(TIMES)), how
-        arriving = _arriving_beside(graph, [n.inputs[0] for n in beside])
+        arriving = _dequeue_bypassing(graph, [n.inputs[0] for n in beside])
         made |= {mark: host.plain(tensor, 0) for mark, tensor in zip(beside, arriving, strict=True)}
         for mark, tensor in made.items():
             graph.replace_uses(mark.out(), tensor)
@@ -55,7 +55,7 @@ class GatherRows(Pass):
         graph.keep(Outfed(enqueue.name, names, size * self.num_replicas))
 
 
-def _arriving_beside(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
+def _dequeue_bypassing(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
     """The tensors that bypass the device through a queue, which the infeed's loop fills."""
     if not ends:
         return []

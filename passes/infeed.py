@@ -53,13 +53,13 @@ class Infeed(Pass):
         for index, tensor in enumerate(crossing):
             arrived = dequeue.out(index)
             if not is_static(tensor.shape):
-                arrived = open_again(graph, arrived, dequeue.out(next(counts)), tensor)
+                arrived = slice_to_true_rows(graph, arrived, dequeue.out(next(counts)), tensor)
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
         whole = self.num_replicas == 1 or graph.roles.replica
         enqueues = self._copy(graph, sent, waits) if whole else self._split(graph, sent, waits)
-        graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_hand_over(graph)])))
+        graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_enqueue_bypassing(graph)])))
 
     def _enqueue(
         self, graph: Graph, core: int, inputs: list[Tensor], kinds: dict[str, Any], controls: list[Node]
@@ -104,7 +104,7 @@ def _remove_unread_padding(graph: Graph) -> None:
     remove_unread(graph, made, keep=frozenset(graph) - frozenset(made))
 
 
-def _hand_over(graph: Graph) -> list[Node]:
+def _enqueue_bypassing(graph: Graph) -> list[Node]:
     """Enqueue the tensors that bypass the device."""
     queues, ends = graph.kept(Queues), graph.kept(DeviceEnds)
     if queues is None or ends is None:
@@ -150,7 +150,7 @@ def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
     return padded, make.add("StridedSlice", [shape, *ends], (), name="rows", **attrs.first_element())
 
 
-def open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
+def slice_to_true_rows(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
     """Slice a tensor from the infeed to its true number of rows."""
     source = original.node
     make = Builder(graph, source.name, marks={CLUSTER_ATTR: CLUSTER}, source=source)

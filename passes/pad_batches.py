@@ -53,14 +53,14 @@ class PadBatches(Pass):
         fold(graph)
         fold_numbers(graph)
         make = Builder(graph, _SCOPE)
-        go_on_empty(make, iterator, take, dataset, open_shapes)
+        append_empty_batches(make, iterator, take, dataset, open_shapes)
         for node in (iterator, take):
             graph.set_attr(node, "output_shapes", list(open_shapes))
             graph.set_attr(node, "_output_shapes", None)
         graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
         count, padded = pad(make, take, rows)
         loop_shapes.infer(graph)
-        texts = zero_made_of_text(make, count, padded, rows)
+        texts = zero_padding_strings(make, count, padded, rows)
         sparse = grow_sparse(make, take, rows)
         plain = {} if whole else {**padded, **texts, **{parts[2]: parts[0].node.out(2) for parts in sparse}}
         graph.keep(PaddedBatches(rows, plain_rows, count.node.name, whole, tuple(map(str, padded)), tuple(map(str, texts)),
@@ -132,7 +132,7 @@ def _padded(make: Builder, tensor: Tensor, missing: Tensor, whole: tuple[Any, ..
     return make.add("Reshape", [longer, make.constant(whole, _INT32, name=f"{index}/shape")], name=str(index))
 
 
-def zero_made_of_text(make: Builder, count: Tensor, padded: Iterable[Tensor], rows: int) -> dict[Tensor, Tensor]:
+def zero_padding_strings(make: Builder, count: Tensor, padded: Iterable[Tensor], rows: int) -> dict[Tensor, Tensor]:
     """Zero numbers computed from padding strings (a table gives -1, no valid label); returns the unpadded tensor of each."""
     texts = [t.node for t in padded if t.dtype.name == "string"]
     found = [
@@ -165,7 +165,7 @@ def endless(chain: list[Node]) -> bool:
     return any(count.op in ops.CONSTANTS and (count.attr("value") < 0).any() for count in counts)
 
 
-def go_on_empty(make: Builder, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:
+def append_empty_batches(make: Builder, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:
     """Concatenate endless empty batches to the dataset, so that no step blocks."""
     kinds = iterator.attr("output_types")
     parts = [

@@ -62,13 +62,13 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
 def _references(graph: Graph) -> dict[Node, None]:
     """Nodes that forward a reference: RefSwitch, RefEnter and so on, but not Identity, which dereferences it."""
 
-    def hands_on(use: Use) -> bool:
+    def forwards_it(use: Use) -> bool:
         if use.node.op in ops.MERGE and any(t.node.op in ops.WRITES for t in use.node.inputs):
             return False  # it merges values
         return use.index == 0 and (use.node.op.startswith("Ref") or use.node.op in ops.ENTER | ops.SWITCH)
 
     variables = graph.of_type(*ops.REF_VARIABLES)
-    found = reached(variables, lambda node: (use.node for use in node.uses() if hands_on(use)))
+    found = reached(variables, lambda node: (use.node for use in node.uses() if forwards_it(use)))
     return {node: None for node in found if node.op not in ops.REF_VARIABLES}
 
 
@@ -158,19 +158,19 @@ class ReferenceReads:
                 else:
                     self.graph.set_input(use.node, use.index, self._read(handle, use).out())
                     if use.node.op in ops.SWITCH:
-                        self._hand_on(handle, use.node)
+                        self._forward_alias(handle, use.node)
         for held in reversed(writes):
             if held.op in ops.TO_RESOURCE and variable_of(held.inputs[0]) is self.variable:
                 _retype_write(self.graph, held)
 
     def _convert_identity(self, node: Node, handle: Tensor) -> None:
         """An Identity of a reference aliases the variable, so each of its readers sees the writes that the reader follows."""
-        self._hand_on(handle, node)
+        self._forward_alias(handle, node)
         self.graph.retype(
             node, "ReadVariableOp", inputs=[handle], attrs={"dtype": self.kind}, outputs=[(self.kind, self.shape)]
         )
 
-    def _hand_on(self, handle: Tensor, node: Node) -> None:
+    def _forward_alias(self, handle: Tensor, node: Node) -> None:
         """Order each reader of a value after the writes that it follows; a Switch forwards the alias."""
         stack = [node]
         while stack:

@@ -199,7 +199,9 @@ def test_a_loop_within_a_branch_beside_its_gradient_is_refused_by_name() -> None
 
     graph = built(build)
     bound_stacks(graph)
-    with pytest.raises(ConversionError, match="a later part of the conditional needs the side effect of this node") as caught:
+    with pytest.raises(
+        ConversionError, match="a later part of the conditional needs the side effect of this node"
+    ) as caught:
         raise_control_flow(graph)
     assert "compute it outside of tf.cond" in caught.value.block()
 

@@ -66,7 +66,7 @@ def _rows_of_lookup(tensor: Tensor) -> Answer:
     return None if along is None else (yield _rows, node.inputs[0 if along else 1])
 
 
-def _told_rows(tensor: Tensor) -> Answer:
+def _rows_operand(tensor: Tensor) -> Answer:
     """The value of the operand that sets the number of rows."""
     return (yield _extent, tensor.node.inputs[ops.ROWS_OPERAND[tensor.node.op]])
 
@@ -169,7 +169,7 @@ def _rows_of_range(tensor: Tensor) -> Answer:
 
 
 def _rows_of_stitch(tensor: Tensor) -> Answer:
-    numbers = _numbers_put_together(tensor.node)
+    numbers = _stitched_rows(tensor.node)
     return None if numbers is None else (yield _rows, numbers)
 
 
@@ -178,7 +178,7 @@ _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
     **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
     **dict.fromkeys((*ops.SPARSE_RESHAPES, "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
-    **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
+    **dict.fromkeys(ops.ROWS_OPERAND, _rows_operand),
     **dict.fromkeys((*ops.UNIQUE, *ops.PARTITIONS, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)),
     **dict.fromkeys(ops.LOOKUPS, _rows_of_lookup),
     "GatherNd": _rows_of_operand(1),
@@ -196,7 +196,7 @@ _ROWS: dict[str, Rule] = {
 """The upper bound of an op's rows, by op type."""
 
 
-def _numbers_put_together(stitch: Node) -> Tensor | None:
+def _stitched_rows(stitch: Node) -> Tensor | None:
     """The rows of a partitioned lookup's stitch: as many as its partition had indices."""
     parts = stitch.inputs[: len(stitch.inputs) // 2]
     if any(t.node.op not in ops.PARTITIONS for t in parts):

@@ -155,7 +155,7 @@ class Writes:
         reader = use.node.inputs[use.index].node if use.node.op in ops.MERGE else use.node
         wanted = self.before_read(use, variable)
         writes = self.listed(wanted)
-        if all(self._beside(node, reader) for node in writes):
+        if all(self._runs_with(node, reader) for node in writes):
             return writes
         found: dict[Node, None] = {}
         stack, seen = [reader] if reader is not use.node else list(reader.producers()), {use.node}
@@ -170,7 +170,7 @@ class Writes:
                 stack.extend(node.producers())
         return list(found)
 
-    def _beside(self, write: Node, reader: Node) -> bool:
+    def _runs_with(self, write: Node, reader: Node) -> bool:
         """Whether the write always runs where the reader does, and in the same loop."""
         same = self._frame_of.get(write) == self._frame_of.get(reader)
         return same and self._sides.get(write, NONE) <= self._sides.get(reader, NONE)
@@ -232,7 +232,7 @@ def put_writes_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race])
     for race, ends in waits.items():
         ends_of.setdefault((race.read, race.variable), []).extend(ends)
     for (read, variable), ends in ends_of.items():
-        _take_anew(graph, read, variable, ends)
+        _read_again(graph, read, variable, ends)
     return [race for race in found if race not in waits]
 
 
@@ -297,13 +297,13 @@ def _can_be_late(race: Race) -> bool:
     """Whether a read can be moved behind a write: of a resource variable, or of a reference by nodes that can be copied."""
     if race.variable.op not in ops.REF_VARIABLES:
         return True
-    chains = [chain for chain in (_handed_on_by(t, race.variable) for t in race.read.inputs) if chain is not None]
+    chains = [chain for chain in (_alias_chain(t, race.variable) for t in race.read.inputs) if chain is not None]
     borders = ops.MERGE | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
     nodes = [node for chain in chains for node in chain]
     return bool(chains) and not any(node.op.startswith("Ref") or node.op in borders for node in nodes)
 
 
-def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:
+def _alias_chain(tensor: Tensor, variable: Node) -> list[Node] | None:
     """The chain of nodes by which a tensor aliases a ref variable, the last one first; None where it does not."""
     found: dict[Node, None] = {}
     node = tensor.node
@@ -315,10 +315,10 @@ def _handed_on_by(tensor: Tensor, variable: Node) -> list[Node] | None:
     return list(found)
 
 
-def _take_anew(graph: Graph, read: Node, variable: Node, waits: Sequence[Node]) -> None:
+def _read_again(graph: Graph, read: Node, variable: Node, waits: Sequence[Node]) -> None:
     """Read a ref variable's value again behind other nodes, in place of a snapshot that may be older."""
     for index, tensor in enumerate(read.inputs):
-        chain = _handed_on_by(tensor, variable) if variable.op in ops.REF_VARIABLES else None
+        chain = _alias_chain(tensor, variable) if variable.op in ops.REF_VARIABLES else None
         if not chain:
             continue
         copies = graph.clone_subgraph(chain, lambda name: f"{name}/late")

@@ -53,16 +53,16 @@ def of(node: Node) -> Signature | None:
     if not callable(record.dims) and not callable(record.linear):
         return _fixed(node.op, len(node.inputs))
     ranks = tuple(None if t.node.outputs is None or t.shape is None else len(t.shape) for t in node.inputs)
-    return _made(record, Call(node.attr, ranks))
+    return _computed(record, Call(node.attr, ranks))
 
 
 @cache
 def _fixed(op: str, operands: int) -> Signature | None:
     """The signature of an op type, if it depends on neither attributes nor ranks."""
-    return _made(ops.record(op), Call(lambda name, default: default, (None,) * operands))
+    return _computed(ops.record(op), Call(lambda name, default: default, (None,) * operands))
 
 
-def _made(record: Op, call: Call) -> Signature | None:
+def _computed(record: Op, call: Call) -> Signature | None:
     found = record.signature(call)
     if found is None:
         return None

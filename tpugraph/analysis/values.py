@@ -45,7 +45,7 @@ def _partial_value(tensor: Tensor) -> Answer:
         sizes = yield _SPARSE_SHAPES[node.op], tensor
         if sizes is not None:
             return np.asarray([np.nan if size is None else size for size in sizes])
-    if node.op in ops.STACKS & ops.TAKES_OUT:
+    if node.op in ops.STACKS & ops.CONTAINER_READS:
         pushed = pushed_by(node)
         return None if pushed is None else (yield _partial_value, pushed)
     if node.op in _PARTIAL:
@@ -93,7 +93,7 @@ def _value(tensor: Tensor) -> Answer:
 
 def _of_shape(node: Node, port: int) -> np.ndarray[Any, Any] | None:
     shape = node.inputs[port].shape
-    if node.op in ops.RANKS_OF:
+    if node.op in ops.RANK_OPS:
         return None if shape is None else np.asarray(len(shape))
     if not shapes.is_static(shape):
         return None
@@ -181,7 +181,7 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(
         ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None
     ),
-    **dict.fromkeys(ops.INVERSE_ORDERS, lambda node, operands: np.argsort(operands[0])),
+    **dict.fromkeys(ops.INVERT_PERMUTATIONS, lambda node, operands: np.argsort(operands[0])),
     **dict.fromkeys(ops.RESHAPES, _reshape),
     **dict.fromkeys(
         ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None
@@ -218,7 +218,7 @@ def fixed(tensor: Tensor) -> list[int] | None:
     return [int(v) for v in value.ravel()] if value is not None and value.dtype.kind in "iu" else None
 
 
-def made_of_values(graph: Graph) -> dict[Node, None]:
+def data_dependent(graph: Graph) -> dict[Node, None]:
     """The descendants of inputs and variables; all other nodes depend on constants alone."""
     return graph.remember("made of inputs or variables", lambda graph: graph.descendants(
                           graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip

@@ -99,13 +99,13 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
         varying[node] = None
         for use in node.uses():
             consumer = use.node
-            if consumer in chosen and consumer not in varying and not _levels(consumer):
+            if consumer in chosen and consumer not in varying and not _is_replicated_anyway(consumer):
                 stack.append(consumer)
         if node.op in ops.SWITCH and node.inputs[1].node in varying and node.inputs[1].node.op not in ops.LOOP_COND:
             stack.extend(n for n in behind((node,), until=ops.MERGE) if n in chosen and n not in varying)
 
 
-def _levels(node: Node) -> bool:
+def _is_replicated_anyway(node: Node) -> bool:
     """Whether the node's value is replicated although an input varies."""
     if node.op in ops.ALL_REDUCES or node.has_attr(REPLICATED_ATTR):
         return True

@@ -254,7 +254,7 @@ def _source(before: _Flow, name: str, operand: int) -> str | None:
         following: list[str] = []
         for at in front:
             op, inputs = before[at]
-            if at in seen or op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.TAKES_OUT:
+            if at in seen or op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.CONTAINER_READS:
                 continue
             seen.add(at)
             if op in _READS:
@@ -315,7 +315,7 @@ _LOWERED = (
     | ops.CONSTANTS
     | ops.STATELESS.keys()
     | ops.DENSE_STEPS.keys()
-    | ops.READS_OF_PLACES
+    | ops.ELEMENT_READS
 ) - ops.REPLACEMENTS.keys()
 """Ops that the lowering replaces before XLA sees them."""
 

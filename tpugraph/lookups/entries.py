@@ -109,7 +109,7 @@ Roles = dict[int, Role]
 Outcome = list[Role | None] | None
 _ONE_EACH = frozenset({"values", "gradients", "segments"})
 _PRODUCTS = ops.computing(np.multiply) | ops.reducing("prod")
-_SIZES = ops.SAME_NUMBERS | ops.SLICES | ops.PACKS | ops.CONCATS | ops.SHAPED_ANEW | ops.PICKS | _PRODUCTS
+_SIZES = ops.SAME_NUMBERS | ops.SLICES | ops.PACKS | ops.CONCATS | ops.RESHAPING | ops.PICKS | _PRODUCTS
 """Ops that compute sizes from sizes."""
 
 
@@ -245,7 +245,7 @@ def _joined(node: Node, roles: Roles) -> Outcome:
     return ["gradients" if "gradients" in roles.values() else "values"]
 
 
-def _written(node: Node, roles: Roles) -> Outcome:
+def _scattered(node: Node, roles: Roles) -> Outcome:
     """Repeated row indices: an update adds their values up; an assignment gets equal values."""
     fact = ops.WRITES[node.op]
     if fact.kind != "scatter" or fact.rows is None:
@@ -272,7 +272,7 @@ def _follows(tensor: Tensor, numbers: Tensor) -> bool:
     return True
 
 
-def _parted(node: Node, roles: Roles) -> Outcome:
+def _partitioned(node: Node, roles: Roles) -> Outcome:
     """DynamicPartition of entries by id, or the DynamicStitch that reverses it."""
     half = len(node.inputs) // 2
     if roles == {i: "order" if i < half else "values" for i in range(2 * half)}:
@@ -301,7 +301,7 @@ _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
     **dict.fromkeys(ops.EXPANSIONS, _expanded),
     **dict.fromkeys(ops.SUMS, _summed),
     "ConcatV2": _joined,
-    **dict.fromkeys(ops.WRITES, _written),
-    **dict.fromkeys(ops.PARTITIONS | ops.DYNAMIC_STITCHES, _parted),
+    **dict.fromkeys(ops.WRITES, _scattered),
+    **dict.fromkeys(ops.PARTITIONS | ops.DYNAMIC_STITCHES, _partitioned),
     **dict.fromkeys(ops.SHAPE_OF, _sized),
 }

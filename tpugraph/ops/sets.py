@@ -94,8 +94,8 @@ READS = with_role("read")
 """Reads of a whole resource variable. A ref variable is read by any op on its reference."""
 
 VARIABLE_SHAPES = with_role("variable_shape")
-READS_OF_PLACES = with_role("read_places")
-GATHERS = with_role("read_rows") | READS_OF_PLACES
+ELEMENT_READS = with_role("read_places")
+GATHERS = with_role("read_rows") | ELEMENT_READS
 """Reads of rows or elements of a resource variable."""
 
 HANDLE_ALIASES = having(lambda record: record.alias == "handle")
@@ -236,7 +236,7 @@ CONTAINERS = with_role("container")
 CONTAINER_GRADIENTS = with_role("container_gradient")
 """Ops that create the gradient container of another one."""
 
-TAKES_OUT = with_role("take")
+CONTAINER_READS = with_role("take")
 """Ops that read elements of a container."""
 
 CONSTANTS = with_role("constant")
@@ -249,7 +249,7 @@ SHAPE_OF = with_role("shape", "size", "rank")
 
 SIZES = with_role("size")
 
-RANKS_OF = with_role("rank")
+RANK_OPS = with_role("rank")
 
 BROADCAST_AXES = with_role("broadcast_axes")
 """BroadcastGradientArgs: the axes along which each of two shapes is broadcast."""
@@ -291,7 +291,7 @@ CONCATS = with_role("concat")
 
 SPLITS = with_role("split")
 
-SHAPED_ANEW = having(lambda record: record.family == "shape" and record.alias == "memory")
+RESHAPING = having(lambda record: record.family == "shape" and record.alias == "memory")
 """Ops that only change the shape."""
 
 EXPANSIONS = with_role("expand")
@@ -304,18 +304,18 @@ UNPACKS = with_role("unpack")
 PICKS = with_role("pick")
 """Gathers along an axis."""
 
-PLACES_OF_TRUE = with_role("true_places")
+WHERES = with_role("true_places")
 """Where: the coordinates of true elements, a row each."""
 
 LOOKUPS = with_role("pick", "read_rows")
 """Gathers of rows of a table, which is a value or a variable."""
 
-INVERSE_ORDERS = with_role("inverse_order")
+INVERT_PERMUTATIONS = with_role("inverse_order")
 
 FILLS = with_role("fill")
 """Ops whose output is a splat."""
 
-SPREADS = FILLS | TILES | BROADCASTS
+REPEATING = FILLS | TILES | BROADCASTS
 """Ops that repeat elements."""
 
 FILLED_LIKE = with_role("filled")

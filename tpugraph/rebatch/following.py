@@ -240,7 +240,7 @@ class Following:
         asked = [
             n
             for n in self.order
-            if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))
+            if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._differs_at_probe(n))
         ]
         for node, outputs in inferred(self.twin, [self.twin[node.name] for node in asked]).items():
             plain = self.graph[node.name]
@@ -258,7 +258,7 @@ class Following:
             n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())
         }
 
-    def _is_told_anew(self, node: Node) -> bool:
+    def _differs_at_probe(self, node: Node) -> bool:
         """Whether a size operand differs between the batches, by constant folding on both graphs."""
         told = {
             *ops.record(node.op).size_operands(len(node.inputs)),

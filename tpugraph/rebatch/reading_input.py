@@ -96,7 +96,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
         graph.set_input(operand.node, operand.index, size)
         said = f"'{operand.node.name}' batches {rows} rows in place of {before}"
     elif take.chain and before is not None and len(take.elements()) == len(take.shapes()):
-        said = _put_together(graph, take, rows)
+        said = _batch_again(graph, take, rows)
     else:
         raise ShapeError(f"'{take.node.name}' ({take.node.op}) reads from no dataset that can be batched again",
                          node=take.node, origin=graph.source,
@@ -107,7 +107,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
     return said
 
 
-def _put_together(graph: Graph, take: Take, rows: int) -> str:
+def _batch_again(graph: Graph, take: Take, rows: int) -> str:
     """A dataset behind the last one that unbatches it and batches ``rows`` rows."""
     last, iterator = take.chain
     make = Builder(graph, last.name, device=last.device, source=last)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import SUM, Entries, Held, Shard
-from tpugraph.analysis.values import constant, made_of_values
+from tpugraph.analysis.values import constant, data_dependent
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.walks import source_of
@@ -49,11 +49,11 @@ def _summed(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     """The element counts of a sum over rows, and its operand."""
     for layer in f.layers:
         if layer.made(tensor) == SUM:
-            return _sum_behind(f, layer, tensor)
+            return _sum_after(f, layer, tensor)
     return {}, []
 
 
-def _sum_behind(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
+def _sum_after(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     later, seen = 1, {tensor}
     while True:
         node = tensor.node
@@ -91,7 +91,7 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     """How often a value is repeated that is broadcast to all rows."""
     tensor = source_of(tensor, _SAME_NUMBER - ops.RESHAPES)
     node, shape = tensor.node, tensor.shape
-    if node.op not in ops.SPREADS or shape is None or None in shape:
+    if node.op not in ops.REPEATING or shape is None or None in shape:
         return {}, []
     before = () if node.op in ops.FILLS else node.inputs[0].shape or ()
     ones = [1] * (len(shape) - len(before)) + list(before)
@@ -108,7 +108,7 @@ def _elements(shape: Shape) -> int:
 def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> None:
     """Mark the element count that a divisor, or a factor, is computed from."""
     counted, seen, stack = False, {tensor}, [(tensor, divides)]
-    made = made_of_values(f.graph)
+    made = data_dependent(f.graph)
     while stack:
         tensor, divides = stack.pop()
         node = tensor.node

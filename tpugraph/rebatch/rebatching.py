@@ -360,7 +360,7 @@ def refuse_unread(f: Following) -> None:
     wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
     asked: dict[Node, Node] = {}
     for node in f.order:
-        held = _asked_of(f, node) if node in gathers else None
+        held = _doubtful_constant(f, node) if node in gathers else None
         if held is not None:
             asked.setdefault(held, node)
         elif node in wanted and not asked:
@@ -378,7 +378,7 @@ def refuse_unread(f: Following) -> None:
                          "that follow the batch")  # fmt: skip
 
 
-def _asked_of(f: Following, node: Node) -> Node | None:
+def _doubtful_constant(f: Following, node: Node) -> Node | None:
     """The doubtful constant by which a node takes rows; None where it is known whether it follows."""
     if node.op in ops.CONTENTS and not f.lists:
         raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant with their number is found",
@@ -388,10 +388,10 @@ def _asked_of(f: Following, node: Node) -> Node | None:
     made = node.op not in ops.SLICE_GRADIENTS | ops.ROLLS and any(
         f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))
     )
-    return None if made else _numbers_beside(f, node)
+    return None if made else _row_constant(f, node)
 
 
-def _numbers_beside(f: Following, node: Node) -> Node | None:
+def _row_constant(f: Following, node: Node) -> Node | None:
     """A constant that says which rows a node takes, or how many of them."""
     record, count = ops.record(node.op), len(node.inputs)
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())

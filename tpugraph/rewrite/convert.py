@@ -64,7 +64,7 @@ class Conversions:
             if isinstance(placement, Replicate | Shard):
                 return self._own_rows(whole, want)
         if want == VALUES and isinstance(placement, Entries) and placement.role == "local":
-            return self._places_of_all(tensor, source, placement)
+            return self._global_coordinates(tensor, source, placement)
         raise self._refusal(node, tensor, placement)
 
     def _own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
@@ -102,7 +102,7 @@ class Conversions:
             return self.c.sum_of_first(source) if tensor.shape else self.c.sum(source)
         if isinstance(placement, Entries):
             self.note(tensor, f"the ragged rows of all cores, for '{node.name}' ({node.op})")
-            own = self._places_of_all(tensor, source, placement) if placement.role == "local" else source
+            own = self._global_coordinates(tensor, source, placement) if placement.role == "local" else source
             return self.c.gather_entries(own)
         if isinstance(placement, PerCore):
             return self._unified(node, tensor, source, placement)
@@ -112,7 +112,7 @@ class Conversions:
     def _bytes(tensor: Tensor) -> int:
         return (tensor.dtype.size or 4) * int(np.prod([size or 1 for size in tensor.shape or ()]))
 
-    def _places_of_all(self, tensor: Tensor, source: Tensor, placement: Entries) -> Tensor:
+    def _global_coordinates(self, tensor: Tensor, source: Tensor, placement: Entries) -> Tensor:
         """Local coordinates made global: the first column is the row."""
         found = self.placing.graph.tensor(placement.of)
         found = self.behind.get(found, found)

@@ -29,7 +29,7 @@ def fold(graph: Graph) -> None:
             if not shapes.is_static(tensor.shape) or tensor.node.op in ops.MERGE:
                 continue
             value = _answer(node.op, tensor.shape, kind.name)
-            constant = _beside(graph, node).constant(value, kind, name="folded", controls=node.controls).node
+            constant = _builder_near(graph, node).constant(value, kind, name="folded", controls=node.controls).node
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
@@ -60,7 +60,7 @@ def fold_numbers(graph: Graph) -> None:
                 continue
             kind = reader.out().dtype
             graph.replace_uses(
-                reader.out(), _beside(graph, reader).constant(value.astype(kind.name), kind, name="folded")
+                reader.out(), _builder_near(graph, reader).constant(value.astype(kind.name), kind, name="folded")
             )
     kept = set() if graph.roles is None else graph.roles.kept
     for node in reversed(seen):
@@ -74,10 +74,10 @@ def _pivot(graph: Graph, tensor: Tensor) -> Node:
         return tensor.node
     readers = (use.node for use in tensor.node.uses(tensor.port))
     found = next((node for node in readers if node.op in ops.IDENTITIES), None)
-    return found or _beside(graph, tensor.node).identity(tensor, name="alive").node
+    return found or _builder_near(graph, tensor.node).identity(tensor, name="alive").node
 
 
-def _beside(graph: Graph, node: Node) -> Builder:
+def _builder_near(graph: Graph, node: Node) -> Builder:
     return Builder(graph, node.name, device=node.device, source=node)
 
 

@@ -47,7 +47,7 @@ class LocalSizes:
         nodes = [node for node in self.placing.order if node.outputs]
         for node in nodes:
             if node.op in ops.SHAPES | ops.SIZES:
-                self._shape_of_all(node)
+                self._make_shape_global(node)
         for node in nodes:
             self._resize(node)
         for node in nodes:
@@ -68,7 +68,7 @@ class LocalSizes:
                                   f"divide over {self.placing.cores} cores", node=node, origin=self.graph.source)  # fmt: skip
         return local_shape(shape, placement, self.placing.cores)
 
-    def _shape_of_all(self, node: Node) -> None:
+    def _make_shape_global(self, node: Node) -> None:
         """Make the local Shape of a sharded tensor global for every reader."""
         for port, operand in enumerate(node.inputs):
             rows, tensor = self.placing.read(operand), node.out(port)

@@ -38,7 +38,7 @@ class Rewriting:
         LocalSizes(placing, self.c).write()
         for node, verdict in verdicts.items():
             self._mark_same(node, verdict)
-            self._draw_alike(node)
+            self._share_draw(node)
             self._average(node, verdict)
             self._cut(node, verdict)
         whole = {tensor: self.conversions.reduced(tensor) for tensor in placing.reduced}
@@ -63,7 +63,7 @@ class Rewriting:
         if counts and verdict.outputs and isinstance(verdict.outputs[0], Replicate):
             self.graph.set_attr(node, REPLICATED_ATTR, True)
 
-    def _draw_alike(self, node: Node) -> None:
+    def _share_draw(self, node: Node) -> None:
         """Give every core the draw of core 0, since each core has its own random stream."""
         if node.op not in ops.RANDOM:
             return

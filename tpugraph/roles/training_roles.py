@@ -344,7 +344,7 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
 def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
     """Whether the nodes used only for a write include a backpropagation op, or a layer's product of a gradient."""
 
-    def hands_on(node: Node) -> bool:
+    def forwards_it(node: Node) -> bool:
         """Whether a node only forwards a value that the loss reads."""
         through = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
         return source_of(node.out(), through, where=lambda at: at not in forward).node in forward
@@ -352,7 +352,7 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
     made = reached([value] if value not in forward else [],
                    lambda node: [tensor.node for tensor in node.inputs if tensor.node not in forward])  # fmt: skip
     return any(node.op in ops.BACKPROPAGATION for node in made) or any(
-        node.op in ops.LAYER_PRODUCTS and not all(hands_on(t.node) for t in node.inputs) for node in made
+        node.op in ops.LAYER_PRODUCTS and not all(forwards_it(t.node) for t in node.inputs) for node in made
     )
 
 

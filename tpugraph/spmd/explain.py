@@ -183,7 +183,7 @@ class Explanation:
             return []
         found = [t for t in node.inputs if self._decides(t, placement)]
         if not isinstance(placement, Held):
-            found += [t for handle in node.inputs for t in self._put_in(handle, node)]
+            found += [t for handle in node.inputs for t in self._written_elements(handle, node)]
         if everything or not found:
             found += [node.inputs[index] for index in verdict.wants]
         if not found and isinstance(placement, Replicate):
@@ -198,13 +198,13 @@ class Explanation:
             return isinstance(made, Held)
         return placement is not None and not isinstance(placement, Replicate)
 
-    def _put_in(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
+    def _written_elements(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
         """The elements written into the container of a handle."""
         placement = self.placing.read(handle)
-        if not isinstance(placement, Held) or reader.op not in ops.TAKES_OUT:
+        if not isinstance(placement, Held) or reader.op not in ops.CONTAINER_READS:
             return
         for node in self.placing.users(placement.key):
-            if node is not reader and node.op not in ops.TAKES_OUT:
+            if node is not reader and node.op not in ops.CONTAINER_READS:
                 yield from (t for t in node.inputs if not isinstance(self.made(t), Held | Replicate | None))
 
 

@@ -53,7 +53,7 @@ def signature(node: Node) -> Signature | None:
         ranks = tuple(None if t.shape is None else len(t.shape) for t in node.inputs)
         alike = node.op in ops.ADD_N
         return None if found is None else _with_spread(found, ranks, len(node.outputs or ()), _reduce_op(node), alike)
-    told = _told(node)
+    told = _axis_and_size_operands(node)
     is_open = record.dims != "reduce" and any(t.shape is None for i, t in enumerate(node.inputs) if i not in told)
     made = None if is_open else words(node)
     if made is None:
@@ -62,7 +62,7 @@ def signature(node: Node) -> Signature | None:
     return Signature(tuple(made[0]), tuple(made[1]), record.linear_in(call), _reduce_op(node))
 
 
-def _told(node: Node) -> set[int]:
+def _axis_and_size_operands(node: Node) -> set[int]:
     """The operands that hold axes or sizes."""
     record, count = ops.record(node.op), len(node.inputs)
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
@@ -111,7 +111,7 @@ def _letters(tensor: Tensor) -> list[str]:
 
 def _source(node: Node) -> int:
     """The data operand."""
-    told = _told(node)
+    told = _axis_and_size_operands(node)
     return next(i for i in range(len(node.inputs)) if i not in told)
 
 

@@ -12,7 +12,7 @@ from tpugraph.analysis.values import constant
 from tpugraph.ir import Node, Tensor
 
 _SAME = (
-    ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.SHAPED_ANEW | ops.TILES | ops.BROADCASTS | ops.SLICES | ops.TRANSPOSES | ops.SWITCH
+    ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.RESHAPING | ops.TILES | ops.BROADCASTS | ops.SLICES | ops.TRANSPOSES | ops.SWITCH
     | ops.NEXT_ITERATION | ops.EXIT
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ class Sharding:
             unique = distinct_by(numbers)
             if unique in distinct:
                 continue
-            behind = None if unique is None else self._made_of_distinct(unique)
+            behind = None if unique is None else self._users_of_distinct(unique)
             if unique is not None and behind is not None:
                 distinct[unique] = None
                 self.local |= behind
@@ -70,7 +70,7 @@ class Sharding:
                 self._graph.set_input(step, index, self._numbers.of(numbers)[0])
         return distinct
 
-    def _made_of_distinct(self, unique: Node) -> NodeSet | None:
+    def _users_of_distinct(self, unique: Node) -> NodeSet | None:
         """The row-by-row users of distinct indices and of the sums by these; None where these reach more than the table."""
         total = total_of(unique)
         pending = [use.node for use in unique.uses(0) if total is None or not only_counts(use.node, total)]

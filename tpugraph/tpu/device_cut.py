@@ -102,7 +102,7 @@ class Step:
         for node in self.cone:
             if node not in self.host_dependents or node in self.variable_dependents or node in self.variables:
                 continue
-            for tensor in self._handed_on(node):
+            for tensor in self._used_outputs(node):
                 bound = self._bound_to_place(node) or (node in late and node not in self.upstream)
                 size = None if bound else bounded_bytes(tensor, bounds)
                 if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
@@ -113,7 +113,7 @@ class Step:
                     if reader in self.variable_dependents and reader in self.cone:
                         sinks[tensor] = None
                     elif reader in self.cone and reader not in self.upstream:
-                        edges.extend((tensor, other) for other in self._handed_on(reader))
+                        edges.extend((tensor, other) for other in self._used_outputs(reader))
                         if reader in self.roots:
                             sinks[tensor] = None
         for node in self.cone:  # nodes computed from constants alone may be a source of the input
@@ -132,7 +132,7 @@ class Step:
             raise self._uncut_error(sources, sinks, capacity)
         return found[1]
 
-    def _handed_on(self, node: Node) -> list[Tensor]:
+    def _used_outputs(self, node: Node) -> list[Tensor]:
         """The outputs that are read; also the first output of a root, or of a node with control edges inside its branch."""
         ports = dict.fromkeys(node.used_ports())
         if node in self.roots or (node in self.inside and node.control_uses()):
@@ -178,7 +178,9 @@ class Step:
             axis = 0 if shape is None else shape.index(None)
             opened = _opener(tensor)
             last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
-            all_open = dict.fromkeys(_told(_opener(other)) for other in last if not shapes.is_static(other.shape))
+            all_open = dict.fromkeys(
+                _as_set_shape(_opener(other)) for other in last if not shapes.is_static(other.shape)
+            )
             return ShapeError(
                 f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
                 f"opened by '{opened.node}'",
@@ -241,7 +243,7 @@ def _open(tensor: Tensor) -> int:
     )  # an unknown rank counts as the most unknown dimensions
 
 
-def _told(tensor: Tensor) -> str:
+def _as_set_shape(tensor: Tensor) -> str:
     """A tensor with its shape in the form of --set_shape, with a word for each unknown size."""
     dims = "DIMS" if tensor.shape is None else ",".join("SIZE" if d is None else str(d) for d in tensor.shape)
     return f"{tensor.node.name}{f':{tensor.port}' if tensor.port else ''}:{dims}"

@@ -77,7 +77,7 @@ class RowPlacements:
         self.placing.solve()
         self.behind = graph.descendants(made, data_only=True)
         self._frame_of = analysis.frames(graph)
-        self._counted = self._made_of_sizes()
+        self._counted = self._depending_on_rows()
         verdicts = {} if batch.whole else self.placing.verdicts
         free = {n: v for n, v in verdicts.items() if n in self.behind and n not in made}
         self._asking = {n: None for n, v in free.items() if self._asks(n, v)}
@@ -113,9 +113,9 @@ class RowPlacements:
 
     # ------------------------------------------------------------------ which nodes mix rows
 
-    def _made_of_sizes(self) -> dict[Tensor, None]:
+    def _depending_on_rows(self) -> dict[Tensor, None]:
         """Replicated tensors that depend on the number of rows."""
-        sizes = [n.out(port) for n in self.placing.verdicts if n.op in ops.SHAPE_OF - ops.RANKS_OF
+        sizes = [n.out(port) for n in self.placing.verdicts if n.op in ops.SHAPE_OF - ops.RANK_OPS
                  for port, t in enumerate(n.inputs) if isinstance(self.placing.read(t), Shard | Entries)]  # fmt: skip
 
         def replicated(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -134,20 +134,20 @@ class RowPlacements:
             return True
         if not all(isinstance(p, Shard | Entries | Replicate | Held) for p in verdict.outputs):
             return True
-        if any(not self._alike(node.inputs[i], want) for i, want in verdict.wants.items()):
+        if any(not self._has_equal_rows(node.inputs[i], want) for i, want in verdict.wants.items()):
             return True
         if not any(isinstance(p, Shard | Entries) for p in verdict.outputs):
             return False
         told = {*ops.record(node.op).size_operands(len(node.inputs)), *verdict.wants}
         counts = any(t in self._counted for i, t in enumerate(node.inputs) if i not in told)
-        return counts or node.op in ops.RANDOM or self._told_a_number(node, verdict)
+        return counts or node.op in ops.RANDOM or self._rows_are_constant(node, verdict)
 
-    def _alike(self, tensor: Tensor, want: Placement) -> bool:
+    def _has_equal_rows(self, tensor: Tensor, want: Placement) -> bool:
         """Whether a replicated operand that is needed as a shard has equal rows, one per row of the batch."""
         whole = isinstance(self.placing.read(tensor), Replicate)
         return whole and isinstance(want, Shard) and tensor in self._counted and splat_value(tensor) is not None
 
-    def _told_a_number(self, node: Node, verdict: Verdict) -> bool:
+    def _rows_are_constant(self, node: Node, verdict: Verdict) -> bool:
         """Whether a constant decides the number of rows that a node makes."""
         index, made = ops.record(node.op).shaped_by, verdict.outputs[0]
         if index is None or not isinstance(made, Shard) or node.inputs[index] in self._counted:
@@ -441,7 +441,7 @@ class HostTail:
     def _is_size(self, tensor: Tensor) -> bool:
         """Whether a tensor is a shape in which only the number of rows is unknown."""
         node = tensor.node
-        if node.op not in ops.SHAPE_OF - ops.RANKS_OF or self._frame_of.get(node, "") or self.batch.whole:
+        if node.op not in ops.SHAPE_OF - ops.RANK_OPS or self._frame_of.get(node, "") or self.batch.whole:
             return False
         source = node.inputs[tensor.port]
         return isinstance(self.placed.rows(source), Shard) and shapes.is_static(source.shape)

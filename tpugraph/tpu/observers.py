@@ -152,13 +152,13 @@ class Observers:
         begins = node in self.wanted and (reads or any(t in self.arriving for t in node.inputs))
         if not begins and not any(t.node in self.device for t in node.inputs):
             return False
-        return all(self._on_device(t) or self._take_along(t.node) for t in node.inputs)
+        return all(self._on_device(t) or self._move_to_device(t.node) for t in node.inputs)
 
     def _on_device(self, tensor: Tensor) -> bool:
         node = tensor.node
         return node in self.device or node.op in ops.RESOURCE_VARIABLES or tensor in self.arriving
 
-    def _take_along(self, node: Node) -> bool:
+    def _move_to_device(self, node: Node) -> bool:
         """Put a replicated node and its small cone on the device, where they have no side effects."""
         cone = reached((node,), lambda n: (p for p in n.producers() if p not in self.device))
         if len(cone) > 50 or any(ops.is_stateful(n.op) or must_be_host(n) for n in cone):
@@ -177,7 +177,7 @@ class Observers:
             if (producer in tail and producer not in self.device) or producer.op in ops.RESOURCE_VARIABLES:
                 continue
             replicated = self._replicated_cone(producer)
-            if replicated is not None and not self._of_its_step(node, replicated):
+            if replicated is not None and not self._reads_step_values(node, replicated):
                 copies = self.graph.clone_subgraph(replicated, lambda name: f"{name}/tail")
                 self.graph.set_input(node, index, copies[producer].out(tensor.port))
             elif tensor in self.arriving:
@@ -192,7 +192,7 @@ class Observers:
                 self.device.update(dict.fromkeys(replicated))
         self.graph.set_controls(node, [c for c in node.controls if c in tail and c not in self.device])
 
-    def _of_its_step(self, node: Node, cone: list[Node]) -> bool:
+    def _reads_step_values(self, node: Node, cone: list[Node]) -> bool:
         """Whether a node reads replicated values of a step, not of variables before or after the loop."""
         return node.name in self.every_step or (node in self.of_last_step and _reads(cone))
 

@@ -259,9 +259,9 @@ def parse_passes(spec: str, known: Sequence[type[Pass]], defaults: dict[str, Any
             before = [place for place in places[:number] if place is not None]
             behind = [place for place in places[number:] if place is not None]
             between = known[before[-1] + 1 if before else 0 : behind[0] if behind else None]
-            passes += [_made(cls, "", defaults) for cls in between]
+            passes += [_instance(cls, "", defaults) for cls in between]
         else:
-            passes.append(_made(by_name.get(name) or _own(name, by_name), given, defaults))
+            passes.append(_instance(by_name.get(name) or _own(name, by_name), given, defaults))
     if not passes:
         raise UsageError(f"'{spec}' names no pass", fix=f"one of {', '.join(by_name)}")
     return passes
@@ -282,7 +282,7 @@ def _own(name: str, known: Iterable[str]) -> type[Pass]:
     return found
 
 
-def _made(cls: type[Pass], given: str, defaults: dict[str, Any]) -> Pass:
+def _instance(cls: type[Pass], given: str, defaults: dict[str, Any]) -> Pass:
     values = {key: defaults[key] for key in cls.parameters() if key in defaults}
     for item in filter(None, given.split(",")):
         key, _, value = item.partition("=")

@@ -222,7 +222,7 @@ class DataSized:
         return next((source for source, reached in self._followers.items() if name in reached), name)
 
 
-PICKING = ops.PLACES_OF_TRUE | ops.SLICES | ops.UNIQUE
+PICKING = ops.WHERES | ops.SLICES | ops.UNIQUE
 """Ops that select a data-dependent number of elements."""
 
 

@@ -56,13 +56,13 @@ def _written(p: Placing, node: Node, inputs: list[Placement], index: int, output
     held = p.write_element(node, inputs[0], element)
     wants: dict[int, Placement] = _index(node, inputs)
     if held != element:
-        wants[index] = _as_held(node, index, held)
+        wants[index] = _element_placement(node, index, held)
         if wants[index] == element:
             del wants[index]
     return Verdict(outputs, wants, why="an element of a container")
 
 
-def _as_held(node: Node, index: int, held: Placement) -> Placement:
+def _element_placement(node: Node, index: int, held: Placement) -> Placement:
     if isinstance(held, Partial):
         return REPLICATE if held != SUM or is_zero(node.inputs[index]) else SHARE
     return held
@@ -118,7 +118,7 @@ def _unstacked(
 ) -> Verdict:
     element = _element(inputs[index])
     held = p.write_element(node, handle, REPLICATE if element is None else element)
-    wanted = _stack_of(_as_held(node, index, held)) if held != element else inputs[index]
+    wanted = _stack_of(_element_placement(node, index, held)) if held != element else inputs[index]
     wants: dict[int, Placement] = {} if wanted == inputs[index] else {index: wanted}
     wants |= {i: REPLICATE for i, s in enumerate(inputs) if i != index and not isinstance(s, Replicate | Held)}
     return Verdict(outputs, wants, why="slices are elements of a container")

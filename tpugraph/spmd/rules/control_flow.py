@@ -11,7 +11,7 @@ from tpugraph.spmd.splats import is_zero
 
 
 @rule(" ".join(ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"Print"}))
-def _handed_on(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+def _forwarded(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     count = len(node.outputs or ())
     outputs = list(inputs) if len(inputs) == count else [inputs[0]] * count
     return Verdict(outputs, why="handed on")

@@ -62,7 +62,7 @@ def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 @rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES))
-def _shaped_anew(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+def _reshaped(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[0] == COUNT:
         return Verdict([COUNT], why="a size of ragged rows")
     return by_signature(p, node, inputs)

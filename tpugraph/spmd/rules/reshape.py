@@ -31,7 +31,7 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return p.replicate_operands(node, inputs, "reshapes ragged rows")
     if not isinstance(rows, Shard):
         return Verdict([rows], why="the same elements")
-    after = after if after is None or None not in after else _told(after, factors.vector(node.inputs[1]))
+    after = after if after is None or None not in after else _completed(after, factors.vector(node.inputs[1]))
     if before is None:
         found = _broadcast_gradient(p, node.inputs[0].node, after)
     else:
@@ -41,7 +41,7 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([found], why="rows stay rows")
 
 
-def _told(after: Dims, target: Dims | None) -> Dims:
+def _completed(after: Dims, target: Dims | None) -> Dims:
     """The output shape of a reshape, completed by its shape operand."""
     if target is None or len(target) != len(after):
         return after
@@ -104,14 +104,14 @@ def reshaped(before: Dims, rows: Shard, after: Dims, cores: int) -> Shard | None
             return None
         outer = ahead // place
         if size is None:
-            return Shard(axis, outer) if outer == 1 and _whole_behind(before, rows, after, axis) else None
+            return Shard(axis, outer) if outer == 1 and _trailing_divides(before, rows, after, axis) else None
         if size and size % (outer * cores) == 0:
             return Shard(axis, outer)
         place *= size
     return None
 
 
-def _whole_behind(before: Dims, rows: Shard, after: Dims, axis: int) -> bool:
+def _trailing_divides(before: Dims, rows: Shard, after: Dims, axis: int) -> bool:
     """Whether the elements behind a core's sharded dimension are a multiple of the unknown dimension's."""
     needed = _product(after[axis + 1 :])
     known = math.prod(size for size in before[rows.axis + 1 :] if size)
@@ -135,7 +135,7 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     place = None if axes is None else axes[0] % max(factors.rank(node.inputs[data[0]]), 1)
     first = next((inputs[i] for i in data if isinstance(inputs[i], Shard)), None)
     if isinstance(first, Shard) and first.axis == place:
-        return _behind_each_other(p, node, inputs, data, first)
+        return _concatenated(p, node, inputs, data, first)
     if place and any(inputs[i] == COUNT for i in data):
         return p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     if any(inputs[i] == COUNT for i in data):
@@ -145,7 +145,7 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return by_signature(p, node, inputs)
 
 
-def _behind_each_other(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], first: Shard) -> Verdict:
+def _concatenated(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], first: Shard) -> Verdict:
     wants: dict[int, Placement] = {}
     long = None
     for i in data:  # the size of a batch is that of the first operand that is sharded along the dimension
