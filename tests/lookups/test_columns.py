@@ -77,7 +77,7 @@ def trained(source: Callable[[int], Any], optimizer: Any, *, deep: Callable[[], 
             if columns := wide():
                 outputs += tf.squeeze(fc1.linear_model(features, columns), 1)
         loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=outputs))
-        moving = tf1.get_variable("average", [], initializer=tf1.zeros_initializer())
+        moving = tf1.get_variable("average", [], initializer=tf1.zeros_initializer(), trainable=False)
         waits = [tf1.assign_add(moving, tf.reduce_mean(outputs))] if average else []
         with tf.control_dependencies(waits):  # as those of batch norm, in the collection UPDATE_OPS
             finish(loss, optimizer)
