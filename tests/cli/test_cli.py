@@ -216,18 +216,6 @@ def test_inspect(command: Command, converted: Path) -> None:
         assert words in text
 
 
-@pytest.mark.parametrize(("node", "words"), [
-    ("dense/kernel", ["variable: trained, saved as 'dense/kernel'", "VarHandleOp"]),
-    ("gradients/dense/MatMul_grad/MatMul_1", ["combined over the cores: the sum over the cores"]),
-    ("save/SaveV2", ["saver: writes the checkpoint", "by prune: the training step does not need it"]),
-    ("tpugraph/train", ["is not in the plain graph", "made by   entry-points", "runs on   the host"]),
-])  # fmt: skip
-def test_inspect_why(node: str, words: list[str], command: Command) -> None:
-    text = command("inspect", IRIS / "model.pb", f"--why={node}").out
-    for word in words:
-        assert word in text
-
-
 def test_passes(command: Command) -> None:
     said = command("passes", "--json")
     listed = json.loads(said.out)["passes"]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from command_line import Command
@@ -26,42 +25,6 @@ def links(lines: list[str]) -> list[str]:
     return [line.split()[1] for line in lines if line.split()[0] in ("lives", "since")]
 
 
-GRADIENT = """\
-  value     gradients/dense/MatMul_grad/MatMul_1 : float32[4,10]
-    lives   gradients/dense/MatMul_grad/MatMul_1 (MatMul): partial sum; reduces over the rows \
-(also 'gradients/dense/BiasAdd_grad/tuple/control_dependency')
-    then    all-reduced (sum, 160 bytes) for 'Adagrad/update_dense/kernel/ApplyAdagrad' (ResourceApplyAdagrad): \
-every core writes the same
-    since   input_layer/concat (ConcatV2): sharded along dimension 0 (4 rows a core); row by row \
-(also 'input_layer/PetalWidth/Reshape', 'input_layer/SepalLength/Reshape', 'input_layer/SepalWidth/Reshape')
-    since   input_layer/PetalLength/Reshape (Reshape): sharded along dimension 0 (4 rows a core); rows stay rows
-    since   input_layer/PetalLength/ExpandDims (ExpandDims): sharded along dimension 0 (4 rows a core); row by row
-    since   IteratorGetNext (IteratorGetNext): sharded along dimension 0 (4 rows a core); \
-the input: its 32 rows are split over 8 cores"""
-
-BOUND = """\
-  value     rnn/Maximum : int32[]
-    lives   rnn/Maximum (Maximum): partial maximum; the extreme of extremes
-    then    all-reduced (max, 4 bytes) for 'rnn/Minimum' (Minimum): does not commute with the reduction
-    since   rnn/Max (Max): partial maximum; reduces over the rows
-    since   rnn/CheckSeqLen (Identity): sharded along dimension 0 (2 rows a core); handed on
-    since   rnn/sequence_length (Identity): sharded along dimension 0 (2 rows a core); handed on
-    since   IteratorGetNext (IteratorGetNext): sharded along dimension 0 (2 rows a core); \
-the input: its 16 rows are split over 8 cores"""
-
-
-@pytest.mark.parametrize(
-    ("model", "node", "text"),
-    [("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT), ("lstm_dynamic", "rnn/Maximum", BOUND)],
-)
-def test_a_chain_ends_where_the_batch_comes_in(model: str, node: str, text: str) -> None:
-    assert told(CORPUS / model / "model.pb", node) == text.splitlines()
-    lines = told(CORPUS / "iris_dnn" / "model.pb", "Adagrad/update_dense/kernel/ApplyAdagrad")
-    assert "tuple/control_dependency_1 (Identity): replicated; handed on" in lines[1]
-    assert "gradients/dense/MatMul_grad/MatMul_1 (MatMul): partial sum" in lines[2]
-    assert "the input" in lines[-1]
-
-
 def test_a_chain_leaves_a_loop_and_its_containers() -> None:
     node = "gradients/rnn/while/rnn/multi_rnn_cell/cell_0/basic_lstm_cell/MatMul/Enter_grad/b_acc_3"
     lines = told(CORPUS / "lstm_dynamic" / "model.pb", node)
@@ -70,12 +33,6 @@ def test_a_chain_leaves_a_loop_and_its_containers() -> None:
     assert len(names) == len(set(names)), "each value once"
     assert any("StackPopV2" in name for name in names)
     assert any("TensorArrayReadV3" in name for name in names)
-
-
-def test_what_a_pass_took_apart_tells_of_what_the_cores_combine() -> None:
-    lines = told(CORPUS / "batch_norm" / "model.pb", "batch_normalization/FusedBatchNormV3")
-    values = [line.split()[1] for line in lines if line.split()[0] == "value"]
-    assert [value.rpartition("/")[2] for value in values] == ["mean", "variance"]
 
 
 def test_with_why_all_every_operand_is_followed() -> None:
@@ -153,12 +110,3 @@ def test_asking(command: Command) -> None:
     before = converted()
     told(CORPUS / "lstm_dynamic" / "model.pb", "rnn/Maximum")
     assert converted() == before
-
-
-@pytest.mark.parametrize(("words", "line"), [
-    (["--why=dense/kernel"], "replicated: each of 8 cores holds all of it"),
-    (["--why=dense/kernel", "--num_replicas=1"], "on the core, all of it"),
-    (["--why=acc_op/total"], "on the host; the step on the device does not use it"),
-])  # fmt: skip
-def test_a_variable_tells_where_it_is_held(words: list[str], line: str, command: Command) -> None:
-    assert f"\n  lives     {line}" in command("inspect", MODEL, *words).out

@@ -1,7 +1,7 @@
-"""What the command line refuses: each block word by word, in ``tests/golden/cli/refusals.txt``.
+"""What the command line says, word by word, in the files of ``tests/golden/cli``.
 
-A line that begins with ``$`` is the command, and what follows is what it says on stderr before it ends with the code 2 and
-leaves no file. ``TPUGRAPH_UPDATE_GOLDEN=1`` writes the file anew: review it.
+A line that begins with ``$`` is a command. In ``refusals.txt`` it ends with the code 2, and what follows is what it says on
+stderr; in ``answers.txt`` with 0, and on stdout. It leaves no file. ``TPUGRAPH_UPDATE_GOLDEN=1`` writes them anew: review it.
 """
 
 import os
@@ -32,13 +32,19 @@ FILES: dict[str, bytes] = {
     "index": (IRIS / "model.ckpt-0.index").read_bytes(),
     "model.pb": (IRIS / "model.pb").read_bytes(),
 }
-REFUSALS = GOLDEN / "cli" / "refusals.txt"
+CODES = {"refusals": 2, "answers": 0}
 
 
-def sections() -> list[tuple[str, str]]:
-    """The commands of the file, each with what it says."""
-    parts = REFUSALS.read_text(encoding="utf-8").removeprefix("$ ").split("\n$ ")
-    return [(command, said.strip("\n") + "\n") for command, _, said in (part.partition("\n") for part in parts)]
+def place(name: str) -> Path:
+    return GOLDEN / "cli" / f"{name}.txt"
+
+
+def sections() -> list[tuple[str, str, str]]:
+    """The commands of the files, each with its file and what it says."""
+    parts = [
+        (name, part) for name in CODES for part in f"\n{place(name).read_text(encoding='utf-8')}".split("\n$ ")[1:]
+    ]
+    return [(name, *(part.partition("\n")[::2])) for name, part in parts]
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +60,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("words", "said"), sections(), ids=lambda value: None if "\n" in value else value)
-def test_each_refusal_is_the_recorded_block(
-    words: str, said: str, files: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+@pytest.mark.parametrize(("name", "words", "said"), sections(), ids=lambda value: None if "\n" in value else value)
+def test_each_command_says_what_is_recorded(
+    name: str, words: str, said: str, files: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(files)
     before = {path: path.stat().st_mtime_ns for path in files.rglob("*")}
-    found = command.refused(*(word.replace("CORPUS", str(CORPUS)) for word in shlex.split(words)))
+    asked = [word.replace("CORPUS", str(CORPUS)) for word in shlex.split(words)]
+    found = command.refused(*asked) if CODES[name] else command(*asked).out
     found = found.replace(str(CORPUS), "CORPUS").replace(str(files), "FILES")
     assert {path: path.stat().st_mtime_ns for path in files.rglob("*")} == before
     if os.environ.get(UPDATE_VARIABLE) == "1":
-        text = REFUSALS.read_text(encoding="utf-8")
-        REFUSALS.write_text(text.replace(f"$ {words}\n{said}", f"$ {words}\n{found}"), encoding="utf-8")
+        text = place(name).read_text(encoding="utf-8")
+        place(name).write_text(text.replace(f"$ {words}\n{said}", f"$ {words}\n{found}"), encoding="utf-8")
         return
-    assert found == said
+    assert found.strip("\n") == said.strip("\n")
