@@ -18,10 +18,11 @@ from models import CORPUS, batches, corpus, family, finish, rows_of, squared_err
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import engines
+from tpugraph.runtime import session as session_module
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import RunError, UsageError
+from tpugraph.support.errors import RunError, TpuGraphError, UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import Module
@@ -175,24 +176,24 @@ def test_the_report_says_which_engine_runs_and_why() -> None:
         assert session.report == {"engine": "emulator", "reason": "the master has no TPU devices", "platform": None}
     with TPUSession(program, engine="pjrt") as session:
         assert [session.report[name] for name in ("engine", "platform", "devices")] == ["pjrt", "cpu", "cpu"]
-    with TPUSession(program, engine="auto", platform="cpu") as session:
-        assert session.report["engine"] == "pjrt"
+    with TPUSession(convert(IRIS.folder / "model.pb", num_replicas=2), engine="auto", platform="cpu") as session:
+        assert [session.report[name] for name in ("engine", "mesh")] == ["xla", "data:8"]
 
 
-USUAL = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
+USUAL: dict[str, Any] = {"on_tpu": False, "hosts": 1, "trains": True}
 
 
-@pytest.mark.parametrize(("seen", "engine", "platform", "reason"), [
-    ({}, "emulator", None, "jax sees no accelerator"),
-    ({"gpu": 2}, "emulator", None, "jax sees 2 gpu for 8 cores, which is too few"),
-    ({"gpu": 8}, "pjrt", "gpu", "jax sees 8 gpu devices for 8 cores"),
-    ({"gpu": 4, "tpu": 8}, "pjrt", "tpu", "jax sees 8 tpu devices for 8 cores"),
+@pytest.mark.parametrize(("seen", "tried", "platform", "reason"), [
+    ({}, ["emulator"], None, "jax sees no accelerator"),
+    ({"gpu": 8}, ["xla", "pjrt", "emulator"], "gpu", "jax sees devices of the platform 'gpu'"),
+    ({"gpu": 4, "tpu": 8}, ["xla", "pjrt", "emulator"], "tpu", "jax sees devices of the platform 'tpu'"),
 ])  # fmt: skip
-def test_auto_goes_by_the_devices(seen: dict[str, int], engine: str, platform: str | None, reason: str,
+def test_auto_goes_by_the_devices(seen: dict[str, int], tried: list[str], platform: str | None, reason: str,
                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.setattr(engines, "_count", lambda name: seen.get(name, 0))
-    found = engines.choose("auto", None, **USUAL)
-    assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
+    found = engines.to_try("auto", None, **USUAL)
+    assert [choice.engine for choice in found] == tried
+    assert (found[0].platform, found[0].reason) == (platform, reason)
 
 
 def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path, command: Command,
@@ -200,8 +201,7 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path,
     program = convert(breaking.graph("crop"), num_replicas=2, iterations_per_loop=2)
     with TPUSession(program) as session:
         expected = session.train(4)
-    reason = ("devices of the platform 'cpu' were asked for, but they cannot run the graph: XLA has no kernel for "
-              "CropAndResize")  # fmt: skip
+    reason = "the devices cannot run the graph: XLA has no kernel for CropAndResize"
     with TPUSession(program, engine="auto", platform="cpu") as session:
         assert (session.report["engine"], session.report["platform"]) == ("emulator", None)
         assert session.report["reason"].startswith(reason)
@@ -210,16 +210,18 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path,
     run = ["run", tmp_path / "crop_tpu.pb", "--steps=2"]
     assert f"engine emulator: {reason}" in command(*run, "--engine=auto", "--platform=cpu").out
     command.refused(*run, "--engine=pjrt")
-    monkeypatch.setattr(engines, "joined", lambda: True)
-    with pytest.raises(RunError, match="XLA has no kernel for CropAndResize"):
+    monkeypatch.setattr(session_module, "joined", lambda: True)
+    with pytest.raises(
+        TpuGraphError, match="the step is one of cores: the graph is converted, and keeps no plain graph"
+    ):
         TPUSession(program, engine="auto", platform="cpu")
 
 
 def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_count", lambda name: 64)
     for more, engine in (({"on_tpu": True}, "master"), ({"hosts": 2}, "emulator"), ({"trains": False}, "emulator"),
-                         ({}, "pjrt")):  # fmt: skip
-        assert engines.choose("auto", None, **USUAL | more).engine == engine
+                         ({}, "xla")):  # fmt: skip
+        assert engines.to_try("auto", None, **USUAL | more)[0].engine == engine
 
 
 def test_devices_that_are_named_divide_the_plain_step(command: Command, tmp_path: Path) -> None:
@@ -235,8 +237,8 @@ def test_devices_that_are_named_divide_the_plain_step(command: Command, tmp_path
         assert [session.report["mesh"], session.iterations_per_loop] == ["data:5", 7]
     command("convert", plain, "--batch_norm=per_core", "-o", tmp_path / "cores.pb")
     said = command("run", tmp_path / "cores.pb", *run).out
-    assert "note: engine pjrt: batch_norm=per_core normalises each core's rows" in said
-    assert "engine pjrt on 8 cpu devices" in said
+    assert "engine pjrt on 8 cpu devices: XLA does not divide the plain step: " in said
+    assert "is one of cores: batch_norm=per_core normalises each core's rows" in said
     refused = command.refused("run", tmp_path / "cores.pb", "--engine=xla", "--steps=2")
     assert "is one of cores: batch_norm=per_core" in refused
     assert "fix     --engine=pjrt" in refused
@@ -255,8 +257,7 @@ def test_what_xla_cannot_divide_runs_on_cores(command: Command, tmp_path: Path) 
     graphdef.save(trace(build), tmp_path / "sized.pb")
     run = ["run", tmp_path / "sized.pb", "--steps=2"]
     said = command(*run, "--platform=cpu").out
-    assert "note: engine pjrt: XLA does not divide the plain step" in said
-    assert "engine pjrt on 8 cpu devices" in said
+    assert "engine pjrt on 8 cpu devices: XLA does not divide the plain step: " in said
     assert "fix     --partitioner=gspmd" in command.refused(*run, "--mesh=data:8")
     assert "engine xla on data:8" in command(*run, "--mesh=data:8", "--partitioner=gspmd").out
 
@@ -270,7 +271,7 @@ def test_what_xla_cannot_divide_runs_on_cores(command: Command, tmp_path: Path) 
 ])  # fmt: skip
 def test_an_engine_that_cannot_be(engine: str, platform: str | None, more: dict[str, Any], fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        engines.choose(engine, platform, **USUAL | more)
+        engines.to_try(engine, platform, **USUAL | more)
     assert caught.value.fix
 
 

@@ -12,7 +12,6 @@ from tpugraph.cli import programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.tpu_compiler import size_text
-from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.engines import device_count, device_memory
@@ -127,8 +126,7 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
 
 def _lowered(flags: Parsed, batch: int) -> tuple[Graph, Module]:
     """The plain step, lowered for one core."""
-    asked = programs.options(flags, num_replicas=1, **({"global_batch": batch} if batch else {}))
-    program = convert(programs.plain_model(flags), asked)
+    program = programs.convert_plain(flags, num_replicas=1, **({"global_batch": batch} if batch else {}))
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     return graph, stablehlo.lower(batch_search.without_hints(graph))
 

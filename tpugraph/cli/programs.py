@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from tpugraph import compiler
 from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed, pairs
-from tpugraph.compiler import ConvertOptions, convert, why_on_cores
+from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
-from tpugraph.runtime.engines import accelerator, device_count
+from tpugraph.runtime import batch_search
+from tpugraph.runtime.engines import device_count
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
+from tpugraph.tpu import program as tpu_program
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
 from tpugraph.xla.mesh import DATA, Layout
@@ -46,11 +48,8 @@ def options(flags: Parsed, **more: Any) -> ConvertOptions:
 
 def mode_of(flags: Parsed) -> str:
     """What MODEL is for: as it was converted, or as ``--mode`` says of a plain graph."""
-    nodes = {node.name for node in graphdef.sniff(Path(flags.model)).graph_def.node}
-    for name, mode in (("tpugraph/evaluate", "eval"), ("tpugraph/predict", "predict")):
-        if name in nodes:
-            return mode
-    return str(flags["mode"])
+    mode = tpu_program.mode_of([node.name for node in graphdef.sniff(Path(flags.model)).graph_def.node])
+    return str(flags["mode"]) if mode == "train" else mode
 
 
 def evaluated(flags: Parsed) -> Parsed:
@@ -81,13 +80,15 @@ def predicted(flags: Parsed) -> Parsed:
     return replace(flags, values={**flags.values, "checkpoint": str(variables)})
 
 
-def load(flags: Parsed, console: Console) -> Program:
-    """The converted graph in MODEL, or the plain one converted; says the batch."""
+def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
+    """The converted graph in MODEL, or the plain one converted, for one core where XLA divides the whole step; says the batch."""
     loaded = graphdef.sniff(Path(flags.model))
-    plain, cores = plain_graph(flags), cores_of(loaded.graph_def)
+    whole, cores = whole or by_xla(flags), cores_of(loaded.graph_def)
+    if whole:
+        refuse_cores(flags)
+    plain = plain_of(flags.model) if whole or cores is None or flags["mode"] != "train" else None
     if plain is not None:
-        asked, model = _asked(flags, loaded), plain_model(flags)
-        program = convert(model, replace(asked, num_replicas=1 if by_xla(flags) else asked.num_replicas or cores))
+        program = convert_plain(flags, plain, num_replicas=1 if whole else flags["num_replicas"] or cores)
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
         for line in program.report["step_order"]["said"]:
@@ -97,29 +98,29 @@ def load(flags: Parsed, console: Console) -> Program:
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
     check_form(graph)
     console.say(batch_line(graph))
-    rows, cores = _rows_of_a_core(graph), num_replicas(graph)
-    return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
+    rows = batch_search.rows_of(graph) * num_replicas(graph)
+    return Program(loaded.graph_def, {"source": flags.model, "global_rows": rows or None})
 
 
-def plain_graph(flags: Parsed) -> Loaded | None:
-    """The plain graph of a command: MODEL, or the one that a converted MODEL keeps where another mode is asked for."""
-    loaded = graphdef.sniff(Path(flags.model))
-    if not _is_converted(loaded):
+def plain_of(model: str) -> Loaded | None:
+    """The plain graph of a MODEL: the graph itself, or what it keeps where it is converted, if anything."""
+    loaded = graphdef.sniff(Path(model))
+    if cores_of(loaded.graph_def) is None:
         return loaded
-    if (flags["mode"] == "train" and not by_xla(flags)) or not loaded.plain:
-        return None
-    return parse(loaded.plain, Path(f"the plain graph in {flags.model}"))
+    kept = parse(loaded.plain, Path(f"the plain graph in {model}")) if loaded.plain else None
+    return kept and replace(kept, options=loaded.options)
 
 
-def plain_model(flags: Parsed) -> str | Graph:
-    loaded = graphdef.sniff(Path(flags.model))
-    if not _is_converted(loaded):
-        return flags.model
-    if not loaded.plain:
-        raise UsageError(
-            f"'{flags.model}' is converted and keeps no plain graph", fix="give the plain graph that it was made of"
-        )
-    return graphdef.from_loaded(parse(loaded.plain, Path(f"the plain graph in {flags.model}")), source=flags.model)
+def need_plain(model: str) -> Loaded:
+    if plain := plain_of(model):
+        return plain
+    raise UsageError(f"'{model}' is converted and keeps no plain graph", fix="give the plain graph that it was made of")
+
+
+def convert_plain(flags: Parsed, plain: Loaded | None = None, /, **more: Any) -> Program:
+    """The plain graph of MODEL, converted as the command line says, then as a converted graph that keeps it was."""
+    plain = plain or need_plain(flags.model)
+    return convert(graphdef.from_loaded(plain, source=flags.model), _asked(flags, plain, **more))
 
 
 def by_xla(flags: Parsed) -> bool:
@@ -129,63 +130,36 @@ def by_xla(flags: Parsed) -> bool:
     return "engine" not in flags.given and bool(flags.values.get("mesh"))
 
 
-def on_devices(flags: Parsed, console: Console) -> Parsed:
-    """The command line with the engine of devices, where these are named or found and no engine is.
-
-    XLA divides the plain step; a step of cores is lowered for cores, and a line says why.
-    """
-    joins = flags["distributed"] == "auto" or flags["coordinator"] is not None
-    named, platform = flags["platform"] or joins, flags["platform"]
-    auto = flags["engine"] == "auto" and not joins
-    if auto:
-        named = platform = platform or accelerator()
-    if not named or by_xla(flags) or ("engine" in flags.given and not auto):
-        return flags
-    why = _why_on_cores(flags)
-    if why and not auto:
-        console.say(f"note: engine pjrt: {why}")
-    engine = "xla" if not why else "auto" if auto else "pjrt"
-    return replace(flags, values={**flags.values, "engine": engine, "platform": platform})
-
-
-def _why_on_cores(flags: Parsed) -> str:
+def why_on_cores(flags: Parsed) -> str:
     """Why XLA cannot divide the step of MODEL: see :func:`tpugraph.compiler.why_on_cores`."""
-    loaded = graphdef.sniff(Path(flags.model))
-    plain: Any = loaded.graph_def
-    if _is_converted(loaded):
-        plain = parse(loaded.plain, Path(flags.model)).graph_def if loaded.plain else None
-    return why_on_cores(plain, _asked(flags, loaded), loaded.options)
+    plain = plain_of(flags.model)
+    return compiler.why_on_cores(plain and plain.graph_def, _asked(flags, plain), plain.options if plain else {})
 
 
-def _asked(flags: Parsed, loaded: Loaded) -> ConvertOptions:
-    """How the plain graph is converted: as the command line says, then as a converted graph that keeps it was."""
-    kept = loaded.options if flags.values.get("mode", "train") == "train" else {}
-    return options(flags, **{name: kept[name] for name in kept if name not in {*flags.given, "passes"}})
+def refuse_cores(flags: Parsed) -> None:
+    if why := why_on_cores(flags):
+        fix = "--engine=pjrt" if "model_dir" in flags.values else "leave XLA's partitioner out"
+        raise UsageError(f"the step of '{flags.model}' is one of cores: {why}", fix=fix)
 
 
-def layout_of(flags: Parsed) -> Layout | None:
-    """How values lie on the mesh where XLA divides the step, else None."""
-    if not by_xla(flags):
+def _asked(flags: Parsed, plain: Loaded | None, **more: Any) -> ConvertOptions:
+    kept = plain.options if plain and flags.values.get("mode", "train") == "train" else {}
+    return options(flags, **{name: kept[name] for name in kept if name not in {*flags.given, "passes"}} | more)
+
+
+def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
+    """How values lie on the mesh where XLA divides the step, among devices of a ``platform`` where that is named, else None."""
+    if not by_xla(flags) and platform is None:
         given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
         if given:
             raise UsageError(f"--{given[0]} is for XLA's own partitioner",
                              fix="--engine=xla" if "engine" in flags.values else "--mesh=data:4,model:2")  # fmt: skip
         return None
-    if why := _why_on_cores(flags):
-        fix = "--engine=pjrt" if "model_dir" in flags.values else "leave XLA's partitioner out"
-        raise UsageError(f"XLA divides the plain step, and that of '{flags.model}' is one of cores: {why}", fix=fix)
-    sized = flags["mesh"] or flags["num_replicas"]
-    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(flags['platform'] or 'cpu')}"
+    if by_xla(flags):
+        refuse_cores(flags)
+    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(platform or flags['platform'] or 'cpu')}"
     found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
-    return replace(found, fits=not sized)
-
-
-def is_converted(model: str) -> bool:
-    return _is_converted(graphdef.sniff(Path(model)))
-
-
-def _is_converted(loaded: Loaded) -> bool:
-    return cores_of(loaded.graph_def) is not None
+    return replace(found, fits=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
@@ -208,17 +182,8 @@ def refuse_late(flags: Parsed) -> None:
 
 def batch_line(graph: Graph) -> str:
     """The batch of a converted graph, such as ``global batch 128 = 8 cores x 16``."""
-    cores = num_replicas(graph)
-    rows = _rows_of_a_core(graph)
-    return (
-        counted(cores, "core") if rows is None else f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}"
-    )
-
-
-def _rows_of_a_core(graph: Graph) -> int | None:
-    shapes = [shape for node in graph.of_type("InfeedDequeueTuple") for shape in node.attr("shapes") or []]
-    counts = Counter(shape[0] for shape in shapes if shape)
-    return max(counts, key=lambda n: (counts[n], n)) if counts else None
+    rows, cores = batch_search.rows_of(graph), num_replicas(graph)
+    return f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}" if rows else counted(cores, "core")
 
 
 def global_rows(program: Program) -> int | None:

@@ -9,7 +9,7 @@ from tpugraph import ops
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.programs import is_converted
+from tpugraph.cli.programs import need_plain
 from tpugraph.compiler import ConvertOptions, find_roles
 from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import graphdef
@@ -20,12 +20,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
     model, rows = Path(flags.model), flags["global_batch"]
     if not rows:
         raise UsageError("rebatch needs the rows of the batch", fix=f"tpugraph rebatch {model} --global_batch=256")
-    if is_converted(flags.model):
-        raise UsageError(f"'{model}' is converted already: another batch is given to the plain graph",
-                         fix=f"tpugraph rebatch PLAIN_GRAPH --global_batch={rows}")  # fmt: skip
     output = Path(flags["output"]) if flags["output"] else Path(f"{model.stem}_{rows}.pb")
     check_writable(output, "--output")
-    loaded = graphdef.sniff(model)
+    loaded = need_plain(flags.model)
     graph = graphdef.from_loaded(loaded, source=str(model))
     graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))
     found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])

@@ -113,7 +113,7 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
         compiled, _ = tpu_compiler.ask(module, topology, console, loud=loud)
     except (RunError, UsageError) as error:
         return _refused(Target(topology, TOPOLOGIES[topology]), error)
-    target = _filled(compiled, _rows(graph))
+    target = _filled(compiled, batch_search.rows_of(graph))
     if flags["largest_batch"]:
         try:
             target.largest_batch = tpu_compiler.largest_batch(graph, flags, topology, console)
@@ -147,14 +147,6 @@ def _filled(compiled: Compiled, rows: int) -> Target:
         all_reduce_bytes=compiled.all_reduce_bytes, most_live=compiled.most_live,
         tensors=[TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in compiled.tensors],
     )  # fmt: skip
-
-
-def _rows(graph: Graph) -> int:
-    """The rows of a core's batch, 0 where there is none."""
-    try:
-        return batch_search.rows_of(graph)
-    except ShapeError:
-        return 0
 
 
 def _line(target: Target) -> str:

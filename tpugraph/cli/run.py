@@ -6,9 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tpugraph.cli import evaluating, fitting, programs
 from tpugraph.cli.console import Console, Outcome, interruptible
@@ -18,14 +16,13 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.tpu_compiler import gathered_note
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
+from tpugraph.runtime.engines import accelerator
 from tpugraph.runtime.pjrt import processes
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support import files
-from tpugraph.support.errors import TpuGraphError, UsageError
-from tpugraph.support.tensorflow_log import stderr_held_back
+from tpugraph.support.errors import UsageError
 from tpugraph.tpu.program import Program, cores_of
-from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import Layout
 
 
@@ -34,41 +31,38 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
-    asked, flags = flags, programs.on_devices(flags, console)
-    _check(flags)
-    flags = fitting.chosen(flags, console) if flags["fit"] else flags
-    layout, names = programs.layout_of(flags), rebinds(flags["rebind"])
-    losses = LossFile(flags["losses"])
-    engine = flags["engine"] if layout is None else "xla"
-    timeline = OFF if flags["trace"] is None else Timeline()
-    program = programs.load(flags, console)
-    for line in programs.files_lines(program, names):
-        console.say(line)
-    process = _join(flags, program, layout, console)
-    options = {"master": flags["master"], "engine": engine, "platform": flags["platform"], "mesh": layout,
-               "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"],
-               "timeline": timeline}  # fmt: skip
-    # auto asks jax for each kind of device, and those that are not there log complaints
-    quiet = stderr_held_back() if engine == "auto" else contextlib.nullcontext()
+    joins = flags["distributed"] == "auto" or flags["coordinator"] is not None
+    engine = flags["engine"] if "engine" in flags.given else None
+    platform = flags["platform"] or ("cpu" if joins and engine is None else accelerator() if engine == "auto" else None)
+    _check(flags, joins=joins)
+    if flags["fit"]:
+        flags = fitting.chosen(flags, console)
+    layout = programs.layout_of(flags, platform if engine in (None, "auto") else None)
+    losses, timeline = LossFile(flags["losses"]), OFF if flags["trace"] is None else Timeline()
+    made: list[Program] = []
     with contextlib.ExitStack() as open_:
-        writer = open_.enter_context(_writer(flags, process))
-        with quiet:
-            try:
-                session = open_.enter_context(TPUSession(program, rebind=names, **options))
-            except TpuGraphError as error:
-                if layout is None or asked is flags or joined():
-                    raise
-                engine = "auto" if asked["engine"] == "auto" else "pjrt"
-                console.say(f"note: engine {engine}: XLA does not divide the plain step: {error.fault}")
-                flags = replace(asked, values={**asked.values, "engine": engine})
-                program = programs.load(flags, console)
-                session = open_.enter_context(
-                    TPUSession(program, rebind=names, **options | {"engine": engine, "mesh": None})
-                )
-        if engine != "emulator":
+
+        def load(engine: str) -> Program:
+            program = programs.load(flags, console, whole=engine == "xla")
+            if not made:
+                process = _join(flags, program, layout if engine == "xla" else None, console) if joins else 0
+                if flags["model_dir"] is not None and process == 0:
+                    open_.enter_context(FolderLock(flags["model_dir"]))
+            made.append(program)
+            return program
+
+        names = rebinds(flags["rebind"])
+        session = open_.enter_context(
+            TPUSession(load, rebind=names, master=flags["master"], engine=engine, platform=platform, mesh=layout,
+                       cluster=flags["workers"] or None, reach_seconds=flags["connect_timeout"], timeline=timeline)
+        )  # fmt: skip
+        program = made[-1]
+        for line in programs.files_lines(program, names):
+            console.say(line)
+        if engine == "auto" or session.report["platform"] is not None:
             for line in (_engine_line(session), *gathered_note(session.report.get("gathered", {}))):
                 console.say(line)
-        if writer is not None:
+        if flags["model_dir"] is not None and session.writes_files:
             collect(Path(flags["model_dir"]))
         started_from = _start(session, flags, console)
         steps = _steps(flags, session, console)
@@ -84,7 +78,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     )  # fmt: skip
 
 
-def _check(flags: Parsed) -> None:
+def _check(flags: Parsed, *, joins: bool) -> None:
     """Refuse flags of training that do not go together, and places that cannot be written, before anything is made."""
     if flags["output"] is not None:
         raise UsageError("--output is for predictions", fix="--losses=FILE.jsonl takes the losses of training")
@@ -100,7 +94,17 @@ def _check(flags: Parsed) -> None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     if flags["trace"] is not None:
         check_writable(Path(flags["trace"]), "--trace")
-    if programs.by_xla(flags) and flags["platform"] not in (None, "cpu") and flags["mesh"] is None and _joins(flags):
+    if flags["distributed"] == "auto" and {"coordinator", "processes", "process"} & flags.given:
+        raise UsageError("--distributed=auto asks the cluster for what --coordinator, --processes and --process say",
+                         fix="leave out either")  # fmt: skip
+    if not joins and flags["processes"] > 1:
+        raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
+    if joins and "engine" in flags.given and flags["engine"] in ("emulator", "auto"):
+        raise UsageError(
+            f"several processes are joined by PJRT, not by the engine {flags['engine']}", fix="--engine=pjrt"
+        )
+    unknown = joins and flags["platform"] not in (None, "cpu") and flags["mesh"] is None and flags["engine"] != "pjrt"
+    if unknown and not programs.why_on_cores(flags):
         raise UsageError("how many devices all processes have is not known before they are joined", fix="--mesh=data:N")
 
 
@@ -146,25 +150,9 @@ _OF_A_PROCESS = frozenset(
 """The flags that each of several processes may be given for itself."""
 
 
-def _joins(flags: Parsed) -> bool:
-    return flags["distributed"] == "auto" or flags["coordinator"] is not None
-
-
 def _join(flags: Parsed, program: Program, layout: Layout | None, console: Console) -> int:
-    """Join this process with others, where it is one of several; returns its number."""
-    detected = flags["distributed"] == "auto"
-    if detected and {"coordinator", "processes", "process"} & flags.given:
-        raise UsageError("--distributed=auto asks the cluster for what --coordinator, --processes and --process say",
-                         fix="leave out either")  # fmt: skip
-    if not _joins(flags):
-        if flags["processes"] > 1:
-            raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
-        return 0
-    if layout is None and flags["engine"] != "pjrt":
-        raise UsageError(
-            f"several processes are joined by PJRT, not by the engine {flags['engine']}", fix="--engine=pjrt"
-        )
-    if detected:
+    """Join this process with others; returns its number."""
+    if flags["distributed"] == "auto":
         place = interruptible(lambda: processes.detect(flags["connect_timeout"]))
     else:
         place = flags["coordinator"], flags["processes"], flags["process"]
@@ -186,12 +174,6 @@ def _engine_line(session: TPUSession) -> str:
     count = found.get("mesh", session.num_replicas)
     return (f"engine {found['engine']} on {count} {found['platform']} devices: {found['reason']}; compiled in "
             f"{found['compile_seconds']:.1f} s")  # fmt: skip
-
-
-def _writer(flags: Parsed, process: int) -> contextlib.AbstractContextManager[Any]:
-    """The lock of the model_dir, for the process that writes it."""
-    writes = flags["model_dir"] is not None and process == 0
-    return FolderLock(flags["model_dir"]) if writes else contextlib.nullcontext()
 
 
 def _start(session: TPUSession, flags: Parsed, console: Console) -> str | None:

@@ -10,10 +10,8 @@ from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, interruptible
 from tpugraph.cli.flags import Parsed
-from tpugraph.compiler import convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
-from tpugraph.support.errors import UsageError
 from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.xla import stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
@@ -58,12 +56,9 @@ def ask(
 def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
     """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted."""
     memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
-    if programs.is_converted(flags.model):
-        raise UsageError(f"'{flags.model}' is converted already: another batch is given to the plain graph",
-                         fix="give the plain graph that it was converted from")  # fmt: skip
 
     def attempt(rows: int) -> batch_search.Try:
-        made = convert(flags.model, programs.options(flags, num_replicas=cores, global_batch=rows * cores))
+        made = programs.convert_plain(flags, num_replicas=cores, global_batch=rows * cores)
         module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
         try:
             compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)

@@ -27,6 +27,8 @@ def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
     time: a large step takes the compiler long, so few are tried. 0 where not even one fits, ``MOST`` where all do.
     """
     below, low, high = Try(0, 0, True), Try(0, 0, True), None
+    if not rows:
+        raise ShapeError("the device is fed no batch, so there is none to change")
     guess, turn = rows, 0
     while guess:
         found, turn = attempt(guess), turn + 1
@@ -61,11 +63,9 @@ def _between(low: Try, high: Try, memory: int, *, halve: bool) -> int:
 
 
 def rows_of(graph: Graph) -> int:
-    """The rows of the batch that one core of a TPU graph takes."""
+    """The rows of the batch that one core of a TPU graph takes; 0 where it is fed none, or no shape tells."""
     found = Counter(s[0] for node in graph.of_type("InfeedDequeueTuple") for s in node.attr("shapes") or () if s)
-    if not found:
-        raise ShapeError("the device is fed no batch, so there is none to change", origin=graph.source)
-    return int(max(found, key=lambda rows: (found[rows], rows or 0)) or 0)
+    return max(found, key=lambda rows: (found[rows], rows or 0), default=0) or 0
 
 
 def without_hints(graph: Graph) -> Graph:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpugraph.ir import Graph
@@ -14,8 +15,8 @@ from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
 from tpugraph.runtime.timeline import Timeline
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.xla import jax_client
-from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 ENGINES = ("emulator", "pjrt", "xla", "auto")
@@ -28,86 +29,81 @@ class Choice:
     engine: str  # "master" (the TPU of a master runs the graph as it is), "pjrt", "xla" or "emulator"
     reason: str
     platform: str | None = None  # of the devices of "pjrt" and "xla"
-    asked_for: bool = False  # whether the engine was named, so that no other may run the steps
-    layout: Layout | None = None  # of "xla", how values lie on the mesh
 
-    def instead(self, error: TpuGraphError) -> Choice:
-        """The emulator, where the devices that were chosen cannot run the graph."""
-        node = f" ('{error.node}')" if error.node else ""
-        return Choice("emulator", f"{self.reason}, but they cannot run the graph: {error.fault}{node}")
+    def after(self, other: Choice, error: TpuGraphError) -> Choice:
+        """This engine, where another one cannot run the graph."""
+        what = "XLA does not divide the plain step" if other.engine == "xla" else "the devices cannot run the graph"
+        return replace(self, reason=f"{what}: {error.fault}" + (f" ('{error.node}')" if error.node else ""))
 
     def as_dict(self) -> dict[str, Any]:
         return {"engine": self.engine, "reason": self.reason, "platform": self.platform}
 
 
-def create(
-    graph: Graph, choice: Choice, master: Master, *, seed: int, queues: bool, literal: bool, timeline: Timeline
-) -> tuple[Choice, Engine]:
-    """The engine that was chosen, or the emulator where devices cannot run the graph; returns the choice with it.
+def to_try(engine: str | None, platform: str | None, *, on_tpu: bool, hosts: int, trains: bool,
+           layout: Layout | None = None) -> list[Choice]:  # fmt: skip
+    """The engines that may run a graph, each tried where those before it cannot.
 
-    The graph is changed in place to what TensorFlow runs of it.
+    Where None is named, a ``platform`` or a ``layout`` means ``xla``, then ``pjrt``, which runs what is a step of cores; a
+    ``layout`` that somebody asked for means ``xla`` alone. ``auto`` takes accelerators in the same order, then the emulator.
+    A master that has TPU devices keeps what names no other devices.
     """
-    if choice.engine == "master":
-        return choice, TPUMaster(graph, master.devices, timeline)
-    run_as_written(graph)
-    if choice.engine in ("pjrt", "xla"):
-        try:
-            devices = compile_cluster(graph, choice.platform or "cpu", choice.layout)
-        except TpuGraphError as error:
-            if choice.asked_for or joined():
-                raise
-            choice = choice.instead(error)
-        else:
-            return choice, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
-    hosts = master.hosts_for(graph)
-    if hosts is not None:
-        return choice, SpreadLoop(graph, hosts)
-    return choice, emulate(graph, queues=queues, literal=literal, timeline=timeline)
-
-
-def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool, hosts: int, trains: bool,
-           layout: Layout | None = None, why: str = "asked for") -> Choice:  # fmt: skip
-    """Choose one of ``ENGINES``: ``emulator`` and ``auto`` leave the graph to a master that has TPU devices.
-
-    A ``platform`` of None is any accelerator for ``auto``, and ``cpu`` for ``pjrt`` and ``xla``, which run training graphs alone.
-    A ``layout`` of None has all devices of ``xla`` along the rows, or as many as divide the batch. ``why`` says why an engine
-    of devices was named.
-    """
-    if engine not in ENGINES:
+    if engine not in (None, *ENGINES):
         raise UsageError(f"there is no engine '{engine}'", fix=f"one of {', '.join(ENGINES)}")
-    if platform is not None and platform not in PLATFORMS:
+    if platform not in (None, *PLATFORMS):
         raise UsageError(f"there is no platform '{platform}'", fix=f"one of {', '.join(PLATFORMS)}")
     if platform is not None and engine == "emulator":
         raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="leave one of them out")
-    if layout is not None and engine != "xla":
+    if layout is not None and engine in ("emulator", "pjrt"):
         raise UsageError(f"a mesh is for XLA's own partitioner, and the engine is '{engine}'", fix="engine='xla'")
-    if engine in ("pjrt", "xla"):
+    named = engine or ("emulator" if platform is None and layout is None else "xla")
+    if named in ("pjrt", "xla"):
         if on_tpu or hosts > 1:
-            raise UsageError(f"engine '{engine}' runs on devices of this machine, not on those of a master or cluster",
+            raise UsageError(f"engine '{named}' runs on devices of this machine, not on those of a master or cluster",
                              fix="leave master and cluster out; processes are joined by jax.distributed.initialize")  # fmt: skip
         if not trains:
-            raise UsageError(f"engine '{engine}' runs training graphs alone", fix="engine='emulator'")
-        if engine == "xla" and num_replicas != 1:
-            raise UsageError(f"the graph was converted for {num_replicas} cores, and XLA divides the step of one",
-                             fix="run the plain graph, or convert it with --num_replicas=1")  # fmt: skip
-        every = Layout(Mesh({DATA: device_count(platform or "cpu")}), fits=True) if engine == "xla" else None
-        made = layout or every
-        return Choice(engine, why, platform or "cpu", asked_for=True, layout=made)
+            raise UsageError(f"engine '{named}' runs training graphs alone", fix="engine='emulator'")
+        found = [Choice(named, "asked for", platform or "cpu")]
+        fixed = engine or (layout is not None and not layout.fits)
+        return found if fixed else [*found, Choice("pjrt", "", platform or "cpu")]
     if on_tpu:
-        return Choice("master", "the master has TPU devices")
-    if engine == "emulator":
-        return Choice("emulator", "the master has no TPU devices")
+        return [Choice("master", "the master has TPU devices")]
+    if named == "emulator":
+        return [Choice("emulator", "the master has no TPU devices")]
     if hosts > 1:
-        return Choice("emulator", f"the cores are spread over {hosts} TensorFlow workers")
+        return [Choice("emulator", f"the cores are spread over {hosts} TensorFlow workers")]
     if not trains:
-        return Choice("emulator", "the graph does not train")
-    return _by_devices(platform, num_replicas)
+        return [Choice("emulator", "the graph does not train")]
+    seen = platform or accelerator()
+    if seen is None:
+        return [Choice("emulator", "jax sees no accelerator")]
+    why = (
+        f"devices of the platform '{seen}' were asked for" if platform else f"jax sees devices of the platform '{seen}'"
+    )
+    return [Choice("xla", why, seen), Choice("pjrt", why, seen), Choice("emulator", why)]
+
+
+def create(graph: Graph, choice: Choice, master: Master, *, layout: Layout | None, seed: int, queues: bool, literal: bool,
+           timeline: Timeline) -> Engine:  # fmt: skip
+    """The engine that was chosen; the graph is changed in place to what TensorFlow runs of it.
+
+    A ``layout`` of None has all devices of ``xla`` along the rows, or as many as divide the batch.
+    """
+    if choice.engine == "master":
+        return TPUMaster(graph, master.devices, timeline)
+    run_as_written(graph)
+    if choice.platform is not None:
+        every = Layout(Mesh({DATA: device_count(choice.platform)}), fits=True) if choice.engine == "xla" else None
+        devices = compile_cluster(graph, choice.platform, (layout or every) if every else None)
+        return CompiledLoop(graph, devices, seed=seed, timeline=timeline)
+    hosts = master.hosts_for(graph)
+    return SpreadLoop(graph, hosts) if hosts else emulate(graph, queues=queues, literal=literal, timeline=timeline)
 
 
 def accelerator() -> str | None:
     """The platform of the accelerators that jax sees; None where it sees none, or is not installed."""
     there = importlib.util.find_spec("jax") is not None
-    return next((name for name in ("tpu", "gpu") if there and _count(name)), None)
+    with stderr_held_back() if there else contextlib.nullcontext():  # jax logs complaints of kinds that are not there
+        return next((name for name in ("tpu", "gpu") if there and _count(name)), None)
 
 
 def device_count(platform: str) -> int:
@@ -121,21 +117,6 @@ def device_memory(platform: str) -> int | None:
         return None
     stats = jax_client.load("jax", "pjrt").devices(platform)[0].memory_stats() or {}
     return int(stats["bytes_limit"]) if "bytes_limit" in stats else None
-
-
-def _by_devices(platform: str | None, num_replicas: int) -> Choice:
-    if platform == "cpu":
-        return Choice("pjrt", "devices of the platform 'cpu' were asked for", "cpu")
-    if importlib.util.find_spec("jax") is None:
-        return Choice("emulator", "jax, which would tell of accelerators, is not installed")
-    seen = {name: count for name in ([platform] if platform else ["tpu", "gpu"]) if (count := _count(name))}
-    for name, count in seen.items():
-        if count >= num_replicas:
-            return Choice("pjrt", f"jax sees {count} {name} devices for {num_replicas} cores", name)
-    if not seen:
-        return Choice("emulator", "jax sees no accelerator")
-    few = " and ".join(f"{count} {name}" for name, count in seen.items())
-    return Choice("emulator", f"jax sees {few} for {num_replicas} cores, which is too few")
 
 
 def _count(platform: str) -> int:

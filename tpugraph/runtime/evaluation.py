@@ -10,6 +10,7 @@ import numpy as np
 
 from tpugraph.ir import Graph
 from tpugraph.support.errors import RunError
+from tpugraph.tpu.program import MODES
 
 Run = Callable[[int, str, list[str]], list[Any]]
 """Runs a loop: its number of steps, the node that is the device's part, what to fetch of the host's part."""
@@ -48,7 +49,7 @@ class EntryPoints:
 
 
 def entry_points(graph: Graph) -> EntryPoints:
-    device = next((name for name in ("tpugraph/evaluate", "tpugraph/predict") if name in graph), "")
+    device = next((name for name in MODES if name in graph), "")
     named: dict[str, dict[str, str]] = {"tpugraph/metrics/": {}, "tpugraph/predictions/": {}}
     for node in graph if device else ():
         scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(_NAME)), None)

@@ -18,7 +18,7 @@ from tpugraph.runtime import engines, evaluation, masters, variables
 from tpugraph.runtime.checkpoints import input_position
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.checkpoints.saver import Saver
-from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, Engine, TrainingLoop
+from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.timeline import OFF, Timeline
@@ -26,7 +26,7 @@ from tpugraph.runtime.variables import Variables
 from tpugraph.support.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import Program
+from tpugraph.tpu.program import Program, mode_of
 from tpugraph.xla.jax_client import joined
 from tpugraph.xla.mesh import Layout
 
@@ -39,18 +39,19 @@ class TPUSession:
     """A session on a converted graph.
 
     Args:
-        program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well.
+        program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well. Or a
+            function that gives the Program for the engine of a name: for ``xla`` one of one core.
         master: address of a TensorFlow server with TPU devices; "" runs emulated cores in this process, or on the
             workers of ``cluster``. A server without TPU runs emulated cores, on all the workers that it knows.
         cluster: the workers that share the emulated cores: a ``tf.train.ClusterSpec``, a dict of it, or a list of
             addresses.
         reach_seconds: how long workers are waited for.
         rebind: file names in the graph to replace, old name to new.
-        engine: what runs the steps where no TPU master does: ``emulator``; ``pjrt``, which compiles the loop for devices that
-            jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough and they can run the graph.
-            ``xla`` gives the plain step to XLA's own partitioner, on a graph that was converted for one core. Where None, it is
-            ``xla`` with a ``platform`` or a ``mesh``, on the plain graph that a converted file keeps, or ``pjrt`` where XLA
-            cannot divide that; else ``emulator``. ``report`` says why.
+        engine: what runs the steps where no TPU master does: ``emulator``; ``xla``, which gives the plain step to XLA's own
+            partitioner; ``pjrt``, which compiles the loop for devices that jax sees, one per core; ``auto``, which takes
+            accelerators where jax sees some and they can run the graph, else the emulator. Where None, it is ``xla`` with a
+            ``platform`` or a ``mesh``, on the plain graph that a converted file keeps, else ``emulator``. With ``auto``, and
+            with a ``platform`` alone, what XLA cannot divide is left to ``pjrt``; ``report`` says why.
         platform: the devices of ``pjrt`` and ``xla``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
         mesh: of ``xla``, the axes of the devices as ``data:4,model:2``, or a :class:`tpugraph.xla.mesh.Layout`, which says how
             variables are sharded, too; all devices along the rows when None.
@@ -79,7 +80,7 @@ class TPUSession:
 
     def __init__(
         self,
-        program: Program | str | os.PathLike[str] | Any,
+        program: Program | str | os.PathLike[str] | Callable[[str], Program] | Any,
         *,
         master: str = "",
         cluster: Any = None,
@@ -95,35 +96,29 @@ class TPUSession:
         stall_seconds: float | None = None,
         config: Any = None,
     ) -> None:
-        given = program if isinstance(program, Program) else _program(program)
         found = masters.reach(master, cluster, reach_seconds)
         self.on_tpu, self.num_hosts = found.on_tpu, found.hosts
         layout = Layout.parse(mesh) if isinstance(mesh, str) else mesh
-
-        def made(
-            program: Program, engine: str, why: str = "asked for"
-        ) -> tuple[Graph, engines.Choice, Engine, set[str]]:
-            graph = _tpu_graph(program)
-            rebind_files(graph, rebind or {})
-            files = file_names(graph)
-            self._beside_training = evaluation.entry_points(graph)
-            if "tpugraph/train" not in graph and not self._beside_training.device:
-                adopt_tpu_estimator.add_entry_points(graph)
-            self.num_replicas = num_replicas(graph)
-            choice = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
-                                    trains=not self._beside_training.device, layout=layout, why=why)  # fmt: skip
-            return graph, *engines.create(graph, choice, found, seed=seed, queues=queues, literal=literal,
-                                          timeline=timeline), files  # fmt: skip
-
-        chosen = engine or ("emulator" if platform is None and mesh is None else "xla")
-        try:
-            graph, choice, self.engine, files = made(whole_step(given) if chosen == "xla" else given, chosen)
-        except TpuGraphError as error:
-            if engine is not None or chosen == "emulator" or mesh is not None or joined():
-                raise
-            graph, choice, self.engine, files = made(
-                given, "pjrt", f"XLA does not divide the plain step: {error.fault}"
-            )
+        load = program if callable(program) else partial(_of_engine, _program(program))
+        trains = callable(program) or mode_of([node.name for node in load("").graph_def.node]) == "train"
+        choice, *others = engines.to_try(engine, platform, on_tpu=self.on_tpu, hosts=self.num_hosts, trains=trains,
+                                         layout=layout)  # fmt: skip
+        while True:
+            try:
+                graph = _tpu_graph(load(choice.engine))
+                rebind_files(graph, rebind or {})
+                files = file_names(graph)
+                self._beside_training = evaluation.entry_points(graph)
+                if "tpugraph/train" not in graph and not self._beside_training.device:
+                    adopt_tpu_estimator.add_entry_points(graph)
+                self.num_replicas = num_replicas(graph)
+                self.engine = engines.create(graph, choice, found, layout=layout, seed=seed, queues=queues, literal=literal,
+                                             timeline=timeline)  # fmt: skip
+                break
+            except TpuGraphError as error:
+                if not others or joined():
+                    raise
+                choice, *others = others[0].after(choice, error), *others[1:]
         self.report = {**choice.as_dict(), **self.engine.report()}
         self._timeline = timeline
         self.notes = list(self.engine.notes)
@@ -320,7 +315,7 @@ class TPUSession:
     @property
     def mode(self) -> str:
         """What the graph was converted for: ``train``, ``eval`` or ``predict``."""
-        return {"tpugraph/evaluate": "eval", "tpugraph/predict": "predict"}.get(self._beside_training.device, "train")
+        return mode_of(self._host.names)
 
     def evaluate(self, steps: int | None = None) -> Evaluated:
         """Evaluate from the first batch on, with metrics that start anew; every example counts once.
@@ -422,10 +417,16 @@ def _node(tensor: str) -> str:
 
 def _program(given: Any) -> Program:
     """The program of a file or of a GraphDef."""
+    if isinstance(given, Program):
+        return given
     if not isinstance(given, (str, os.PathLike)):
         return Program(given)
     loaded = graphdef.sniff(Path(given))
     return Program(loaded.graph_def, {"source": str(given)}, plain=loaded.plain, options=loaded.options)
+
+
+def _of_engine(program: Program, engine: str) -> Program:
+    return whole_step(program) if engine == "xla" else program
 
 
 def _tpu_graph(program: Program) -> Graph:

@@ -18,6 +18,9 @@ from tpugraph.support.wording import counted, folded
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 
+MODES = {"tpugraph/evaluate": "eval", "tpugraph/predict": "predict"}
+"""What a converted graph is for beside training, by the node that is the device's part of a loop."""
+
 
 @dataclass(repr=False)
 class Program:
@@ -193,3 +196,8 @@ def _host_ops(host: dict[str, int]) -> list[str]:
 def cores_of(graph_def: Any) -> int | None:
     """The number of cores of a TPU graph; None for a plain graph."""
     return next((n.attr["num_replicas"].i for n in graph_def.node if n.op in ops.METADATA), None)
+
+
+def mode_of(names: Iterable[str]) -> str:
+    """What a converted graph with nodes of these names is for: ``train``, ``eval`` or ``predict``."""
+    return next((MODES[name] for name in names if name in MODES), "train")

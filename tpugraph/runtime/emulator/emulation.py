@@ -16,12 +16,12 @@ from tpugraph.ir import Graph
 from tpugraph.runtime.emulator.copies import clear_places, copy_per_core, lower_boundary, lower_sums, lower_system
 from tpugraph.runtime.emulator.hosts import MIRROR, Hosts, spread
 from tpugraph.runtime.emulator.infeed_outfeed import connect
-from tpugraph.runtime.emulator.reads import BESIDE_TRAINING
 from tpugraph.runtime.emulator.xla_loop import compile_loop
 from tpugraph.runtime.engine import Engine, ThreeParts
 from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
+from tpugraph.tpu.program import MODES
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
     count = metadata[0].attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    trains = not any(name in graph for name in BESIDE_TRAINING)
+    trains = not any(name in graph for name in MODES)
     compiled = compile_loop(graph, count) if trains and hosts is None and not queues and not literal else 0
     if compiled:
         graph.stage = None
