@@ -1,4 +1,4 @@
-"""TensorFlow's bridge to XLA: StableHLO bytecode of a library function, or the node that the bridge refuses."""
+"""TensorFlow's bridge to XLA: lowers a library function to StableHLO bytecode, or names the node that the bridge refuses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tpugraph.support.errors import RunError
 
 
 class Refused(RunError):
-    """TensorFlow's bridge to XLA does not take the step.
+    """TensorFlow's bridge to XLA refuses the step.
 
     Attributes:
-        cause: ``kernel``, ``constant``, ``shape``, ``dtype`` or ``compiler``: what its complaint is about.
-        operand: of cause ``constant``, the number of the node's operand that is not known when the step is compiled.
+        cause: ``kernel``, ``constant``, ``shape``, ``dtype`` or ``compiler``.
+        operand: for the cause ``constant``, the index of the operand that is unknown at compile time.
     """
 
     def __init__(self, fault: str, cause: str, *, operand: int | None = None, **where: Any) -> None:
@@ -41,7 +41,7 @@ def export(
     variables: list[tuple[str, tuple[int, ...]]],
     sized: DataSized,
 ) -> bytes:
-    """The StableHLO bytecode of a library function that takes ``arguments`` and then ``variables`` (dtype and shape)."""
+    """The StableHLO bytecode of a library function of ``arguments`` and then ``variables`` (dtype and shape)."""
     from tensorflow.python.eager import context
 
     if sized.fatal is not None:
@@ -76,7 +76,7 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def _zeros(dtype: str, shape: tuple[int, ...]) -> tf.Tensor:
-    """Zeros whose pages are never touched, since lowering does not read them; ``tf.zeros`` writes them."""
+    """Zeros in untouched pages, since lowering does not read them; ``tf.zeros`` would write them."""
     kind = tf.as_dtype(dtype)
     if math.prod(shape) < _LARGE or not (kind.is_floating or kind.is_integer) or kind.size not in _ALIKE:
         return tf.zeros(shape, kind)
@@ -86,7 +86,7 @@ def _zeros(dtype: str, shape: tuple[int, ...]) -> tf.Tensor:
 
 _LARGE = 2**20
 _ALIKE = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-"""NumPy's dtype by bytes of an element."""
+"""A NumPy dtype for each element size in bytes."""
 
 
 def _variable(value: tf.Tensor) -> tf.Tensor:
@@ -109,7 +109,7 @@ def _registered(graph: Graph, function: str) -> Iterator[str]:
 
     library = function_library.functions_named(graph)
     called = _called(library, function)
-    digest = hashlib.sha256()  # attributes come in an order of their own in each process
+    digest = hashlib.sha256()  # the order of attributes differs between processes
     for name in sorted(called):
         digest.update(library[name].SerializeToString(deterministic=True))
     names = {name: f"{name}_{digest.hexdigest()[:16]}" for name in called}
@@ -164,7 +164,7 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
 _NOT_CONSTANT = re.compile(r"Input (\d+) to node `([^`]+)` with op \w+ must be a compile-time constant")
 _NOT_STABLE = b"\0unknown\0"
-"""In MLIR's bytecode, the op that the bridge writes where StableHLO has none."""
+"""In MLIR bytecode, the op that the bridge writes where StableHLO has none."""
 
 _NAMELESS = re.compile(r'"mhlo\.unknown"\(.* loc\((#loc\d+)\)$', re.MULTILINE)
 _LOCATION = re.compile(r'^(#loc\d+) = loc\((?:fused\[(#loc\d+)|"([^"]+)")', re.MULTILINE)
@@ -199,8 +199,8 @@ class DataSized:
     """Data-dependent shapes of a cluster: nodes that make an open shape from static ones, and their descendants.
 
     Attributes:
-        fatal: the name of a node that the bridge must not see, or None: a concatenation of a static and a data-dependent size
-            ends the process, and an element-wise op that may broadcast a data-dependent dimension is miscompiled.
+        fatal: the name of a node that must not reach the bridge, or None: it aborts on a concatenation of a static and a
+            data-dependent size, and miscompiles an elementwise op that may broadcast a data-dependent dimension.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -218,7 +218,7 @@ class DataSized:
         return self.behind(node.name) != node.name
 
     def behind(self, name: str) -> str:
-        """The first node that makes the data-dependent size of a node's operands; the node itself if none is known."""
+        """The first node that introduces the data-dependent size of a node's operands; the node itself if none is known."""
         return next((source for source, reached in self._followers.items() if name in reached), name)
 
 
@@ -238,7 +238,7 @@ def _begins_static(node: Node) -> bool:
 
 
 def _may_repeat(node: Node) -> bool:
-    """Whether an open dimension meets one of several elements: XLA takes both to have the same size."""
+    """Whether an unknown dimension is combined with one of size above 1: XLA assumes equal sizes."""
     given = [tensor.shape[::-1] for tensor in node.inputs if tensor.shape]
     return any(None in sizes and max(size or 1 for size in sizes) > 1 for sizes in zip_longest(*given, fillvalue=1))
 

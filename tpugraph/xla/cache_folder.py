@@ -1,4 +1,4 @@
-"""The user's cache folder, of JSON files that belong to this user alone: what others own or may write is not read."""
+"""The user's cache folder of JSON files; a file that others own or may write is not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Foreign(ValueError):
-    """Why an entry is not trusted, as words that follow its name."""
+    """An entry is not trusted; the message follows its name."""
 
 
 def folder() -> Path | None:
@@ -29,7 +29,7 @@ def folder() -> Path | None:
 
 
 def read(place: Path) -> Any:
-    """The content of an entry; None where there is none."""
+    """The content of an entry, or None."""
     try:
         around = place.parent.stat()
         handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

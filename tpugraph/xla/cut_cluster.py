@@ -1,7 +1,7 @@
-"""Cuts the cluster out of a TPU graph as one function of a core: (count, seed, staged infeed, variables) to results.
+"""Extracts the cluster of a TPU graph as the function of one core: (count, seed, staged infeed, variables) to results.
 
-The device loop reads row i of a buffer with the batches of all its iterations in place of its infeed, and writes row i of another in
-place of its outfeed. Whatever else it exchanges with the host becomes arguments and results."""
+In iteration i the device loop reads row i of a buffer with the batches of all iterations in place of its infeed, and writes row i
+of another in place of its outfeed. All other values that cross to or from the host become arguments and results."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ _MARK = {CLUSTER_ATTR: CLUSTER}
 class Cluster:
     """The function of one core, as a graph that still has TF1 control flow."""
 
-    graph: Graph  # nothing but the cluster, its arguments as Placeholders
+    graph: Graph  # only the cluster, its arguments as Placeholders
     num_replicas: int  # the number of cores
-    iterations: int  # the most iterations of its loop, the rows of all buffers
-    count: Tensor  # the argument that says how many iterations to run, int32 []
+    iterations: int  # the largest trip count, the rows of all buffers
+    count: Tensor  # the argument with the trip count, int32 []
     frame: str  # the frame of its loop
-    number: Tensor  # the number of the iteration, inside the loop, int32 []
-    streams: dict[Node, bool]  # its random ops, and whether each core draws values of its own
+    number: Tensor  # the iteration index, inside the loop, int32 []
+    streams: dict[Node, bool]  # its random ops, and whether each core draws its own values
     infeed: list[Tensor] = field(default_factory=list)  # the staged batches, each [iterations, ...] of one core
     variables: dict[str, Tensor] = field(default_factory=dict)  # the handles by the variable's name
-    host: dict[str, Tensor] = field(default_factory=dict)  # other values that the host gives, by name
-    outfeed: list[Tensor] = field(default_factory=list)  # what is sent each step, each [iterations, ...] of one core
-    # what the cluster returns after the loop, by the name of the tensor in the TPU graph
+    host: dict[str, Tensor] = field(default_factory=dict)  # other values from the host, by name
+    outfeed: list[Tensor] = field(
+        default_factory=list
+    )  # the tensors sent in each step, each [iterations, ...] of one core
+    # the results after the loop, by the tensor's name in the TPU graph
     outputs: dict[str, Tensor] = field(default_factory=dict)
     # the names of the variables that it writes, in the order of variables
     written: list[str] = field(default_factory=list)
@@ -49,7 +51,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class DeviceLoop:
-    """The loop of the device: its frame, condition and the number of the iteration inside its body."""
+    """The device loop: its frame, condition and the iteration index inside its body."""
 
     frame: str
     condition: Node
@@ -61,7 +63,7 @@ def argument(graph: Graph, name: str, like: Output) -> Tensor:
 
 
 def core_number(graph: Graph) -> Tensor:
-    """The number of the core that runs the function, int32 []."""
+    """The index of the core that runs the function, int32 []."""
     return _maker(graph).add("XlaReplicaId", [], ())
 
 
@@ -70,12 +72,12 @@ def _maker(graph: Graph) -> Builder:
 
 
 def _zero(make: Builder, loop: DeviceLoop) -> Tensor:
-    """The number zero, in the body of the loop."""
+    """A zero in the body of the loop."""
     return make.constant(np.int32(0), name="Const", controls=[make.identity(loop.number, name="Identity").node])
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
-    """Cut the cluster out of a TPU graph that has its entry points, in place; ``iterations`` are the rows of the buffers."""
+    """Extract the cluster of a TPU graph with entry points, in place; ``iterations`` are the rows of the buffers."""
     _drop_unread(graph)
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
@@ -99,7 +101,7 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
 
 
 def _drop_unread(graph: Graph) -> None:
-    """Remove at once what the cluster has nothing to do with, such as initializers and savers: half of a big graph."""
+    """First remove the nodes that are unrelated to the cluster, such as initializers and savers: half of a large graph."""
     wanted = [node for node in graph if in_cluster(node)]
     wanted += graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput", "OutfeedDequeueTuple")
     wanted += [node for name in _KEPT if (node := graph.get(name)) is not None]
@@ -122,7 +124,7 @@ def _variable(tensor: Tensor) -> Node:
 
 
 def _outputs(graph: Graph) -> dict[str, Tensor]:
-    """What the cluster returns; one of its cores' values stands for all."""
+    """The results of the cluster; one core's value represents all."""
     found = {}
     for node in graph.of_type("TPUReplicatedOutput"):
         value = node.inputs[0]
@@ -143,14 +145,14 @@ def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
 
 
 def _why(graph: Graph) -> str:
-    """What its loops lack, in brackets."""
+    """What is missing in its loops, in parentheses."""
     conditions = [node for node in graph.of_type(*ops.LOOP_COND) if in_cluster(node)]
     reason = next(filter(None, map(why_not_counted, conditions)), "")
     return f" ({reason})" if reason else ""
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
-    """Let the cluster read the number of iterations from the argument instead of the variable."""
+    """Read the trip count from the argument instead of the variable."""
     for node in _aliases(limit):
         if node.op in ops.READS:
             graph.retype(node, "Identity", attrs={"T": _INT32}, outputs=[(_INT32, ())])
@@ -161,7 +163,7 @@ def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
 
 
 def _aliases(handle: Node) -> list[Node]:
-    """What reads a handle in the cluster, through the ops that hand it on."""
+    """The readers of a handle in the cluster, through the ops that forward it."""
     found = readers(handle, through=ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS)
     return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | ops.CLUSTER_INPUTS]
 
@@ -170,7 +172,7 @@ def _aliases(handle: Node) -> list[Node]:
 
 
 def _take_values(found: Cluster) -> None:
-    """Make arguments of the variables and values that the cluster reads from outside; constants go inside."""
+    """Turn variables and values from outside of the cluster into arguments; constants are copied inside."""
     graph = found.graph
     variables = dict.fromkeys(graph.of_type(*ops.RESOURCE_VARIABLES))
     for node in graph.of_type("TPUReplicatedInput"):
@@ -178,7 +180,7 @@ def _take_values(found: Cluster) -> None:
         shared = next(iter(sources)).out() if sources.keys() & variables.keys() else node.inputs[0]
         alike = len(sources) == 1 or len(set(node.inputs)) == 1
         if len(sources) > 1 and all(source.has_attr(TABLE) for source in sources):
-            alike = True  # the handle of the first core's stands for that of each core
+            alike = True  # the first core's handle represents those of all cores
             found.shards[shared.node.name] = table_of(shared.node)
         graph.replace_uses(node.out(), shared if alike else _own_value(graph, node))
     written = _written(graph)
@@ -199,7 +201,7 @@ def _take_values(found: Cluster) -> None:
 
 
 def _own_value(graph: Graph, node: Node) -> Tensor:
-    """The core's own of the constants that the cores are given, such as its number."""
+    """The core's own of the per-core constants, such as its index."""
     if any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
@@ -225,7 +227,7 @@ def _written(graph: Graph) -> set[Node]:
 
 
 def _drop_host(found: Cluster) -> None:
-    """Remove everything that is not in the cluster, and the marks of the TPU system."""
+    """Remove everything outside of the cluster, and the attributes of the TPU system."""
     graph = found.graph
     for node in graph.of_type("TPUReplicateMetadata", "TPUCompilationResult"):
         graph.replace_control_uses(node, [])
@@ -238,7 +240,7 @@ def _drop_host(found: Cluster) -> None:
 
 
 def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
-    """Let the loop read each batch of its infeed from row i of a buffer, which is an argument."""
+    """Read the infeed's batches from rows of a buffer that is an argument."""
     graph, make = found.graph, _maker(found.graph)
     for take in graph.of_type("InfeedDequeueTuple"):
         for port, (kind, shape) in enumerate(take.outputs or ()):
@@ -252,7 +254,7 @@ def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
 
 
 def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
-    """Let the loop write what it sends to row i of a buffer, which is a result."""
+    """Write the outfeed's tensors to rows of a buffer that is a result."""
     graph = found.graph
     for give in graph.of_type("OutfeedEnqueueTuple"):
         for tensor in give.inputs:
@@ -265,14 +267,14 @@ def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
 
 
 def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
-    """The shape that the host expects, where inference inside the cluster leaves it open."""
+    """The shape that the host expects, where inference inside the cluster leaves it unknown."""
     expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
     index = list(give.inputs).index(tensor)
     return expected[index] if index < len(expected) else None
 
 
 def _stacked(found: Cluster, loop: DeviceLoop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
-    """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
+    """The values of all iterations, [iterations, ...]; zeros for iterations that did not run."""
     make, ends = _maker(found.graph), Builder(found.graph, "tpugraph/outfeed", marks=_MARK)
     whole = (found.iterations, *shape)
     size, zero = make.constant(np.asarray(whole, "int32"), name="Const"), make.constant(0, tensor.dtype, name="Const")

@@ -1,4 +1,4 @@
-"""Modules and compilers of XLA by way of jax, which is imported on first use."""
+"""XLA modules and compilers through jax, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpugraph.support.errors import RunError
 
 
 def load(name: str, extra: str) -> Any:
-    """Import a module of an optional package, which the extra of that name installs."""
+    """Import a module of an optional package; the fix names the extra that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -32,15 +32,15 @@ def need(extra: str, *packages: str) -> None:
 
 def joined() -> bool:
     """Whether this process was joined with others."""
-    jax = sys.modules.get("jax")  # who has not imported it has joined nobody
+    jax = sys.modules.get("jax")  # without jax nothing was joined
     return jax is not None and bool(jax.distributed.is_initialized())
 
 
 def parse(code: bytes) -> Any:
-    """A StableHLO module as jax's MLIR has it, in a context of its own.
+    """Parse a StableHLO module with jax's MLIR, in a context of its own.
 
-    TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take. It numbers
-    the channels of all-reduces anew in each function, so that two may share one; a sum over all replicas needs none.
+    TensorFlow's bridge leaves ``mhlo.copy`` ops, which are identities and which TPU compilers refuse. It restarts the numbering
+    of all-reduce channels in each function, so that two may share one; a sum over all replicas needs none.
     """
     ir = load("jaxlib.mlir.ir", "pjrt")
     with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
@@ -71,7 +71,7 @@ def _unreadable(text: str) -> RunError:
 
 
 def find(operation: Any, names: Collection[str], found: list[Any]) -> None:
-    """Append the operations of these names inside of one."""
+    """Append the operations with these names inside ``operation``."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
@@ -81,7 +81,7 @@ def find(operation: Any, names: Collection[str], found: list[Any]) -> None:
 
 
 def order_convolutions(module: Any) -> None:
-    """Transpose what convolutions take and give to the order of dimensions that XLA has quick kernels for on the CPU.
+    """Transpose operands and results of convolutions to the dimension order of XLA's fast CPU kernels.
 
     XLA does that itself outside of loops alone (``xla/service/cpu/conv_canonicalization.cc``); in the loop of steps a kernel's
     gradient took 70 times as long.
@@ -134,11 +134,11 @@ def options(num_replicas: int, devices: list[Any]) -> Any:
 
 
 class CompilerRefusal(RunError):
-    """A compiler of XLA does not take the step, which was lowered."""
+    """An XLA compiler refuses the lowered step."""
 
 
 class TooLarge(CompilerRefusal):
-    """A step that needs more bytes of memory than a core has."""
+    """The step needs more memory than a core has."""
 
     def __init__(self, target: str, what: str, needed: int, available: int, node: str | None) -> None:
         super().__init__(
@@ -152,12 +152,12 @@ class TooLarge(CompilerRefusal):
 
 
 def _bytes(text: str) -> int:
-    """The bytes of a size as XLA writes it, such as ``21.03G``."""
+    """Bytes from XLA's notation, such as ``21.03G``."""
     return int(float(text.rstrip("KMGT")) * 1024 ** ("KMGT".find(text[-1]) + 1))
 
 
 def refused(error: Exception, target: str) -> CompilerRefusal:
-    """The compiler's complaint as an error that names the node it is about, where it says so."""
+    """The compiler's message as an error, with the node that it names."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = _OP_NAME.search(text)

@@ -1,6 +1,6 @@
-"""Rewrites of the cluster for TensorFlow's bridge: ops that it has no kernel for, or only a slow one.
+"""Legalizes the cluster for TensorFlow's bridge: rewrites ops without a kernel there, or with a slow one.
 
-The slow ones start an MLIR pipeline for each node, 11 ms of CPU time where a plain kernel takes 0.3. What XLA computes is the same.
+Slow kernels start an MLIR pipeline per node, 11 ms of CPU time where a plain kernel takes 0.3. XLA computes the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COLLECTIVE = frozenset({"float32", "int32"})
 
 
 def reduce_over_all(graph: Graph, cores: int) -> int:
-    """Turn each CrossReplicaSum into an all-reduce; returns how many there are."""
+    """Replace each CrossReplicaSum by an all-reduce; returns their number."""
     nodes = graph.of_type("CrossReplicaSum")
     keys: dict[Tensor, list[Tensor]] = {}
     for node in nodes:
@@ -60,7 +60,7 @@ def reduce_over_all(graph: Graph, cores: int) -> int:
 
 
 def _to_collective(graph: Graph, node: Node, cores: int, keys: dict[Tensor, list[Tensor]]) -> bool:
-    """Turn a sum over all cores into a CollectiveReduceV2, which has a plain kernel; False for groups and other dtypes.
+    """Replace a sum over all cores by a CollectiveReduceV2, which has a plain kernel; False for groups and other dtypes.
 
     ``keys`` holds the size and the two keys of the op by the groups of the sum; XLA ignores the keys.
     """
@@ -79,7 +79,7 @@ def _to_collective(graph: Graph, node: Node, cores: int, keys: dict[Tensor, list
 def _widened(graph: Graph, node: Node) -> Node:
     """Sum halves as float32 and cast the sum back; returns the sum.
 
-    The bridge adds halves up as float32 in any case, and then writes an all-reduce of two dtypes, which no compiler takes.
+    The bridge sums halves as float32 anyway, and then writes an all-reduce of two dtypes, which no compiler accepts.
     """
     value, groups = node.inputs
     half, output = node.attr("T"), (_FLOAT32, value.shape)
@@ -142,7 +142,7 @@ def _constant(graph: Graph, node: Node, value: Any, beside: Tensor) -> Tensor:
     )
 
 
-@cache  # many nodes, few values, and a slow encoder
+@cache  # few distinct values, and a slow encoder
 def _encoded(kind: str, shape: tuple[int, ...], content: bytes) -> Any:
     return attrs.encode(np.frombuffer(content, tf.as_dtype(kind).as_numpy_dtype).reshape(shape))
 
@@ -155,9 +155,9 @@ def _maker(graph: Graph, node: Node) -> Builder:
 
 
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
-    """Replace sparse optimizer steps by dense ones, since XLA has no kernel for the sparse ones; returns how many.
+    """Replace sparse optimizer steps, for which XLA has no kernel, by dense ones; returns their number.
 
-    Where an optimizer moves a row even for a zero gradient (Momentum, Ftrl), rows without a gradient keep their value. ``shapes``
+    Where an optimizer changes a row even for a zero gradient (Momentum, Ftrl), rows without a gradient keep their value. ``shapes``
     has dtype and shape of each variable, by name.
     """
     graph, made = found.graph, 0

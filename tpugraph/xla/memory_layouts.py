@@ -1,7 +1,7 @@
-"""Sizes of the tensors of a compiled HLO module, read from its text.
+"""Sizes of tensors in a compiled HLO module, parsed from its text.
 
-A TPU lays out the last dimensions in tiles, ``f32[10,3]{1,0:T(8,128)}`` in tiles of 8 rows and 128 columns, so a tensor with
-few columns takes many times the bytes of its elements.
+A TPU tiles the last dimensions, ``f32[10,3]{1,0:T(8,128)}`` by 8 rows and 128 columns, so a tensor with few columns takes many
+times the bytes of its elements.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "col
 class Placed:
     """One tensor in the memory of a core."""
 
-    node: str  # the node of the graph or the argument that it comes from, "" where the compiler does not say
+    node: str  # the graph's node or the argument that it comes from, "" where unknown
     shape: str  # as HLO writes it, with layout and tiles
-    bytes: int  # what it takes, with padding
-    elements: int  # bytes of its elements alone
+    bytes: int  # with padding
+    elements: int  # bytes without padding
 
     @property
     def on_chip(self) -> bool:
-        """Whether it is in the memory of the chip itself rather than in HBM."""
+        """Whether it is in on-chip memory rather than in HBM."""
         return "S(1)" in self.shape
 
 
 def largest(text: str, arguments: Sequence[str] = (), count: int = 5) -> tuple[Placed, ...]:
-    """The tensors of a module that take the most memory, each node and shape once; ``arguments`` are the names of its arguments."""
+    """The largest tensors of a module, each node and shape once; ``arguments`` are the names of its arguments."""
     found: dict[tuple[str, str], Placed] = {}
     inside, _, entry = text.partition("\nENTRY ")
     for name, shapes in (*_made(inside), *_made(entry), *_given(entry, arguments)):
@@ -66,7 +66,7 @@ def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def collectives(text: str) -> dict[str, int]:
-    """Of each kind of collective the bytes of what it makes on one core in one iteration of the loop."""
+    """The bytes of the results of each kind of collective, on one core in one iteration of the loop."""
     found: dict[str, int] = {}
     for kind, made in _combined(text):
         found[kind] = found.get(kind, 0) + sum(placed.elements for _, placed in made)
@@ -74,11 +74,11 @@ def collectives(text: str) -> dict[str, int]:
 
 
 def gathered(text: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Of sharded variables the bytes that all-gathers make of the whole on one core in one iteration of the loop, largest first.
+    """The bytes that all-gathers produce of each whole sharded variable, on one core in one iteration, largest first.
 
     Args:
         text: the module.
-        shapes: the variables' whole shapes; of those with the same the first is named.
+        shapes: the variables' global shapes; of equal ones the first is named.
     """
     found: dict[str, int] = {}
     for kind, made in _combined(text):
@@ -90,7 +90,7 @@ def gathered(text: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 
 def _splits(dims: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether dimensions are those of a shape, some of them split."""
+    """Whether ``dims`` is a shape with some dimensions split."""
     rest = [size for size in dims if size > 1]
     for size in shape:
         while size > 1 and rest and size % rest[0] == 0:
@@ -101,10 +101,10 @@ def _splits(dims: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def _combined(text: str) -> Iterator[tuple[str, list[tuple[list[int], Placed]]]]:
-    """Kind and results of each collective of the loop, with their dimensions.
+    """The kind and the results, with their dimensions, of each collective of the loop.
 
-    A TPU that runs one beside several fusions has a copy of it in each, with the same channel; one that reduces and scatters
-    is an all-reduce in a computation that is called so.
+    A collective that a TPU overlaps with several fusions has a copy in each, with the same channel; a reduce-scatter is an
+    all-reduce in a computation of that name.
     """
     scattered, channels = "", {""}
     for line in text.partition("\nENTRY ")[0].splitlines():
@@ -119,7 +119,7 @@ def _combined(text: str) -> Iterator[tuple[str, list[tuple[list[int], Placed]]]]
         made = [
             (_dims(m), p) for m in _SHAPE.finditer(scattered or match.group(1)) if (p := _placed("", m)) is not None
         ]
-        if kind not in (match.group(2), "all-reduce"):  # operands and results stand side by side
+        if kind not in (match.group(2), "all-reduce"):  # operands and results are listed together
             made = made[len(made) // 2 :]
         yield "reduce-scatter" if scattered else kind, made
 
@@ -129,7 +129,7 @@ def _dims(match: re.Match[str]) -> list[int]:
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
-    """Line, shapes and op of each instruction outside of fusions, whose insides take no memory."""
+    """Line, shapes and op of each instruction outside of fusions, which take no memory inside."""
     fused = False
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):

@@ -8,7 +8,7 @@ for name, spec in step.inputs.items():
 losses = step.train(batches)
 step.save("step.tpugraph")
 
-The file is a zip file: ``manifest.json`` says what the step takes and gives, ``module.mlirbc`` is the StableHLO module as MLIR
+The file is a zip file: ``manifest.json`` has the step's inputs and outputs, ``module.mlirbc`` is the StableHLO module as MLIR
 bytecode, ``variables.npz`` has the values of the variables (bfloat16, which NumPy's files lack, as its bits). One SHA-256 over all
 three tells a damaged file.
 """
@@ -37,30 +37,30 @@ from tpugraph.xla import jax_client
 from tpugraph.xla.module import Module, Value
 
 Batch = Sequence[Array]
-"""The global batch of a step: an array for each input, [cores, ...] or with the rows of all cores one after the other."""
+"""The global batch of a step: an array per input, [cores, ...] or with the rows of all cores concatenated."""
 
 VERSION = 2
 MEMBERS = ("manifest.json", "module.mlirbc", "variables.npz")
 
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError, TypeError,
           KeyError)  # fmt: skip
-"""What reading damaged content raises: a bit may turn one way to pack into another, or ask for a password."""
+"""Errors of reading damaged content: a flipped bit may change the compression method, or ask for a password."""
 
 _FIX = "write it again: tpugraph compile MODEL -o FILE"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    module: Module  # of every core
+    module: Module  # the same for every core
     variables: dict[str, Array]
-    inputs: tuple[str, ...]  # the tensors that core 0 is fed, in order
-    loss: int | None  # which tensor of the outfeed is each core's share of the loss; None where that is not known
-    trained: int = 0  # steps that the variables were trained
+    inputs: tuple[str, ...]  # the tensors fed to core 0, in order
+    loss: int | None  # the index of the core's share of the loss in the outfeed; None where unknown
+    trained: int = 0  # steps that the variables have been trained
     made_by: dict[str, str] = field(default_factory=dict)  # versions of packages
-    source: str = ""  # the file that it was made of
+    source: str = ""  # the file that it was made from
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the file; it is whole or not there. Returns its bytes.
+        """Write the file atomically; returns its bytes.
 
         Raises:
             LoadError: the place cannot be written.
@@ -169,17 +169,17 @@ class CompiledStep:
 
     @property
     def inputs(self) -> dict[str, Value]:
-        """What a step takes on one core, by the name of the tensor that core 0 is fed: dtype and shape."""
+        """The inputs of a step on one core, dtype and shape, by the name of the tensor fed to core 0."""
         found = [v for v in self._bundle.module.arguments if v.kind == "infeed"]
         return {
             name: replace(v, name=name, shape=v.shape[1:]) for name, v in zip(self._bundle.inputs, found, strict=True)
         }
 
     def train(self, batches: Iterable[Batch]) -> list[float]:
-        """Train a step for each batch; the batches of the next loop are taken while the devices run.
+        """Train one step per batch; the next loop's batches are read while the devices run.
 
         Returns:
-            The loss of each step over the global batch; nothing where the bundle does not know which output it is.
+            The loss of each step over the global batch; empty where the bundle does not know the loss.
 
         Raises:
             RunError: a batch of another shape or dtype.
@@ -205,7 +205,7 @@ class CompiledStep:
         return self._devices.get()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a bundle with the variables as they are now, to go on from."""
+        """Write a bundle with the current values of the variables, to resume from."""
         replace(self._bundle, variables={**self._bundle.variables, **self.variables()}, trained=self.trained).save(path)
 
     def _losses(self, sent: list[list[Array]], steps: int) -> list[float]:
@@ -215,7 +215,7 @@ class CompiledStep:
         return [float(total) for total in np.sum(shares, axis=0)]
 
     def _gather(self, source: Iterator[Batch], count: int) -> tuple[int, list[list[Array]]]:
-        """The next batches as the devices take them: of each core of this process, a buffer for each input."""
+        """The next batches, for each core of this process a buffer per input."""
         specs = list(self.inputs.values())
         buffers = [[np.zeros((self.iterations, *spec.shape), spec.dtype) for spec in specs] for _ in self._devices.own]
         steps = 0

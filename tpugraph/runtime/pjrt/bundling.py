@@ -1,4 +1,4 @@
-"""Makes a bundle of a TPU graph: the part of it that needs TensorFlow."""
+"""Makes a bundle from a TPU graph: the part that needs TensorFlow."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make(
 
 
 def _without_input(program: Program, source: str) -> Program:
-    """The program with nothing to initialise but its variables: tables and the input stay closed, and their files untouched."""
+    """The program with only its variables to initialize: tables and input are not opened, nor their files read."""
     graph = graphdef.from_graph_def(program.graph_def, source=source)
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
@@ -77,7 +77,7 @@ def _inputs(graph: Graph) -> tuple[str, ...]:
 
 
 def _loss(graph: Graph) -> int | None:
-    """Which tensor of the outfeed is each core's share of the loss, where the host adds the shares up."""
+    """The index of the core's share of the loss in the outfeed, where the host sums the shares."""
     before = graph.ancestors([graph["tpugraph/dequeue"]], data_only=True)
     found = (match(_WRITTEN_SUM, node.out()) for node in before)
     return next((sent["rows"].port for sent in found if sent), None)

@@ -1,8 +1,8 @@
 """The engine ``pjrt`` of a TPUSession: the loop compiled for PJRT devices, with all-reduces between cores.
 
-TensorFlow reads the input and keeps the variables for checkpoints; the devices do the steps. The host's input loop stages the batches
-of a whole loop in place of the infeed, one loop ahead, and its output loop reads what the devices gave in place of the outfeed.
-Variables are copied only when one side needs what the other has changed."""
+TensorFlow reads the input and keeps the variables for checkpoints; the devices run the steps. The host's input loop stages the
+batches of a whole loop in place of the infeed, one loop ahead, and its output loop reads the devices' results in place of the
+outfeed. Variables are copied only when one side needs a value that the other has changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GLOBAL_STEP = "tpugraph/global_step:0"
 
 
 def compile_cluster(graph: Graph, platform: str, layout: Layout | None) -> Devices:
-    """The cluster of a TPU graph, compiled for devices; the graph stays as it is."""
+    """The cluster of a TPU graph, compiled for devices; the graph is not changed."""
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
     module = stablehlo.lower(graphdef.copy(graph))
@@ -55,9 +55,9 @@ class CompiledLoop(Engine):
         before = graph.ancestors([graph.tensor(GLOBAL_STEP).node])
         self._counts = {node.name for node in before if node.op in ops.RESOURCE_VARIABLES}
         self._shards = {name: [shard.name for shard in shards] for name, shards in shards_of(graph).items()}
-        self._on_devices = False  # the devices have what TensorFlow has, or newer
-        self._stale: set[str] = set()  # what the devices have newer than TensorFlow
-        self._no_position = ""  # why the input's position cannot be held
+        self._on_devices = False  # the devices have the values of TensorFlow, or newer ones
+        self._stale: set[str] = set()  # variables with newer values on the devices
+        self._no_position = ""  # why the input's position cannot be saved
         self._ahead = Prefetcher(self._stage, self._read, self._hold)
 
     def attach(self, host: GraphSession) -> None:
@@ -81,7 +81,7 @@ class CompiledLoop(Engine):
     # ------------------------------------------------------------------ variables on both sides
 
     def flush_variables(self, fetch: Any = None) -> None:
-        """Let TensorFlow have the newest values of the variables that a fetch needs: all, but for the step counter."""
+        """Copy the newest values to TensorFlow for a fetch: all variables, unless it is the step counter alone."""
         counts = isinstance(fetch, str) and fetch == GLOBAL_STEP
         names = self._stale & self._counts if counts else set(self._stale)
         if names:
@@ -110,7 +110,7 @@ class CompiledLoop(Engine):
     def save_position(self) -> str:
         if self._ahead.parted:
             return "a loop took a part of what was read for it"
-        if not self._ahead.waiting:  # else it was held before more was read
+        if not self._ahead.waiting:  # else it was saved before more was read
             self._hold()
         return self._no_position
 
@@ -118,11 +118,11 @@ class CompiledLoop(Engine):
         if self._host.positions and not self._no_position:
             try:
                 self._session.run(self._host.positions)
-            except RunError as error:  # an input without a state that can be written, which training does not need
+            except RunError as error:  # an input whose state cannot be saved, which training does not need
                 self._no_position = error.fault
 
     def _read(self, count: int) -> tuple[int, list[list[Array]]]:
-        """The batches of so many steps, for the cores of this process; the others' are read and left."""
+        """The batches of ``count`` steps for the cores of this process; the others' are read and dropped."""
         if not self._host.staged:
             return count, [[] for _ in self.devices.own]
         names = [f"{batch.node.name}:{batch.port}" for core in self.devices.own for batch in self._host.staged[core]]
@@ -143,7 +143,7 @@ class CompiledLoop(Engine):
             self.devices.put(self.devices.same(loop.trained, self._session.run(self._reads)))
             self._on_devices = True
         staged = self._ahead.take(loop.steps)
-        steps = -self.agree(-staged.steps)  # of several processes, all end where the first one's data do
+        steps = -self.agree(-staged.steps)  # several processes all end with the shortest input
         if not steps:
             return Trained([])
         if steps == loop.steps:
@@ -158,11 +158,11 @@ class CompiledLoop(Engine):
             return self._deliver(sent, outputs, loop)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
-        """Refuse: loops that do not train are left to other engines, which :mod:`tpugraph.runtime.engines` sees to."""
+        """Refuse: evaluation and prediction run on other engines, which :mod:`tpugraph.runtime.engines` chooses."""
         raise RunError(f"a loop of '{device}' cannot run on PJRT devices, which train alone", fix="engine='emulator'")
 
     def _deliver(self, sent: list[list[Array]], outputs: dict[str, Array], loop: TrainingLoop) -> Trained:
-        """Let the host's part read what the cores sent."""
+        """Feed the host's part with the cores' outputs."""
         feed = {f"{place.node.name}:0": array for places, arrays in zip(self._host.outfeed, sent, strict=True)
                 for place, array in zip(places, arrays, strict=True)}  # fmt: skip
         first = next(iter(outputs.values()), np.zeros((), np.float32))
@@ -172,7 +172,7 @@ class CompiledLoop(Engine):
 
 
 def _access(value: Value, handles: Sequence[Any]) -> tuple[Any, tuple[Any, list[Any]]]:
-    """What reads a variable, or the shards of a table one after the other; and what is fed to write it, with the ops that do."""
+    """The tensor with the value of a variable, or of a table's concatenated shards; and the placeholder and ops to write it."""
     kind, count = tf.as_dtype(value.dtype), len(handles)
     parts = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind) for handle in handles]
     if value.kind == "variable":

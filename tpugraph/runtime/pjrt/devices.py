@@ -1,7 +1,7 @@
 """A compiled module on the devices of a PJRT client: jax and NumPy only, no TensorFlow.
 
 Processes that were joined, by :mod:`tpugraph.runtime.pjrt.processes` or ``jax.distributed.initialize``, run one module on the
-devices of all of them. Each gives the batches of its own cores, and all get what every core sent.
+devices of all. Each provides the batches of its own cores, and all get the outputs of every core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpugraph.xla import jax_client
 from tpugraph.xla.module import HELD, Module, Value
 
 Array = np.ndarray[Any, Any]
-Placed = list[Any]  # of each infeed argument, a jax.Array that is spread over the cores
+Placed = list[Any]  # for each infeed argument a jax.Array over the cores
 _PIECE = 1 << 26  # bytes
 
 
@@ -29,17 +29,17 @@ class Devices:
     """A module compiled for N devices, and its variables on them.
 
     Attributes:
-        seconds: how long the compiler took.
-        own: the numbers of the cores that this process drives.
+        seconds: the compile time.
+        own: the indices of the cores that this process drives.
         first: whether this process drives core 0.
-        kind: what the devices call themselves.
-        specs: of a mesh, how each argument and result lies.
-        notes: what is worth knowing of them, as sentences.
+        kind: the devices' own name for their kind.
+        specs: on a mesh, the sharding of each argument and result.
+        notes: sentences for the report.
     """
 
     specs: Mapping[Value, Any] = {}
     notes: Sequence[str] = ()
-    fewer = "convert with --num_replicas={}"  # how another number of devices is had
+    fewer = "convert with --num_replicas={}"  # the fix for too few devices
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
         self.module = module
@@ -97,7 +97,7 @@ class Devices:
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
     def about(self) -> dict[str, Any]:
-        """What there is to report of how values lie (JSON)."""
+        """The shardings for the report (JSON)."""
         return {}
 
     @property
@@ -108,7 +108,7 @@ class Devices:
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Give the cores these values of variables; those that are not named keep what they have."""
+        """Set the values of the named variables on the cores."""
         for value in self._of(*HELD):
             if value.name in values:
                 given = np.asarray(values[value.name], value.dtype)
@@ -120,7 +120,7 @@ class Devices:
                     self._variables[value.name] = self._place(own, self._split, given.shape)
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """The values of variables, as the first core of this process has them; of a table the shards of all cores."""
+        """The values of variables on the first core of this process; for a table the shards of all cores."""
         kinds = {value.name: value.kind for value in self._of(*HELD)}
         wanted = list(kinds if names is None else names)
         return {name: np.asarray(held if kinds[name] == "shard" else held.addressable_shards[0].data)
@@ -142,7 +142,7 @@ class Devices:
 
     def run(self, count: int, seed: tuple[int, int], infeed: Placed, host: Mapping[str, Array] | None = None
             ) -> tuple[list[list[Array]], dict[str, Array]]:  # fmt: skip
-        """Run steps; returns what every core sent, each [iterations, ...], and what the cluster returned, the same on all cores."""
+        """Run steps; returns the outfeed of every core, each [iterations, ...], and the cluster's results, equal on all cores."""
         staged = iter(infeed)
         arguments = []
         for value in self.module.arguments:
@@ -172,7 +172,7 @@ class Devices:
         return sent, outputs
 
     def _of_all_cores(self, own: Array) -> Array:
-        """What all cores sent, [cores, ...], of what the cores of this process did."""
+        """The outputs of all cores, [cores, ...], gathered from all processes."""
         return own if self.processes == 1 else self._allgather(own)
 
     def _allgather(self, array: Any) -> Array:
@@ -182,14 +182,14 @@ class Devices:
             return np.asarray(gather(array, tiled=True))
 
     def agree(self, number: int) -> int:
-        """The largest of the numbers that the processes give."""
+        """The maximum over the processes."""
         return int(self._of_all_cores(np.asarray([number], np.int64)).max())
 
     def same(self, step: int, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The values that the first process begins with, for all: each may have drawn fresh weights of its own.
+        """The initial values of the first process, for all: each may have drawn its own weights.
 
         Raises:
-            RunError: the processes do not begin with the same step.
+            RunError: the processes start at different steps.
         """
         names = sorted(values) if self.processes > 1 else []
         sums = [zlib.crc32(_bytes_of(values[name]).data) for name in names]
@@ -201,7 +201,7 @@ class Devices:
         return {**values, **{name: self._of_first(values[name]) for name in differ}}
 
     def _of_first(self, array: Array) -> Array:
-        """What the first process has, piece by piece: all of a table need not fit a device."""
+        """Broadcast from the first process, piece by piece, since a whole table need not fit a device."""
         send = jax_client.load("jax.experimental.multihost_utils", "pjrt").broadcast_one_to_all
         parts = np.array_split(_bytes_of(array), -(-array.nbytes // _PIECE) or 1)
         with naming_the_lost():
@@ -233,15 +233,15 @@ def _bytes_of(array: Array) -> Array:
 
 
 Read = Callable[[int], tuple[int, list[list[Array]]]]
-"""Reads the batches of so many steps; gives the steps that the data had, and of each core its batches."""
+"""Reads the batches of a number of steps; returns the number of steps before the end of the data, and each core's batches."""
 Stage = Callable[[list[list[Array]]], list[Any]]  # puts batches on the devices
 
 
 @dataclass(frozen=True)
 class Staged:
-    wanted: int  # the steps that they were read for
-    steps: int  # the steps that they are for; fewer where the data ended
-    infeed: list[list[Array]]  # of each core of this process, its batches, each [iterations, ...]
+    wanted: int  # the requested steps
+    steps: int  # the steps read; fewer where the data ended
+    infeed: list[list[Array]]  # for each core of this process its batches, each [iterations, ...]
     placed: list[Any]  # the same on the devices
 
 
@@ -249,7 +249,7 @@ class Prefetcher:
     """Batches read at most one loop ahead.
 
     Attributes:
-        parted: whether a loop has taken some of the batches that were read ahead, and others wait.
+        parted: whether a loop has taken some of the prefetched batches and others are left.
     """
 
     def __init__(self, stage: Stage, read: Read, before: Callable[[], None]) -> None:
@@ -259,10 +259,10 @@ class Prefetcher:
         self.parted = False
         self._thread: ThreadPoolExecutor | None = None
         self._next: Future[Staged] | None = None
-        self._wanted = 0  # the steps that it is for
+        self._wanted = 0  # the requested steps
 
     def take(self, count: int) -> Staged:
-        """The batches of at most ``count`` steps: those that were read ahead, else read now."""
+        """The batches of at most ``count`` steps: the prefetched ones, else read now."""
         if self._next is None:
             return self._stage(count)
         ready, self._next = self._next, None
@@ -276,11 +276,11 @@ class Prefetcher:
         return Staged(count, min(found.steps, count), found.infeed, found.placed)
 
     def available(self, count: int) -> int:
-        """How many of ``count`` steps the next loop has batches for."""
+        """The number of steps, at most ``count``, that the next loop has batches for."""
         return count if self._next is None else min(count, self._wanted)
 
     def begin(self, count: int) -> None:
-        """Start to read the batches of the next loop, unless there are some."""
+        """Start to read the next loop's batches, unless some are prefetched."""
         if count and self._next is None:
             self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="tpugraph-input")
             self._wanted = count
@@ -288,11 +288,11 @@ class Prefetcher:
 
     @property
     def waiting(self) -> bool:
-        """Whether batches were read, or are being read, that no loop has taken."""
+        """Whether batches are prefetched or being read."""
         return self._next is not None
 
     def forget(self) -> None:
-        """Drop what was read ahead, once the reading is over."""
+        """Drop the prefetched batches, after reading has finished."""
         if self._next is not None:
             self._next.exception()  # waits
             self._next, self.parted = None, False
@@ -311,6 +311,6 @@ class Prefetcher:
         return Staged(count, steps, infeed, self._place(infeed))
 
     def _rest(self, staged: Staged, taken: int) -> Staged:
-        """What is left of batches when a shorter loop has taken the first."""
+        """The remaining batches after a shorter loop has taken the first."""
         infeed = [[np.roll(rows, -taken, axis=0) for rows in batches] for batches in staged.infeed]
         return Staged(staged.wanted - taken, max(staged.steps - taken, 0), infeed, self._place(infeed))

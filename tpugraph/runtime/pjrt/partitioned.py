@@ -17,10 +17,10 @@ class PartitionedDevices(Devices):
     """A module for one core, compiled for all devices of a mesh.
 
     Attributes:
-        specs: how each argument and result lies.
-        collectives: of each kind that XLA made, the bytes that a device has of them, a loop's body counted once.
-        gathered: of sharded variables, by name, the bytes of the whole that each device gathers, a loop's body counted once.
-        memory: bytes of a device by kind.
+        specs: the sharding of each argument and result.
+        collectives: by kind of collective, the bytes of a device's results, a loop's body counted once.
+        gathered: by sharded variable, the bytes that each device all-gathers of it, a loop's body counted once.
+        memory: bytes on a device by kind.
     """
 
     fewer = "--mesh=data:{}"
@@ -53,7 +53,7 @@ class PartitionedDevices(Devices):
             return self._jax.make_array_from_callback(array.shape, self._sharding(value), lambda index: array[index])
 
     def about(self) -> dict[str, Any]:
-        """The mesh, XLA's collectives, sharded variables that they make whole, and how the variables lie that are sharded."""
+        """The mesh, XLA's collectives, the sharded variables that they gather whole, and the shardings of variables."""
         lie = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
         return {
             "mesh": str(self.layout.mesh),
@@ -75,7 +75,7 @@ class PartitionedDevices(Devices):
         return np.asarray(array) if own else self._allgather(array)
 
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
-        """Put whole batches on the devices, to each device its rows."""
+        """Put global batches on the devices, each device's rows on it."""
         values = zip(self._of("infeed"), infeed[0], strict=True)
         return [self._spread(np.asarray(part, value.dtype), value) for value, part in values]
 

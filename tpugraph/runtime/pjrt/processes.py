@@ -1,7 +1,7 @@
-"""Joins processes, so that they run one program on the devices of all of them, and tells which one is lost.
+"""Joins processes to run one program on the devices of all, and reports which one is lost.
 
-They meet on a socket before jax joins them: where one does not come, jax waits deaf to Ctrl-C and then ends the process. The
-connections stay: one that closes says which process has ended, while jax says nothing, waits, or ends this process.
+They connect by sockets before jax joins them, since jax waits for a missing process without reacting to Ctrl-C and then ends
+the process. The connections stay open: one that closes tells which process has ended, where jax would hang or end this process.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from tpugraph.xla import jax_client
 _GO = b"go\n"
 _HELLO = re.compile(rb"tpugraph (\d{1,6}) (.*)\n")
 _LONGEST = 1 << 20
-"""Bytes of a line that a process says."""
+"""The longest line of a message, in bytes."""
 _WAIT = 0.2
 _DONE = b"done\n"
 _GRACE = 20.0
-"""Seconds that jax has to notice that another process is lost, before this one is ended."""
+"""Seconds for jax to notice a lost process before this one is ended."""
 
 _links: dict[int, socket.socket] = {}
-"""By the number of a process, the connection to it: process 0 has one to each, the others have one to process 0."""
+"""The connection to each process, by its index: process 0 has one to each, the others have one to process 0."""
 
 _ended: list[socket.socket] = []
-"""Connections to those that ended as they should; closed, they would say there that this process is lost."""
+"""Connections to processes that ended regularly; closing them would report this process as lost there."""
 
 _lost: list[int] = []
 _is_lost = threading.Event()
 
 
 def detect(seconds: float) -> tuple[str, int, int]:
-    """The coordinator's address, how many processes there are, and which one this is, as jax finds them in the environment.
+    """The coordinator's address, the number of processes and this one's index, by jax's cluster detection.
 
     Raises:
-        UsageError: jax knows no cluster that this process is part of.
-        RunError: the cluster does not say what jax asks of it.
+        UsageError: jax detects no cluster.
+        RunError: the cluster does not answer jax.
     """
     cluster = jax_client.load("jax._src.clusters", "pjrt").ClusterEnv
     asked = (os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, int(seconds))
@@ -64,7 +64,7 @@ def detect(seconds: float) -> tuple[str, int, int]:
 
 def meet(coordinator: str, processes: int, process: int, seconds: float, asked: Mapping[str, str]
          ) -> dict[int, socket.socket]:  # fmt: skip
-    """Wait until all processes are there, and were asked for the same; returns the connections, by the number of the process."""
+    """Wait until all processes are connected, and check that all have the same arguments; returns the connections by index."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"the coordinator '{coordinator}' is no HOST:PORT with a port from 1 to 65535",
@@ -76,7 +76,7 @@ def meet(coordinator: str, processes: int, process: int, seconds: float, asked: 
 
 
 def _listen(place: tuple[str, int]) -> socket.socket:
-    """A listener at an address; behind a name on all interfaces, as jax listens: a host may know itself by a loopback address."""
+    """A listener at an address; for a host name on all interfaces, like jax, since it may resolve to a loopback address."""
     try:
         family = {4: socket.AF_INET, 6: socket.AF_INET6}[ipaddress.ip_address(place[0]).version]
         return socket.create_server(place, family=family)
@@ -89,7 +89,7 @@ def _listen(place: tuple[str, int]) -> socket.socket:
 
 def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: float, asked: Mapping[str, str]
             ) -> dict[int, socket.socket]:  # fmt: skip
-    """Wait for the others, and let them go."""
+    """Wait for the others, then release them."""
     came: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as open_:
         try:
@@ -104,7 +104,7 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
                 raise RunError(f"of {len(missing) + 1} processes these did not come to {place[0]}:{place[1]} within "
                                f"{seconds:g} s: {absent}",
                                fix="start all processes with the same --coordinator and --processes")  # fmt: skip
-            # who says no hello in time comes again, or is no process of ours
+            # a process that sends no hello in time connects again, or is a stranger
             with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as one:
                 connection = one.enter_context(listener.accept()[0])
                 connection.settimeout(1.0)
@@ -126,13 +126,13 @@ def _gather(place: tuple[str, int], missing: set[int], until: float, seconds: fl
 
 
 def _line(connection: socket.socket) -> bytes:
-    """A line that the other side says; "" where it has gone."""
+    """A line from the other side; "" where the connection is closed."""
     with connection.makefile("rb") as file:
         return file.readline(_LONGEST)
 
 
 def _difference(number: int, theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    """What a process was asked for otherwise than this one, the first; "" where that is nothing."""
+    """The first argument that differs between a process and this one, in words; "" where none does."""
     other = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     said = [" ".join(f"{name}={asked.get(name)}" for name in other) for asked in (theirs, ours)]
     return f"process {number} was started with {said[0]}, and process 0 with {said[1]}" if other else ""
@@ -145,7 +145,7 @@ def _refused(fault: str) -> UsageError:
 def _come(
     place: tuple[str, int], process: int, until: float, seconds: float, asked: Mapping[str, str]
 ) -> socket.socket:
-    """Tell process 0 that this one is there, and wait until it may go."""
+    """Connect to process 0, and wait until it releases this process."""
     while time.monotonic() < until:
         with contextlib.suppress(OSError), contextlib.ExitStack() as open_:
             connection = open_.enter_context(socket.create_connection(place, timeout=1.0))
@@ -169,7 +169,7 @@ def _come(
 
 def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, asked: Mapping[str, str],
          seconds: float = 300) -> None:  # fmt: skip
-    """Join this process with others that were ``asked`` for the same, before anything asks jax for devices."""
+    """Join this process with others of the same arguments (``asked``), before jax initializes its devices."""
     if not 0 <= process < processes:
         raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
     if cores % processes:
@@ -195,14 +195,14 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
 
 
 def _probe(link: socket.socket) -> None:
-    """Let a connection close within half a minute where the other host is gone without a word."""
+    """Set TCP keepalive: a connection to a dead host closes within half a minute."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4)):
         link.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
 
 def _watch() -> None:
-    """Read what the connections say; end this process where another one is lost and jax waits for it all the same."""
+    """Watch the connections; end this process where another one is lost and jax still waits for it."""
     while _links:
         for link in select.select(list(_links.values()), [], [], _WAIT)[0]:
             process = next(number for number, other in _links.items() if other is link)
@@ -217,14 +217,14 @@ def _watch() -> None:
         if _lost:
             _is_lost.set()
             _tell(" ".join(map(str, _lost)).encode())
-            if 0 not in _lost:  # without process 0 jax ends this one at once, and names nobody
+            if 0 not in _lost:  # without process 0 jax ends this one at once, and names no process
                 time.sleep(_GRACE)
             print(_error().block(), file=sys.stderr, flush=True)
             os._exit(2)
 
 
 def _tell(words: bytes) -> None:
-    """Tell those that are left; only process 0 has a connection to more than one."""
+    """Send a line to the remaining processes; only process 0 is connected to more than one."""
     for process, link in list(_links.items()):  # the watch removes those that are done
         if process not in _lost:
             with contextlib.suppress(OSError):
