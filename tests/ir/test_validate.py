@@ -143,16 +143,16 @@ def _calls_itself(graph: Any) -> None:
 
 
 FUNCTIONS: dict[str, tuple[Edit, str]] = {
-    "attribute": (lambda g: _function(g).node_def[1].attr.pop("T"), "at the node 'm' (Mul): the attribute 'T' of Mul is missing"),
+    "attribute": (lambda g: _function(g).node_def[1].attr.pop("T"), "'f': the attribute 'T' of Mul ... m (Mul)"),
     "constant": (lambda g: setattr(_function(g).node_def[0].attr["value"].tensor, "tensor_content", b"abc"), "it holds 3 bytes"),
     "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "'d' is read but not in the function"),
     "output": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:result:0"), "'c' has no such output"),
-    "number": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:output:7"), "'c' has 1 outputs"),
-    "dtype": (lambda g: setattr(_function(g).signature.input_arg[0], "type", 3), "reads 'a', int32, and takes float32"),
+    "number": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:output:7"), "output 7 of 'c', which has 1"),
+    "dtype": (lambda g: setattr(_function(g).signature.input_arg[0], "type", 3), "input 0, 'a', is int32, and Mul takes float32"),
     "result": (lambda g: _function(g).ret.pop("r"), "the result 'r' is not computed"),
-    "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "is float32 and declared as int32"),
+    "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "the result takes int32 ... r (the"),
     "circle": (lambda g: _function(g).node_def[1].input.__setitem__(0, "m:z:0"), "a cycle that is no loop"),
-    "op": (lambda g: setattr(_function(g).node_def[1], "op", "Frobnicate"), "the op 'Frobnicate'"),
+    "op": (lambda g: setattr(_function(g).node_def[1], "op", "Frobnicate"), "does not know the op Frobnicate"),
     "two of a name": (lambda g: g.library.function.add().CopyFrom(_function(g)), "there are two functions of that name"),
     "recursion": (_calls_itself, "the function 'f' calls itself"),
     "gradient": (lambda g: g.library.gradient.add(function_name="f", gradient_func="h"), "the gradient function 'h'"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize
-from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge, validate
+from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.function_library import ARGUMENT, Body
@@ -163,15 +163,10 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def input_types(graph: Graph, node: Node) -> list[DType]:
-    return _types(graph, node, "input_arg")
+    form = function_library.form(node.op, function_library.functions_named(graph))
+    return [attr_codec.dtype(number) for number in form.dtypes(form.inputs, node.raw_attrs)]
 
 
 def output_types(graph: Graph, node: Node) -> list[DType]:
-    return _types(graph, node, "output_arg")
-
-
-def _types(graph: Graph, node: Node, arguments: str) -> list[DType]:
-    functions = function_library.functions_named(graph)
-    definition = functions[node.op].signature if node.op in functions else ops.op_def(node.op)
-    held = validate.tensors(definition, getattr(definition, arguments), node.raw_attrs)
-    return [attr_codec.dtype(number) for _, number in held]
+    form = function_library.form(node.op, function_library.functions_named(graph))
+    return [attr_codec.dtype(number) for number in form.dtypes(form.outputs, node.raw_attrs)]

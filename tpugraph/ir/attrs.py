@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tensorflow.core.framework import attr_value_pb2, dataset_options_pb2, tenso
 from tensorflow.python.framework import tensor_util
 
 from tpugraph import ops
+from tpugraph.support.errors import GraphError
 
 AttrValue = attr_value_pb2.AttrValue
 Shape = tuple[int | None, ...] | None
@@ -246,18 +247,80 @@ def tensor_proto(value: Any) -> Any:
     return proto
 
 
+OPEN = 0  # stands for a dtype that a function leaves open to its call
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output of an op: how many tensors it is and of which dtype, or the attributes that say so ("" for none)."""
+
+    name: str
+    number_attr: str
+    kinds: str
+    kind: str
+    fixed: int
+    ref: int  # what is added to the number of the dtype where it is a reference
+
+    @property
+    def several(self) -> str:
+        return self.number_attr or self.kinds
+
+    def count(self, held: Mapping[str, Any]) -> int | None:
+        """How many tensors it is; None where a call decides it, KeyError where the attribute is missing."""
+        if not self.several:
+            return 1
+        value = held[self.several]
+        if value.WhichOneof("value") == "placeholder":
+            return None
+        return int(value.i) if self.number_attr else len(value.list.type)
+
+    def dtypes(self, held: Mapping[str, Any]) -> list[int]:
+        """TensorFlow's number of the dtype of each tensor."""
+        if self.kinds:
+            return list(held[self.kinds].list.type)
+        kind = self.fixed or held[self.kind].type  # a placeholder holds 0, which is OPEN
+        return [kind + self.ref if kind != OPEN else kind] * (self.count(held) or 0)
+
+
+class Form:
+    """What a definition says of operands, with its encoded defaults; read once, since to read a protobuf takes long."""
+
+    def __init__(self, definition: Any) -> None:
+        self.inputs = tuple(map(_argument, definition.input_arg))
+        self.outputs = tuple(map(_argument, definition.output_arg))
+        self.defaults = {a.name: a.default_value for a in definition.attr if a.HasField("default_value")}
+
+    def dtypes(self, arguments: Sequence[Argument], attributes: Mapping[str, Any]) -> list[int]:
+        """The number of the dtype of each tensor of ``inputs`` or ``outputs``; KeyError where an attribute is missing."""
+        held = {**self.defaults, **attributes}
+        return [kind for argument in arguments for kind in argument.dtypes(held)]
+
+    def names(self, arguments: Sequence[Argument], attributes: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """The name of the argument of each tensor, and the number of the tensor within it."""
+        held = {**self.defaults, **attributes}
+        return [(a.name, index) for a in arguments for index in range(a.count(held) or 0)]
+
+
+def _argument(argument: Any) -> Argument:
+    return Argument(argument.name, argument.number_attr, argument.type_list_attr, argument.type_attr, argument.type,
+                    _REF if argument.is_ref else 0)  # fmt: skip
+
+
+@cache
+def form(op: str) -> Form:
+    """The form of an op type; a GraphError where this TensorFlow does not know it."""
+    definition = ops.op_def(op)
+    if definition is None:
+        raise GraphError(f"TensorFlow has no op '{op}'", fix="check the name of the op")
+    return Form(definition)
+
+
 def arity(op: str, attributes: Mapping[str, Any]) -> int | None:
     """How many data inputs a node has by the definition of its op and its encoded attributes; None where they do not say."""
-    counts = ops.input_counts(op)
-    if counts is None or not any(counts):
-        return None if counts is None else len(counts)
-    total = counts.count(None)
-    for name in filter(None, counts):
-        held = attributes.get(name)
-        if held is None:
-            return None
-        total += len(held.list.type) if held.WhichOneof("value") == "list" else held.i
-    return total
+    try:
+        return sum(argument.count(attributes) or 0 for argument in form(op).inputs)
+    except (GraphError, KeyError):
+        return None
 
 
 def first_element() -> dict[str, Any]:

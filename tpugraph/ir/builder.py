@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.attrs import DType, Shape, form
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.support.errors import GraphError
@@ -60,6 +58,7 @@ class Builder:
             GraphError: TensorFlow has no such op, the dtype of an operand is unknown, or an attribute of an output is missing.
         """
         known = operand_attrs(op, [tensor.dtype for tensor in inputs], attributes) | attributes
+        known = {key: attr_codec.encode(value) for key, value in known.items()}
         kinds = output_dtypes(op, known)
         padded = [*shapes, *[None] * (len(kinds) - len(shapes))]
         made = self.graph.add(
@@ -140,59 +139,18 @@ def _shape(tensor: Tensor) -> Shape:
     return None if tensor.node.outputs is None else tensor.shape
 
 
-@dataclass(frozen=True)
-class _Argument:
-    """An input or output of an op's definition: the attributes that say how many tensors it is and of which dtype, or ""."""
-
-    number: str
-    kinds: str
-    kind: str
-    fixed: DType | None
-
-    @property
-    def is_several(self) -> bool:
-        return bool(self.number or self.kinds)
-
-
-@dataclass(frozen=True)
-class _Form:
-    """What the definition of an op says of its operands; read once, since reading a protobuf takes long."""
-
-    inputs: tuple[_Argument, ...]
-    outputs: tuple[_Argument, ...]
-    defaults: Mapping[str, Any]
-
-
-@cache
-def _form(op: str) -> _Form:
-    found = ops.op_def(op)
-    if found is None:
-        raise GraphError(f"TensorFlow has no op '{op}'", fix="check the name of the op")
-    defaults = {a.name: attr_codec.decode(a.default_value) for a in found.attr if a.HasField("default_value")}
-    return _Form(tuple(map(_argument, found.input_arg)), tuple(map(_argument, found.output_arg)), defaults)
-
-
-def _argument(argument: Any) -> _Argument:
-    fixed = attr_codec.dtype(argument.type) if argument.type else None
-    return _Argument(argument.number_attr, argument.type_list_attr, argument.type_attr, fixed)
-
-
-def default_attrs(op: str) -> Mapping[str, Any]:
-    return _form(op).defaults
-
-
 def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that the dtypes of operands decide, but those given; an operand of an unknown dtype decides nothing."""
     found: dict[str, Any] = {}
-    arguments = _form(op).inputs
-    several = len(inputs) - sum(not argument.is_several for argument in arguments)
+    arguments = form(op).inputs
+    several = len(inputs) - sum(not argument.several for argument in arguments)
     place = 0
     for argument in arguments:
-        count = several if argument.is_several else 1
+        count = several if argument.several else 1
         group = inputs[place : place + count]
         place += count
-        if argument.number:
-            found[argument.number] = count
+        if argument.number_attr:
+            found[argument.number_attr] = count
         if argument.kinds and None not in group:
             found[argument.kinds] = list(group)
         if argument.kind and argument.kind not in given and group and group[0] is not None:
@@ -201,20 +159,9 @@ def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, A
 
 
 def output_dtypes(op: str, attributes: Mapping[str, Any]) -> list[DType]:
-    """The dtypes of the outputs; a GraphError where an attribute that decides one is missing."""
-    form = _form(op)
-
-    def value(name: str) -> Any:
-        known = attributes if name in attributes else form.defaults
-        if name not in known:
-            raise GraphError(f"a new {op} lacks the attribute '{name}'", fix=f"give {name}=")
-        return known[name]
-
-    found: list[DType] = []
-    for argument in form.outputs:
-        if argument.kinds:
-            found += value(argument.kinds)
-            continue
-        kind = argument.fixed or value(argument.kind)
-        found += [kind] * (value(argument.number) if argument.number else 1)
-    return found
+    """The dtypes of the outputs by encoded attributes; a GraphError where one that decides them is missing."""
+    found = form(op)
+    try:
+        return [attr_codec.dtype(number) for number in found.dtypes(found.outputs, attributes)]
+    except KeyError as missing:
+        raise GraphError(f"a new {op} lacks the attribute {missing}", fix=f"give {missing.args[0]}=") from missing

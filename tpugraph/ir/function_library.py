@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tensorflow.core.framework import function_pb2, graph_pb2
@@ -13,8 +13,8 @@ from tensorflow.core.framework import function_pb2, graph_pb2
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.attrs import DType, Func, Shape
-from tpugraph.ir.validate import tensors
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.node import Wired
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError, GraphError
 
@@ -25,6 +25,8 @@ _KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
 def functions_named(graph: Graph) -> dict[str, Any]:
     return {} if graph.library is None else {f.signature.name: f for f in graph.library.function}
 
+
+_LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
 
 ARGUMENT = "Placeholder"
 """What stands for an argument in the graph of a function body."""
@@ -50,38 +52,71 @@ def function_body(graph: Graph, name: str, call: Node | None) -> Body:
         raise ConversionError(f"the function '{name}' is not in the graph's library", node=call, origin=graph.source,
                               fix="write the graph again, together with its functions")  # fmt: skip
     function = library[name]
+    wired = wire_body(function, library, call)
     body = Graph()
     body.library, body.source = graph.library, graph.source
+    body.adopt(wired.nodes)
+    arguments, results = function.signature.input_arg, function.signature.output_arg
+    types, result_types = ([_type_of(argument, call) for argument in some] for some in (arguments, results))
+    shapes = _argument_shapes(function)
+    return Body(body, wired.arguments, types, shapes, wired.results, result_types, wired.must_run)
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A function body as nodes, each with what it reads and waits for; its arguments come first."""
+
+    nodes: list[Wired]
+    arguments: list[Node]
+    results: list[Tensor]
+    must_run: list[Node]
+
+
+def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = None) -> Wiring:
+    """Find out what each node of a library function reads; a GraphError where that is not in the function."""
     arguments = [Node(ARGUMENT, argument.name, "", {}) for argument in function.signature.input_arg]
-    nodes = {node.name: node for node in arguments}
-    for definition in function.node_def:
-        given = {key: _given(value, call) for key, value in definition.attr.items()}
-        nodes[definition.name] = Node(definition.op, definition.name, definition.device, given)
-    inputs = {definition.name: definition.input for definition in function.node_def}
-    places: dict[Node, dict[str, int]] = {}
+    made = [
+        Node(d.op, d.name, d.device, {key: _given(value, call) for key, value in d.attr.items()})
+        for d in function.node_def
+    ]
+    nodes: dict[str, Node] = {}
+    for node in (*arguments, *made):
+        if node.name in nodes or not _LABEL.fullmatch(node.name):
+            raise GraphError(f"{node.name[:100]!r} is empty or the name of two nodes")
+        nodes[node.name] = node
+    first_ports: dict[Node, dict[str, int] | None] = {argument: {"": 0} for argument in arguments}
+
+    def find(label: str) -> Node:
+        if label not in nodes:
+            raise GraphError(f"'{label[:100]}' is read but not in the function")
+        return nodes[label]
 
     def tensor(text: str) -> Tensor:
         label, _, rest = text.partition(":")
-        output, _, index = rest.partition(":")
-        if nodes[label] not in places:
-            places[nodes[label]] = _first_ports(nodes[label], library)
-        return Tensor(nodes[label], places[nodes[label]].get(output, 0) + int(index or 0))
+        node = find(label)
+        output, _, index = rest.partition(":") if not rest.isdecimal() else ("", "", rest)
+        if node not in first_ports:
+            first_ports[node] = _first_ports(node, library)
+        ports = first_ports[node]
+        first = 0 if ports is None else ports.get(output)
+        if first is None or not re.fullmatch(r"\d{0,9}", index):
+            raise GraphError(f"'{text[:100]}' is read, and '{label[:100]}' has no such output")
+        return Tensor(node, first + int(index or 0))
 
-    def wired(node: Node) -> tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]:
-        texts = inputs.get(node.name, ())
-        controls = dict.fromkeys(nodes[text[1:]] for text in texts if text[0] == "^")
-        return node, tuple(tensor(text) for text in texts if text[0] != "^"), tuple(controls)
-
-    body.adopt([wired(node) for node in nodes.values()])
-    return Body(
-        body,
-        arguments,
-        [_type_of(argument, call) for argument in function.signature.input_arg],
-        _argument_shapes(function),
-        [tensor(function.ret[result.name]) for result in function.signature.output_arg],
-        [_type_of(result, call) for result in function.signature.output_arg],
-        [nodes[function.control_ret[label]] for label in function.signature.control_output],
-    )
+    wired: list[Wired] = [(argument, (), ()) for argument in arguments]
+    for node, definition in zip(made, function.node_def, strict=True):
+        waits = [text for text in definition.input if text.startswith("^")]
+        reads = definition.input[: len(definition.input) - len(waits)]
+        if any(text.startswith("^") for text in reads):
+            raise GraphError("an input stands behind a control input", node=node)
+        controls = tuple(dict.fromkeys(find(text[1:]) for text in waits))
+        wired.append((node, tuple(map(tensor, reads)), controls))
+    for result in function.signature.output_arg:
+        if result.name not in function.ret:
+            raise GraphError(f"the result '{result.name[:100]}' is not computed")
+    results = [tensor(function.ret[result.name]) for result in function.signature.output_arg]
+    must_run = [find(function.control_ret.get(label, "")) for label in function.signature.control_output]
+    return Wiring(wired, arguments, results, must_run)
 
 
 def _given(value: Any, call: Node | None) -> Any:
@@ -109,12 +144,23 @@ def _argument_shapes(function: Any) -> list[Shape]:
     return [attr_codec.decode(t["_output_shapes"])[0] if "_output_shapes" in t else None for t in told]
 
 
-def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
-    """The number of the first tensor of each output, by name."""
-    if node.op in library:
-        return {output.name: port for port, output in enumerate(library[node.op].signature.output_arg)}
-    names = [text.rpartition(":")[0] for text in _output_names(node)]
-    return {name: names.index(name) for name in names}
+def form(op: str, library: Mapping[str, Any]) -> attr_codec.Form:
+    """The form of an op type or of a function of the library; a GraphError of what is neither."""
+    return attr_codec.Form(library[op].signature) if op in library else attr_codec.form(op)
+
+
+def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int] | None:
+    """The number of the first tensor of each output, by name; None where op type or attributes are not known."""
+    if node.op not in library and ops.op_def(node.op) is None:
+        return None
+    found, ports, port = form(node.op, library), dict[str, int](), 0
+    held = {**found.defaults, **node.raw_attrs}
+    for output in found.outputs:
+        ports[output.name] = port
+        if output.several not in {"", *held}:
+            return None
+        port += output.count(held) or 0
+    return ports
 
 
 def callers(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
@@ -131,8 +177,7 @@ def used_by(graph: Graph, nodes: Iterable[Node]) -> dict[str, Any]:
 
     def called(name: str) -> Iterator[str]:
         yield gradients.get(name, name)
-        for definition in library[name].node_def if name in library else ():
-            yield from (definition.op, *_referred(definition.attr.values()))
+        yield from calls(library[name]) if name in library else ()
 
     used = reached((name for node in nodes for name in (node.op, *_referred(node.raw_attrs.values()))), called)
     return {name: library[name] for name in library if name in used}
@@ -149,11 +194,13 @@ def remove_unused(graph: Graph) -> int:
     return len(library) - len(used)
 
 
-def _referred(values: Any) -> list[str]:
-    found = [attr_codec.decode(v) for v in values if v.WhichOneof("value") == "func" or v.list.func]
-    return [
-        func.name for held in found for func in (held if isinstance(held, list) else [held]) if isinstance(func, Func)
-    ]
+def _referred(values: Iterable[Any]) -> list[str]:
+    return [f.name for v in values for f in ([v.func] if v.WhichOneof("value") == "func" else v.list.func)]
+
+
+def calls(function: Any) -> list[str]:
+    """What the nodes of a function may call: op types, and the functions that their attributes name."""
+    return [name for d in function.node_def for name in (d.op, *_referred(d.attr.values()))]
 
 
 def add_function(
@@ -211,31 +258,18 @@ def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, st
             function.control_ret[label] = label
 
 
-def _output_names(node: Node) -> Sequence[str]:
-    single = _single_outputs(node.op)
-    if single is not None:
-        return single
-    definition = ops.op_def(node.op)
-    names = [name for name, _ in tensors(definition, definition.output_arg, node.raw_attrs)]
-    return [f"{name}:{port - names.index(name)}" for port, name in enumerate(names)]
+def _output_names(node: Node) -> list[str]:
+    found = attr_codec.form(node.op)
+    return [f"{name}:{index}" for name, index in found.names(found.outputs, node.raw_attrs)]
 
 
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
     """The operands of a node by their names in the op's definition; those of a list share one, those of a call have none."""
-    found = ops.op_def(node.op)
-    names = (
-        itertools.repeat("") if found is None else (name for name, _ in tensors(found, found.input_arg, node.raw_attrs))
-    )
-    return zip(names, node.inputs, strict=False)
-
-
-@cache
-def _single_outputs(op: str) -> tuple[str, ...] | None:
-    """The names of the outputs of an op of which each is one tensor; None of another op."""
-    outputs = ops.op_def(op).output_arg
-    if any(output.number_attr or output.type_list_attr for output in outputs):
-        return None
-    return tuple(f"{output.name}:0" for output in outputs)
+    if ops.op_def(node.op) is None:
+        return (("", operand) for operand in node.inputs)
+    found = attr_codec.form(node.op)
+    names = found.names(found.inputs, node.raw_attrs)
+    return ((name, operand) for (name, _), operand in zip(names, node.inputs, strict=False))
 
 
 def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:

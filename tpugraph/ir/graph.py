@@ -15,7 +15,7 @@ from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir import walks
 from tpugraph.ir.model_files import Signature
-from tpugraph.ir.node import PLACE, Node, Output, Tensor, Use, Wait, assign
+from tpugraph.ir.node import PLACE, Node, Output, Tensor, Use, Wait, Wired, assign
 from tpugraph.ir.walks import is_back_edge
 from tpugraph.support.errors import GraphError
 from tpugraph.support.suggestions import did_you_mean
@@ -285,7 +285,7 @@ class Graph:
         self._mark_stale(node)
         return node
 
-    def adopt(self, wired: Sequence[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
+    def adopt(self, wired: Sequence[Wired]) -> None:
         """Take over freshly made nodes in bulk, as loading does: each with its inputs and controls."""
         for node, _, _ in wired:
             self._insert(node)

@@ -19,8 +19,8 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.loops import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
 from tpugraph.ir.model_files import sniff as sniff
-from tpugraph.ir.node import assign
-from tpugraph.ir.validate import FIX, Validator, Wired, guard, wire
+from tpugraph.ir.node import Wired, assign
+from tpugraph.ir.validate import FIX, Validator, guard, wire
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
 

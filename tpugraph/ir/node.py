@@ -60,6 +60,10 @@ class Wait:
         self.nodes: dict[Node, None] = {}
 
 
+Wired = tuple["Node", tuple[Tensor, ...], tuple["Node", ...]]
+"""A node with its inputs and what it waits for."""
+
+
 assign = object.__setattr__
 """Sets a field of a node; for the graph alone, which keeps what hangs together with it."""
 

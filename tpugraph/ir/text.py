@@ -20,7 +20,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Output, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func
-from tpugraph.ir.builder import default_attrs, operand_attrs, output_dtypes
+from tpugraph.ir.builder import operand_attrs, output_dtypes
 from tpugraph.support.errors import GraphError, LoadError
 
 _LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
@@ -129,7 +129,7 @@ def parse_graph(text: str) -> Graph:
         graph.set_controls(node, [_find(graph, name[1:]).node for name in controls.split()])
     for node, attrs in implied_attrs(graph).items():
         for key, value in attrs.items() if node.inputs else ():
-            if key not in node.raw_attrs and value != default_attrs(node.op).get(key):
+            if key not in node.raw_attrs and value != attr_codec.form(node.op).defaults.get(key):
                 graph.set_attr(node, key, value)
     graph.edits = type(graph.edits)()
     graph.take_touched()
@@ -137,22 +137,20 @@ def parse_graph(text: str) -> Graph:
 
 
 def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
-    """For each node the attributes that its op's defaults or its operands' dtypes say, which a line may leave out."""
+    """For each node the encoded attributes that its op's defaults or its operands' dtypes say, which a line may leave out."""
     found: dict[Node, dict[str, Any]] = {}
     dtypes: dict[Node, list[DType]] = {n: [kind for kind, _ in n.outputs] for n in graph if n.outputs is not None}
     for node in graph:
-        definition = ops.op_def(node.op)
-        if definition is None or len(node.inputs) < sum(
-            not (a.number_attr or a.type_list_attr) for a in definition.input_arg
-        ):
+        form = attr_codec.form(node.op) if ops.op_def(node.op) is not None else None
+        if form is None or len(node.inputs) < sum(not argument.several for argument in form.inputs):
             continue
         known = [dtypes.get(tensor.node, [])[tensor.port : tensor.port + 1] for tensor in node.inputs]
         operands = [attr_codec.dtype(kind[0].name) if kind else None for kind in known]
-        given = {key: node.attr(key) for key in node.raw_attrs}
-        found[node] = {**default_attrs(node.op), **operand_attrs(node.op, operands, {})}
+        decided = operand_attrs(node.op, operands, {}).items()
+        found[node] = {**form.defaults, **{key: attr_codec.encode(value) for key, value in decided}}
         if node not in dtypes:
             with contextlib.suppress(GraphError):  # an attribute that nothing says
-                dtypes[node] = output_dtypes(node.op, found[node] | given)
+                dtypes[node] = output_dtypes(node.op, {**found[node], **node.raw_attrs})
     return found
 
 
@@ -163,7 +161,7 @@ def with_attrs(line: str, attrs: Mapping[str, Any]) -> str:
         return line
     given = [match["attrs"]] if match["attrs"] else []
     items = {item.partition(":")[0].strip(): item for item in _split(", ".join(given), ",")}
-    items = {key: f"{key}: {format_value(value)}" for key, value in attrs.items()} | items
+    items = {key: f"{key}: {format_value(attr_codec.decode(value))}" for key, value in attrs.items()} | items
     head = line[: match.start("attrs") - 2 if given else match.end("controls")]
     tail = line[match.end("attrs") + 1 if given else match.end("controls") :]
     shown = " {" + ", ".join(items[key] for key in sorted(items)) + "}" if items else ""

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from operator import itemgetter
@@ -21,18 +19,17 @@ from typing import Any, NamedTuple
 
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.node import Node, Tensor
-from tpugraph.support.errors import LoadError
+from tpugraph.ir.attrs import OPEN
+from tpugraph.ir.function_library import calls, wire_body
+from tpugraph.ir.graph import Graph
+from tpugraph.ir.node import Node, Tensor, Wired
+from tpugraph.support.errors import GraphError, LoadError, TpuGraphError
 from tpugraph.support.wording import counted
-
-Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
-"""A node with its inputs and what it waits for."""
 
 FIX = "the file is cut off, damaged or was edited by hand: write the graph again, or copy it again"
 
 MOST_OUTPUTS_TOGETHER = 1 << 20  # of the nodes of a file, beyond 16 for each node
 
-_LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
 _NAMES = re.compile(r"(?:[A-Za-z0-9.][A-Za-z0-9_>./\\-]*\n)*")
 _DEVICE = re.compile(
     r"(?:/job:(?:\*|[a-zA-Z][\w-]*)|/replica:(?:\*|\d{1,9})|/task:(?:\*|\d{1,9})"
@@ -41,8 +38,10 @@ _DEVICE = re.compile(
 _SHAPES = "_output_shapes"
 _serialized = attr_codec.AttrValue.SerializeToString
 _Taker = Callable[[dict[str, Any]], tuple[Any, ...]]
-_Outputs = dict[Node, tuple[int, ...]]
-_Early = tuple[Node, tuple[Tensor, ...], tuple[int, ...]]
+Kinds = tuple[int, ...] | None
+"""The dtypes of tensors as TensorFlow's numbers; None where a function leaves their count open."""
+_Outputs = dict[Node, Kinds]
+_Early = tuple[Node, tuple[Tensor, ...], Kinds]
 
 
 _PORT = re.compile(r"\d{1,9}")
@@ -110,7 +109,7 @@ class Validator:
         self._library = library
         self._functions: dict[str, Any] = {function.signature.name: function for function in library.function}
         self._schemas: dict[str, Schema | None] = {}
-        self._signatures: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._signatures: tuple[dict[tuple[Any, ...], Signature], ...] = ({}, {})  # of nodes, and of those in functions
         self._known_shapes: set[tuple[bytes, int]] = set()
         self._constants = Constants()
 
@@ -123,21 +122,22 @@ class Validator:
         outputs, early = self._check_in_order(wired)
         for node, inputs, wanted in early:
             self._check_inputs(node, inputs, wanted, outputs)
-        claimed = sum(map(len, outputs.values()))
+        claimed = sum(map(len, filter(None, outputs.values())))
         if claimed > MOST_OUTPUTS_TOGETHER + 16 * len(nodes):
             raise LoadError(f"the nodes claim {claimed:,} outputs together", origin=self._source, fix=FIX)
         return not early
 
-    def _check_in_order(self, wired: Sequence[Wired]) -> tuple[_Outputs, list[_Early]]:
+    def _check_in_order(self, wired: Sequence[Wired], given: _Outputs | None = None) -> tuple[_Outputs, list[_Early]]:
         """Check nodes and what they read in one walk, which is all there is to do for a file that is sorted.
 
         Returns the dtypes of the outputs of each node, and the nodes that stand before something that they read or wait for.
+        The nodes are those of a function whose arguments are ``given``, if these are not None.
         """
-        outputs: _Outputs = {}
+        in_body, outputs = given is not None, given or {}
         early: list[_Early] = []
         released: set[int] = set()  # tuples of nodes that all came by: many wait for the same
         matching: set[tuple[Any, Any]] = set()
-        signatures = self._signatures
+        signatures = self._signatures[in_body]
         chosen: dict[tuple[str, ...], _Taker] = {}  # takes out what is compared of the attributes
         for node, inputs, controls in wired:
             held = node._attrs
@@ -148,12 +148,12 @@ class Validator:
             key = (node.op, len(inputs), names, *map(_serialized, declared(held)))
             found = signatures.get(key)
             if found is None:
-                found = signatures[key] = self._signature(node, len(inputs))
+                found = signatures[key] = self._signature(node, len(inputs), in_body)
             wanted, made = found
             if inputs:
                 try:
-                    read = tuple([outputs[producer][port] for producer, port in inputs])
-                except (KeyError, IndexError):
+                    read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
+                except (KeyError, IndexError, TypeError):  # what stands behind, is not there or is open to a call
                     read = None
                 if read != wanted and (read is None or (read, wanted) not in matching):
                     self._check_inputs(node, inputs, wanted, outputs)
@@ -168,19 +168,18 @@ class Validator:
             outputs[node] = made
             if node.op in ops.CONSTANTS:
                 self._check_constant(node)
-            if _SHAPES in held:
-                self._check_told_shapes(node, len(made))
+            if _SHAPES in held and not in_body:
+                self._check_told_shapes(node, len(made or ()))
         return outputs, early
 
-    def _signature(self, node: Node, given: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _signature(self, node: Node, given: int, in_body: bool) -> Signature:
         """The dtypes of what a node takes and gives; nodes with the same attributes are looked at once."""
         schema = self.schema(node.op)
         assert schema is not None, "unknown ops were refused"
         try:
-            found = schema.signature(node._attrs, given)
+            return schema.signature(node._attrs, given, in_body=in_body)
         except Mismatch as error:
             raise self._refusal(str(error), node) from error
-        return found.inputs or (), found.outputs or ()
 
     def _check_names(self, nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
@@ -225,20 +224,22 @@ class Validator:
         self._known_shapes.add(key)
 
     def _check_constant(self, node: Node) -> None:
+        if node._attrs["value"].WhichOneof("value") == "placeholder":
+            return
         try:
             self._constants.check(node._attrs["value"].tensor, node._attrs["dtype"].type)
         except Mismatch as error:
             raise self._refusal(f"the constant '{node.name}' {error}", node) from error
 
-    def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Sequence[int], outputs: _Outputs) -> None:
+    def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Kinds, outputs: _Outputs) -> None:
         """Check each input of a node, with words; what was not come by yet is passed over."""
-        for index, ((producer, port), kind) in enumerate(zip(inputs, wanted, strict=True)):
+        for index, ((producer, port), kind) in enumerate(zip(inputs, wanted or (), strict=wanted is not None)):
             made = outputs.get(producer)
             if made is None:
                 continue
             if port >= len(made):
                 raise self._refusal(f"input {index} is output {port} of '{producer.name}', which has {len(made)}", node)
-            if made[port] not in (kind, kind + 100):
+            if OPEN not in (made[port], kind) and made[port] not in (kind, kind + 100):
                 raise self._refusal(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
                                     f"{node.op} takes {attr_codec.dtype(kind)}", node)  # fmt: skip
 
@@ -248,17 +249,35 @@ class Validator:
             name = function.signature.name
             try:
                 if name in seen:
-                    raise Mismatch("there are two functions of that name")
+                    raise GraphError("there are two functions of that name")
                 if not name or ops.op_def(name) is not None:
-                    raise Mismatch("a function cannot have the name of an op" if name else "a function has no name")
-                check_body(function, self.schema, self._constants)
-            except Mismatch as error:
-                raise LoadError(f"the function '{name[:100]}': {error}", origin=self._source, fix=FIX) from error
+                    raise GraphError("a function cannot have the name of an op" if name else "a function has no name")
+                self._check_body(function)
+            except TpuGraphError as error:
+                raise LoadError(f"the function '{name[:100]}': {error.fault}", node=error.node, origin=self._source,
+                                fix=error.fix or FIX) from error  # fmt: skip
             seen.add(name)
         try:
-            check_calls(self._functions, self._library.gradient)
-        except Mismatch as error:
-            raise LoadError(str(error), origin=self._source, fix=FIX) from error
+            _check_calls(self._functions, self._library.gradient)
+        except GraphError as error:
+            raise LoadError(error.fault, origin=self._source, fix=FIX) from error
+
+    def _check_body(self, function: Any) -> None:
+        """Check a ``FunctionDef`` as far as it can be known without a call."""
+        takes, gives = ([_kinds(function, argument) for argument in some]
+                        for some in (function.signature.input_arg, function.signature.output_arg))  # fmt: skip
+        body = wire_body(function, self._functions)
+        made = body.nodes[len(body.arguments) :]
+        self._check_known({node.op: node for node, _, _ in reversed(made)})
+        outputs, early = self._check_in_order(made, dict(zip(body.arguments, takes, strict=True)))
+        for node, inputs, wanted in early:
+            self._check_inputs(node, inputs, wanted, outputs)
+        for result, tensor, wanted in zip(function.signature.output_arg, body.results, gives, strict=True):
+            self._check_inputs(Node("the result", result.name, "", {}), (tensor,), wanted, outputs)
+        if early:
+            graph = Graph()
+            graph.adopt(body.nodes)
+            graph.topological_order()
 
     def _refusal(self, fault: str, node: Node) -> LoadError:
         return _refusal(fault, node, self._source)
@@ -275,9 +294,7 @@ def _taker(names: list[str]) -> _Taker:
 MOST_OUTPUTS = 1 << 16  # that an attribute may claim for one node: TensorFlow makes them all before it asks for more
 MOST_DIMENSIONS = 254  # in TensorFlow
 MOST_ELEMENTS = 1 << 48  # of a static shape: more than any machine holds, and no product of sizes overflows
-OPEN = 0  # stands for a dtype that a function leaves open to its call
 
-_REF = 100  # DT_X_REF is DT_X + 100
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor",
            "func": "func"}  # fmt: skip
 
@@ -287,10 +304,10 @@ class Mismatch(ValueError):
 
 
 class Signature(NamedTuple):
-    """The dtypes that a node takes and gives, as TensorFlow's numbers; None where a function leaves their count open."""
+    """The dtypes that a node takes and gives."""
 
-    inputs: tuple[int, ...] | None
-    outputs: tuple[int, ...] | None
+    inputs: Kinds
+    outputs: Kinds
 
 
 class Schema:
@@ -298,6 +315,7 @@ class Schema:
 
     def __init__(self, definition: Any, functions: Mapping[str, Any]) -> None:
         self.definition = definition
+        self._form = attr_codec.Form(definition)
         self._functions = functions
 
     def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
@@ -315,10 +333,17 @@ class Schema:
             if name not in attributes and not declared.HasField("default_value"):
                 raise Mismatch(f"the attribute '{name}' of {self.definition.name} is missing")
         self._check_trusted(held)
-        inputs = self._dtypes(self.definition.input_arg, held, given, "inputs")
+        form, op = self._form, self.definition.name
+        for arguments, most, what in ((form.inputs, given, "inputs"), (form.outputs, MOST_OUTPUTS, "outputs")):
+            for name in (argument.number_attr for argument in arguments if argument.number_attr):
+                if not 0 <= held[name].i <= most:
+                    most_said = f"it has {most:,}" if what == "inputs" else f"at most {most:,} can be read from a file"
+                    raise Mismatch(f"the attribute '{name}' claims {held[name].i:,} of {op} {what}; {most_said}")
+        inputs, outputs = (None if None in [argument.count(held) for argument in arguments] else
+                           tuple(form.dtypes(arguments, attributes)) for arguments in (form.inputs, form.outputs))  # fmt: skip
         if inputs is not None and len(inputs) != given:
-            raise Mismatch(f"{self.definition.name} takes {counted(len(inputs), 'input')} here and has {given}")
-        return Signature(inputs, self._dtypes(self.definition.output_arg, held, MOST_OUTPUTS, "outputs"))
+            raise Mismatch(f"{op} takes {counted(len(inputs), 'input')} here and has {given}")
+        return Signature(inputs, outputs)
 
     @cached_property
     def _attributes(self) -> dict[str, Any]:
@@ -375,35 +400,6 @@ class Schema:
             return f"names the function '{item.name[:100]}', which is not in the graph's library"
         return None
 
-    def _dtypes(self, arguments: Any, held: Mapping[str, Any], most: int, what: str) -> tuple[int, ...] | None:
-        found: list[int] = []
-        for argument in arguments:
-            made = _argument_dtypes(argument, held, most, f"{self.definition.name} {what}")
-            if made is None:
-                return None
-            found += made
-        return tuple(found)
-
-
-def _argument_dtypes(argument: Any, held: Mapping[str, Any], most: int, whose: str) -> list[int] | None:
-    if argument.type_list_attr:
-        value = held[argument.type_list_attr]
-        return None if value.WhichOneof("value") == "placeholder" else list(value.list.type)
-    count = 1
-    if argument.number_attr:
-        value = held[argument.number_attr]
-        if value.WhichOneof("value") == "placeholder":
-            return None
-        count = value.i
-        if not 0 <= count <= most:
-            raise Mismatch(f"the attribute '{argument.number_attr}' claims {count:,} of {whose}; {_most(most, whose)}")
-    kind = argument.type or held[argument.type_attr].type  # a placeholder holds 0, which is OPEN
-    return [kind + _REF if argument.is_ref and kind != OPEN else kind] * count
-
-
-def _most(most: int, whose: str) -> str:
-    return f"it has {most:,}" if whose.endswith("inputs") else f"at most {most:,} can be read from a file"
-
 
 _KIND_OF = {field: kind for kind, field in _FIELDS.items()}
 
@@ -432,12 +428,6 @@ def shape_fault(shape: Any) -> str | None:
             return f"is a shape with a dimension of {dim.size}"
         count *= max(dim.size, 1)
     return f"is a shape of {count:,} elements; at most {MOST_ELEMENTS:,} can be" if count > MOST_ELEMENTS else None
-
-
-def tensors(definition: Any, arguments: Any, attributes: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Argument and number of the dtype of each tensor that a node with these attributes takes or gives."""
-    held = {declared.name: declared.default_value for declared in definition.attr} | dict(attributes)
-    return [(a.name, number) for a in arguments for number in _argument_dtypes(a, held, MOST_OUTPUTS, "") or ()]
 
 
 def _shown(kind: str, item: Any) -> str:
@@ -512,154 +502,26 @@ def _count(shape: Any) -> int:
 # --------------------------------------------------------------------------- functions
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What an argument or a node of a body gives: dtypes, None where their number is open; the places of its outputs."""
-
-    dtypes: tuple[int, ...] | None
-    places: Mapping[str, int]
-
-
-def check_body(function: Any, schema: Callable[[str], Schema | None], constants: Constants) -> None:
-    """Check a ``FunctionDef`` as far as it can be known without a call; ``schema`` says what an op type demands."""
-    made = dict(_arguments(function))
-    wanted: dict[str, tuple[int, ...] | None] = {}
-    for node in function.node_def:
-        if node.name in made or not _LABEL.fullmatch(node.name):
-            raise Mismatch(f"{node.name[:100]!r} is empty or the name of two nodes")
-        made[node.name], wanted[node.name] = _checked(node, schema, constants)
-    for node in function.node_def:
-        data = [text for text in node.input if not text.startswith("^")]
-        if any(text.startswith("^") for text in node.input[: len(data)]):
-            raise Mismatch(f"the node '{node.name}' has an input behind a control input")
-        found = [_dtype_of(text, made) for text in data]
-        for text, have, want in zip(data, found, wanted[node.name] or (), strict=False):
-            if have is not None and OPEN not in (have, want) and have not in (want, want + 100):
-                raise Mismatch(f"the node '{node.name}' reads '{text}', {attr_codec.dtype(have)}, and takes "
-                               f"{attr_codec.dtype(want)}")  # fmt: skip
-        for text in node.input[len(data) :]:
-            _look_up(text[1:], made)
-    _check_results(function, made)
-    _check_order(function)
-
-
-def _arguments(function: Any) -> Iterator[tuple[str, _Made]]:
-    names = Counter(argument.name for argument in function.signature.input_arg)
-    for argument in function.signature.input_arg:
-        if names[argument.name] > 1 or not _LABEL.fullmatch(argument.name):
-            raise Mismatch(f"{argument.name[:100]!r} is empty or the name of two arguments")
-        if argument.number_attr or argument.type_list_attr:
-            yield argument.name, _Made(None, {})
-            continue
-        _check_dtype(function, argument)
-        yield argument.name, _Made((argument.type,), {"": 0})
-
-
-def _check_dtype(function: Any, argument: Any) -> None:
+def _kinds(function: Any, argument: Any) -> Kinds:
+    """The dtype of an argument or a result of a function; None where it is of several tensors."""
+    if argument.number_attr or argument.type_list_attr:
+        return None
     declared = {attribute.name for attribute in function.signature.attr}
     if argument.type not in attr_codec.NUMBERS and argument.type_attr not in declared:
-        raise Mismatch(f"the argument or result '{argument.name}' has no dtype")
+        raise GraphError(f"the argument or result '{argument.name}' has no dtype")
+    return (argument.type,)
 
 
-def _checked(
-    node: Any, schema: Callable[[str], Schema | None], constants: Constants
-) -> tuple[_Made, tuple[int, ...] | None]:
-    """What a node of a body gives, and the dtypes that it takes."""
-    demands = schema(node.op)
-    if demands is None:
-        raise Mismatch(f"the node '{node.name}' is of the op '{node.op[:100]}', which this TensorFlow does not know")
-    attributes = {key: node.attr[key] for key in node.attr}
-    given = len([text for text in node.input if not text.startswith("^")])
-    try:
-        signature = demands.signature(attributes, given, in_body=True)
-        if node.op in ops.CONSTANTS and attributes["value"].WhichOneof("value") == "tensor":
-            constants.check(attributes["value"].tensor, attributes["dtype"].type)
-    except Mismatch as error:
-        raise Mismatch(f"at the node '{node.name}' ({node.op}): {error}") from error
-    if signature.outputs is None:
-        return _Made(None, {}), signature.inputs
-    names = [name for name, _ in tensors(demands.definition, demands.definition.output_arg, attributes)]
-    return _Made(signature.outputs, {name: names.index(name) for name in names}), signature.inputs
-
-
-def _look_up(label: str, made: Mapping[str, _Made]) -> _Made:
-    found = made.get(label)
-    if found is None:
-        raise Mismatch(f"'{label[:100]}' is read but not in the function")
-    return found
-
-
-def _dtype_of(text: str, made: Mapping[str, _Made]) -> int | None:
-    """The dtype of what a body names as ``argument`` or ``node:output:number``; None where that is open."""
-    label, _, rest = text.partition(":")
-    found = _look_up(label, made)
-    if found.dtypes is None:
-        return None
-    output, _, number = rest.rpartition(":") if ":" in rest or rest not in found.places else (rest, "", "0")
-    if output not in found.places or not re.fullmatch(r"\d{1,9}", number or "0"):
-        raise Mismatch(f"'{text[:100]}' is read, but '{label[:100]}' has no such output")
-    place = found.places[output] + int(number or "0")
-    if place >= len(found.dtypes):
-        raise Mismatch(f"'{text[:100]}' is read, and '{label[:100]}' has {len(found.dtypes)} outputs")
-    return found.dtypes[place]
-
-
-def _check_results(function: Any, made: Mapping[str, _Made]) -> None:
-    for result in function.signature.output_arg:
-        if result.number_attr or result.type_list_attr:
-            continue
-        _check_dtype(function, result)
-        if result.name not in function.ret:
-            raise Mismatch(f"the result '{result.name[:100]}' is not computed")
-        have = _dtype_of(function.ret[result.name], made)
-        if have is not None and OPEN not in (have, result.type) and have not in (result.type, result.type + 100):
-            raise Mismatch(f"the result '{result.name}' is {attr_codec.dtype(have)} and declared as "
-                           f"{attr_codec.dtype(result.type)}")  # fmt: skip
-    for label in function.signature.control_output:
-        _look_up(function.control_ret.get(label, ""), made)
-
-
-def _check_order(function: Any) -> None:
-    """See that the nodes of a body have an order; loops as TensorFlow 1 writes them close at NextIteration."""
-    ops_of = {node.name: node.op for node in function.node_def}
-    producers: dict[str, set[str]] = {}
-    for node in function.node_def:
-        read = {text.removeprefix("^").partition(":")[0] for text in node.input}
-        ends = ops.NEXT_ITERATION if node.op in ops.MERGE else ()
-        producers[node.name] = {name for name in read if name in ops_of and ops_of[name] not in ends}
-    cycle = _cycle(producers)
-    if cycle:
-        raise Mismatch(f"a cycle that is no loop leads through the node '{cycle[0]}'")
-
-
-def check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
+def _check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
     """See that no function calls itself, directly or by others, and that gradients belong to functions."""
     for gradient in gradients:
         for name in (gradient.function_name, gradient.gradient_func):
             if name not in functions:
-                raise Mismatch(f"the gradient function '{name[:100]}' is not in the graph's library")
-    cycle = _cycle({name: _called(function, functions) for name, function in functions.items()})
-    if cycle:
-        raise Mismatch(f"the function '{cycle[0]}' calls itself; a TPU has no recursion")
-
-
-def _cycle(before: Mapping[str, Iterable[str]]) -> Sequence[str]:
+                raise GraphError(f"the gradient function '{name[:100]}' is not in the graph's library")
     try:
-        TopologicalSorter(before).prepare()
+        TopologicalSorter({name: dict.fromkeys(calls(found)) for name, found in functions.items()}).prepare()
     except CycleError as error:
-        found: Sequence[str] = error.args[1]
-        return found
-    return ()
-
-
-def _called(function: Any, functions: Mapping[str, Any]) -> list[str]:
-    found: dict[str, None] = {}
-    for node in function.node_def:
-        found[node.op] = None
-        for value in node.attr.values():
-            held = [value.func] if value.WhichOneof("value") == "func" else value.list.func
-            found.update((func.name, None) for func in held)
-    return [name for name in found if name in functions]
+        raise GraphError(f"the function '{error.args[1][0]}' calls itself; a TPU has no recursion") from error
 
 
 # --------------------------------------------------------------------------- ranks
@@ -673,13 +535,15 @@ _GUARD = re.compile(r"(?:r\d+/)?(.+)/rank_of_input_(\d+)_is_(.+)")
 def guard(nodes: Any, definition: Any) -> None:
     """Add guards to the nodes of a GraphDef and let one of them, whose op is one of ``ops.RANKS``, wait for these."""
     operands = [text for text in definition.input if not text.startswith("^")]
+    form = attr_codec.form(definition.op)
+    kinds, held = form.dtypes(form.inputs, definition.attr), {**form.defaults, **definition.attr}
     for rank in ops.RANKS[definition.op]:
-        number = rank.more + (_held(definition, rank.number) if isinstance(rank.number, str) else rank.number)
+        number = rank.more + (held[rank.number].i if isinstance(rank.number, str) else rank.number)
         operand = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)
         for place in range(len(operands))[operand] if rank.exact or number > 0 else ():
             made = nodes.add(input=[operands[place]])
             made.name = f"{definition.name}/rank_of_input_{place}_is_{number}{'' if rank.exact else '_or_more'}"
-            made.attr["T"].CopyFrom(_dtype(definition, place))
+            made.attr["T"].type = kinds[place]
             if rank.exact:
                 made.op = "EnsureShape"
                 made.attr["shape"].CopyFrom(attr_codec.encode((None,) * number))
@@ -689,11 +553,6 @@ def guard(nodes: Any, definition: Any) -> None:
             definition.input.append(f"^{made.name}")
 
 
-def _held(definition: Any, name: str) -> int:
-    declared = next(attr for attr in ops.op_def(definition.op).attr if attr.name == name)
-    return int(definition.attr.get(name, declared.default_value).i)
-
-
 def guarded_input(name: str) -> tuple[str, str] | None:
     """The node that a guard stands in front of, and what is wrong with it; None for the name of another node."""
     found = _GUARD.fullmatch(name)
@@ -701,15 +560,3 @@ def guarded_input(name: str) -> tuple[str, str] | None:
         return None
     node, place, wanted = found.groups()
     return node, f"input {place} has another rank than {wanted.replace('_', ' ')}"
-
-
-def _dtype(definition: Any, place: int) -> Any:
-    """The dtype of an operand as an attribute; in a function it may be the name of one of the function's."""
-    for argument in ops.op_def(definition.op).input_arg:
-        count = definition.attr[argument.number_attr].i if argument.number_attr else 1
-        if place < count:
-            return (
-                definition.attr[argument.type_attr] if argument.type_attr else attr_codec.AttrValue(type=argument.type)
-            )
-        place -= count
-    raise AssertionError("validation counts the inputs")

@@ -27,18 +27,6 @@ def op_def(op: str) -> Any:
 
 
 @cache
-def input_counts(op: str) -> tuple[str | None, ...] | None:
-    """For each input of the op's definition the attribute with its number of tensors, None for a single tensor.
-
-    None for an unknown op.
-    """
-    definition = op_def(op)
-    if definition is None:
-        return None
-    return tuple(argument.number_attr or argument.type_list_attr or None for argument in definition.input_arg)
-
-
-@cache
 def required_attrs(op: str) -> frozenset[str]:
     """The attributes of an op type without default; empty for an unknown op."""
     definition = op_def(op)

@@ -123,7 +123,7 @@ def _filled_in(golden: str, graph: Graph) -> list[str]:
     for number, line in enumerate(lines):
         node, attrs = implied.get(line.partition(" = ")[0], (None, {}))
         if node is not None:
-            lines[number] = with_attrs(line, {k: v for k, v in attrs.items() if node.has_attr(k) and node.attr(k) == v})
+            lines[number] = with_attrs(line, {k: v for k, v in attrs.items() if node.raw_attrs.get(k) == v})
     return lines
 
 

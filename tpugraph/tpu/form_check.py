@@ -84,7 +84,7 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
 def _dtype(node: Node) -> str:
     if ops.op_def(node.op) is None:
         return ""
-    return next((kind.name for kind in output_dtypes(node.op, {key: node.attr(key) for key in node.raw_attrs})), "")
+    return next((kind.name for kind in output_dtypes(node.op, node.raw_attrs)), "")
 
 
 def _some(numbers: list[int]) -> str:
