@@ -64,24 +64,11 @@ def whitened(g, _):
     return g @ tf.linalg.inv(tf.matmul(g, g, transpose_a=True) + 0.1 * tf.eye(2))
 
 
-def orthogonal(g, _):
-    """Newton and Schulz' iteration, in a loop."""
-    start = g / (tf.norm(g) + 1e-3)
-    return tf.while_loop(
-        lambda i, x: i < 3, lambda i, x: (i + 1, 1.5 * x - 0.5 * x @ (tf.transpose(x) @ x)), (0, start)
-    )[1]
-
-
 PROCESSED: dict[str, Callable[[Any, Any], Any]] = {
-    "largest": lambda g, _: tf.reshape(tf.nn.top_k(tf.reshape(g, [-1]), k=6).values, [3, 2]),
     "threshold": threshold,
     "softmax": lambda g, _: tf.nn.softmax(g, axis=0),
     "whitened": whitened,
-    "orthogonal": orthogonal,
     "turned": lambda g, _: tf.constant([[0.3, 1.0, 0.0], [0.0, 0.3, 1.0], [1.0, 0.0, 0.3]]) @ g,
-    "by_its_largest": lambda g, _: g / (0.5 + tf.reduce_max(tf.abs(g))),
-    "clipped_each": lambda g, other: tf.clip_by_norm(g, 0.2) + tf.clip_by_norm(other, 0.2),
-    "projected": lambda g, other: g + other * total(g * other) / (1e-3 + total(g * g)),
 }
 
 

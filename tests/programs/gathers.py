@@ -10,38 +10,20 @@ def _error(rows) -> tuple[Any, Any, Any]:
     return x, *minimise(mean(tf.square(column(x, 3) - y)))
 
 
-_LEFT = {
-    "behind": lambda bank, n: bank[n:],
-    "slice": lambda bank, n: tf.slice(bank, [n, 0], [PLACES - n, 3]),
-    "split": lambda bank, n: tf.split(bank, [n, PLACES - n], 0)[1],
-    "turned": lambda bank, n: tf.transpose(tf.transpose(bank)[:, n:]),
-}
-"""What is left of a bank when as many places are given up as there are rows."""
-
-
-@program(cases=each(left=_LEFT))
-def bank_behind_rows(rows, left):
-    """The queue of MoCo: the keys of a batch replace the oldest ones."""
+@program()
+def bank_behind_rows(rows):
+    """The queue of MoCo: the keys of a batch replace the oldest ones, as many places as there are rows."""
     x, loss, train = _error(rows)
     bank = variable("bank", PLACES, 3, trainable=False)
     n = length(x)
     with tf.control_dependencies([train]):
-        return loss, tf1.assign(bank, tf.concat([left(bank, n), x], 0)).op
+        return loss, tf1.assign(bank, tf.concat([tf.split(bank, [n, PLACES - n], 0)[1], x], 0)).op
 
 
-_TAKEN = {
-    "first": lambda table, n: table[:n],
-    "last": lambda table, n: table[-n:],
-    "second": lambda table, n: table[n : n + n],
-}
-"""As many places of a table as there are rows."""
-
-
-@program(floats(3), floats(seed=1), cases=each(taken=_TAKEN))
-def places_beside_rows(x, y, taken):
-    """A slice or gather from a trained table, with an entry for each row of the batch."""
-    n = length(x)
-    return minimise(mean(tf.square(total(x * taken(variable("table", PLACES, 3), n), 1) - y)))
+@program(floats(3), floats(seed=1))
+def places_beside_rows(x, y):
+    """The last places of a trained table, one for each row of the batch."""
+    return minimise(mean(tf.square(total(x * variable("table", PLACES, 3)[-length(x) :], 1) - y)))
 
 
 def sequences(rows) -> tuple[Any, Any, Any]:

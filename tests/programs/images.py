@@ -22,22 +22,12 @@ def corners(x, size, name):
     floats(6, 6, 2),
     floats(3, seed=1),
     whole(2**20, seed=2),
-    cases={
-        "": {},
-        "by_python": {"numbers": "python"},
-        "other_images": {"numbers": "others"},
-        "first_image": {"numbers": "first"},
-    },
+    cases={"": {"other": False}, "other_images": {"other": True}},
 )
-def box_of_each_image(x, z, other, rows, numbers="shape"):
-    """crop_and_resize whose box_ind is ``range(rows)``, a permutation from data, or zeros."""
+def box_of_each_image(x, z, numbers, other):
+    """crop_and_resize whose box_ind is ``range(rows)``, or a permutation from data."""
     count = tf.shape(x)[0]
-    chosen = {
-        "shape": lambda: tf.range(count),
-        "python": lambda: tf.range(rows),
-        "others": lambda: other % count,
-        "first": lambda: tf.zeros_like(other),
-    }[numbers]()
+    chosen = numbers % count if other else tf.range(count)
     boxes = tf.image.crop_and_resize(x * variable("scale", 2), corners(z, 3, "corners"), chosen, [3, 3])
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
 

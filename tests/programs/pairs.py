@@ -69,20 +69,11 @@ def two_views_split(a, b):
 
 SCORES = {
     "logsumexp": lambda s: mean(tf.reduce_logsumexp(s, 1) - tf.linalg.diag_part(s)),
-    "sum": lambda s: mean(tf.square(total(s, 1))),
-    "diagonal_left_out": lambda s: mean(tf.square(s) * tf.cast(tf.eye(length(s)) < 0.5, tf.float32)),
-    "one_hot": lambda s: mean(tf.square(s - tf.one_hot(tf.range(length(s)), length(s)))),
-}
-
-
-EXTREMES = {
-    "of_each": lambda s: mean(tf.reduce_max(s, 1)),
-    "sums_kept": lambda s: mean(tf.square(s - total(s, 1, keepdims=True))),
     "hardest": lambda s: mean(tf.reduce_min(s + tf.reduce_max(s, 1, keepdims=True) * tf.cast(s < 0.2, tf.float32), 1)),
     "row_added": lambda s: mean(tf.square(s + tf.linalg.diag_part(s))),
 }
 
 
-@program(floats(5), floats(5, seed=1), cases=each(of=SCORES | EXTREMES))
+@program(floats(5), floats(5, seed=1), cases=each(of=SCORES))
 def scores_of_pairs(x, y, of):
     return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))

@@ -36,20 +36,12 @@ def masked_pairs(x, mask):
     return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
 
 
-NUMBERS = {
-    "at_least_one": lambda n: tf.maximum(tf.cast(n, tf.float32), 1.0),
-    "and_one": lambda n: tf.cast(n + 1, tf.float32),
-    "and_little": lambda n: tf.cast(n, tf.float32) + 1e-3,
-    "one_for_none": lambda n: tf.cast(tf.where(n > 0, n, 1), tf.float32),
-}
-"""What people divide a sum over chosen rows by."""
-
-
-@program(floats(5), whole(3, seed=1), cases=each(number=NUMBERS))
-def mean_of_masked(x, kind, number):
+@program(floats(5), whole(3, seed=1))
+def mean_of_masked(x, kind):
     """The mean of the masked rows, guarded against an empty mask: the count is that of all cores."""
     found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
-    return minimise(total(tf.square(found - 1)) / number(tf.shape(found)[0]))
+    count = tf.shape(found)[0]
+    return minimise(total(tf.square(found - 1)) / tf.cast(tf.where(count > 0, count, 1), tf.float32))
 
 
 @program()
@@ -94,7 +86,6 @@ def marked(values, marks):
 
 _TAKEN: dict[str, _Taken] = {
     "first_two": lambda e, m, x: marked(e, m)[:2],
-    "columns": lambda e, m, x: marked(x * e[:, None], m)[:, 1:3],
     "behind_all": lambda e, m, x: tf.concat([e, marked(e, m)], 0),
     "pairs_with_themselves": lambda e, m, x: (marked(e, m)[:, None] - marked(e, m)[None]) / 2,
 }
@@ -108,9 +99,7 @@ def marked_rows(x, y, marks, taken):
 
 _LAYERS: dict[str, Callable[[Any, Any], Any]] = {
     "summed": lambda x, w: tf.einsum("btc,ck->btk", x, w),
-    "dense": lambda x, w: tf.tensordot(x, w, 1) + variable("b", 4),
     "twice": lambda x, w: tf.tensordot(tf.tanh(tf.tensordot(x, variable("v", 3, 3), 1)), w, 1),
-    "placed": lambda x, w: tf.tensordot(x, w, 1) + variable("places", 4, 4)[: tf.shape(x)[1]],
 }
 """A layer at each time of sequences, whose times stay apart, or lie one behind the other for it."""
 
@@ -157,7 +146,6 @@ def _chosen(x, w):
 
 
 _SPARSE: dict[str, Callable[[Any, Any], Any]] = {
-    "each": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x) * w), 1),
     "along": lambda x, w: total(x, 1) * total(tf.square(tf.sparse.reduce_sum(_chosen(x, w), 0))) / 10,
     "weighted": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x)) * w[None], 1),
     "softmax": lambda x, w: total(x * w * tf.sparse.to_dense(tf.sparse.softmax(_chosen(x, w))), 1),
@@ -178,14 +166,8 @@ def layer(x, width, units, name):
     return tf.tensordot(x, variable(f"{name}_kernel", width, units), 1) + variable(f"{name}_bias", units)
 
 
-def beside(x, y):
-    """[rows, 1, 4] of a number per row."""
-    return (y[:, None] * variable("beside", 4))[:, None]
-
-
 CUT: dict[str, _Cut] = {
     "last": lambda x, y, lengths: tf.gather(x, lengths - 1, batch_dims=1) - y[:, None],
-    "repeated_beside": lambda x, y, lengths: tf.concat([x, tf.tile(beside(x, y), [1, tf.shape(x)[1], 1])], 2) - 0.1,
     "pairs_with_words": lambda x, y, lengths: (
         tf.reduce_max(tf.einsum("id,jtd->ijt", y[:, None] * variable("beside", 4), x), 2) - y[:, None]
     ),
@@ -212,7 +194,6 @@ def _nearest(x, y):
 
 JOINED: dict[str, Callable[[Any, Any], Any]] = {
     "less_labels": lambda x, y: tf.concat([x, _picked(x, y)], 0) - tf.concat([y, _picked(y, y)], 0),
-    "pairs": lambda x, y: x[:, None] - tf.concat([x, _picked(x, y)], 0)[None] - 0.1,
     "pairs_of_one_mask": lambda x, y: x[:, None] - tf.concat([_picked(x, y), _picked(x * x, y)], 0)[None] - 0.1,
     "nearest": _nearest,
 }
@@ -224,19 +205,11 @@ def rows_and_picked_rows(x, y, of):
     return minimise(mean(tf.square(of(x * variable("w"), y))))
 
 
-EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
-    "one": lambda h, number: tf.gather(h, number, batch_dims=1),
-    "two": lambda h, number: tf.gather(h, tf.stack([number, 3 - number], 1), batch_dims=1),
-    "smallest": lambda h, number: tf.gather(h, tf.argmin(h * h, 1), batch_dims=1),
-    "log_probability": lambda h, number: tf.gather(tf.nn.log_softmax(h), number, batch_dims=1),
-}
-"""What is picked out of each of the rows that a mask leaves, by a number of its own."""
-
-
-@program(floats(4), whole(4, seed=5), floats(seed=1), cases=each(of=EACH_ITS_OWN))
-def picked_in_picked_rows(x, number, y, of):
+@program(floats(4), whole(4, seed=5), floats(seed=1))
+def picked_in_picked_rows(x, number, y):
+    """Of each of the rows that a mask leaves one number is picked, by a number of its own."""
     h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
-    return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
+    return minimise(mean(tf.square(tf.gather(h, _picked(number, y, -1.5), batch_dims=1) - 0.1)))
 
 
 @program(floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))

@@ -1,4 +1,4 @@
-"""Work of the host in front of the device: strings, casts to fewer bytes, transposed layouts."""
+"""Work of the host in front of the device: words that are hashed, time first."""
 
 from .parts import *
 
@@ -18,22 +18,3 @@ def looked_up(text):
 def words_time_first(a, y):
     h = total(looked_up(tf.transpose(a)) * variable("weight", 3, 1, 1), 0)
     return minimise(mean(tf.square(column(h, 3) - y)))
-
-
-def _flat(x):
-    return tf.reshape(x, [-1, 4])
-
-
-MADE: dict[str, Callable[[Any], Any]] = {
-    "columns": lambda x: _flat(x)[:, :2],
-    "bytes": lambda x: tf.cast(tf.cast(_flat(x) * 10, tf.int8), tf.float32),
-    "turned": lambda x: tf.gather(mean(x, 1), tf.range(tf.shape(x)[0])[::-1]),
-    "centred": lambda x: mean(x, 1) - mean(x, [0, 1]),
-}
-"""What becomes of the only input, in front of any variable."""
-
-
-@program(cases=each(of=MADE))
-def made_of_input(rows, of):
-    made = of(batch(rows, floats(6, 4)))
-    return minimise(mean(tf.square(made * variable("w", int(made.shape[-1])) - np.float32(0.1))))
