@@ -7,17 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tpugraph import ops, roles
-from tpugraph.analysis import races, shapes
+from tpugraph.analysis import shapes
 from tpugraph.analysis.batched_input import rows_read
 from tpugraph.compiler import preconditions, serving_input
-from tpugraph.compiler.options import ConvertOptions, given, of_file
+from tpugraph.compiler.options import ConvertOptions, given, of_file, shows_options
 from tpugraph.compiler.report import report
 from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import lower_functional
@@ -40,54 +40,28 @@ from tpugraph.views.history import History
 Progress = Callable[[str, int, int], None]
 
 
+@shows_options
 def convert(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions | None = None,
     *,
     progress: Progress | None = None,
     history: History | None = None,
-    num_replicas: int | None = None,
-    iterations_per_loop: int = 100,
-    global_batch: int = 0,
-    train_op: str | None = None,
-    loss: str | None = None,
-    varying_updates: str = "mean",
-    batch_norm: str = "global",
-    random: str = "per_core",
-    step_order: str = races.READS_FIRST,
-    batch_constants: tuple[str, ...] = (),
-    literals: tuple[str, ...] = (),
-    max_ids: int = 0,
-    set_shape: tuple[str, ...] = (),
-    shard_tables: int = 0,
-    mode: str = "train",
-    metrics: Mapping[str, tuple[str, str]] | None = None,
-    predictions: Mapping[str, str] | None = None,
-    signature: str | None = None,
-    collected: Mapping[str, str] | None = None,
-    passes: str | None = None,
-    dump_dir: str | None = None,
-    dump_after: tuple[str, ...] = (),
-    dump_changed: bool = False,
-    **unknown: Any,
+    **fields: Any,
 ) -> Program:
     """Convert a plain Estimator graph into a TPU graph: one that trains, or with ``mode`` one that evaluates or predicts.
 
-    The keyword arguments are the fields of :class:`ConvertOptions`, which says what each is.
-
     Args:
         model: a path (see :func:`tpugraph.ir.graphdef.load`) or a Graph, which is rewritten in place.
-        options: all options at once, in place of the keyword arguments.
+        options: how; or give the fields of :class:`ConvertOptions`, which says what each is, as keyword arguments.
         progress: called before each pass with its name, its number and the number of passes.
         history: is told of the graph before and after each pass, which :func:`tpugraph.view` shows.
 
     Raises:
         TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
     """
-    arguments = locals()
-    asked = {f.name: arguments[f.name] for f in fields(ConvertOptions) if arguments[f.name] != f.default}
     with without_garbage_collection():
-        return _convert(model, given(options, asked | unknown), progress, history)
+        return _convert(model, given(options, fields), progress, history)
 
 
 def _convert(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tpugraph.analysis import races
 from tpugraph.passes import PIPELINES
@@ -132,6 +133,21 @@ def of_file(kept: Mapping[str, Any]) -> ConvertOptions:
 
 _OF_ONE_RUN = ("num_replicas", "dump_dir", "dump_after", "dump_changed")
 _DEFAULTS = {f.name: f.default for f in dataclasses.fields(ConvertOptions)}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shows_options(function: F) -> F:
+    """Let ``help`` and ``inspect.signature`` show each option in place of a function's ``**fields``."""
+    shown = inspect.signature(function)
+    own = [each for each in shown.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
+        for f in dataclasses.fields(ConvertOptions)
+    ]
+    vars(function)["__signature__"] = shown.replace(parameters=[*own, *options])
+    return function
 
 
 def given(options: ConvertOptions | None, fields: Mapping[str, Any]) -> ConvertOptions:

@@ -18,7 +18,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import shapes, trip_counts
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.conversion import convert
-from tpugraph.compiler.options import ConvertOptions, given
+from tpugraph.compiler.options import ConvertOptions, given, shows_options
 from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
 from tpugraph.ir.attrs import DType, Func
 from tpugraph.ir.side_effects import local_files
@@ -131,6 +131,7 @@ class Report:
         return {**own, "findings": [asdict(finding) for finding in self.findings], "seconds": self.seconds}
 
 
+@shows_options
 def check(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions | None = None,

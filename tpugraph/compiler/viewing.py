@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.compiler import tpu_check
-from tpugraph.compiler.options import ConvertOptions, given
+from tpugraph.compiler.options import ConvertOptions, given, shows_options
 from tpugraph.ir import Graph, graphdef
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 from tpugraph.views.view_data import FindingView
 
 
+@shows_options
 def view(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None = None, **fields: Any) -> View:
     """Convert a graph and show it: every stage, what each pass did, where values live and why, what stops it on a TPU.
 
