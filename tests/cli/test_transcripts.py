@@ -4,19 +4,18 @@ A line that begins with ``$`` is a command. In ``refusals.txt`` it ends with the
 stderr; in ``answers.txt`` with 0, and on stdout. It leaves no file. ``TPUGRAPH_UPDATE_GOLDEN=1`` writes them anew: review it.
 """
 
-import os
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from evaluating import evaluation, prediction
+from transcripts import assert_recorded, sections
 
 from command_line import Command
 from models import CORPUS, GOLDEN, trace
 from tpugraph import cli
 from tpugraph.ir import graphdef
-from tpugraph.testing import UPDATE_VARIABLE
 
 IRIS = CORPUS / "iris_dnn"
 FILES: dict[str, bytes] = {
@@ -39,14 +38,6 @@ def place(name: str) -> Path:
     return GOLDEN / "cli" / f"{name}.txt"
 
 
-def sections() -> list[tuple[str, str, str]]:
-    """The commands of the files, each with its file and what it says."""
-    parts = [
-        (name, part) for name in CODES for part in f"\n{place(name).read_text(encoding='utf-8')}".split("\n$ ")[1:]
-    ]
-    return [(name, *(part.partition("\n")[::2])) for name, part in parts]
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the commands run in: files that are no graphs, a plain graph, a converted one, and both other modes."""
@@ -60,9 +51,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "words", "said"), sections(), ids=lambda value: None if "\n" in value else value)
+@pytest.mark.parametrize(("name", "words"), [(name, words) for name in CODES for words, _ in sections(place(name))])
 def test_each_command_says_what_is_recorded(
-    name: str, words: str, said: str, files: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    name: str, words: str, files: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(files)
     before = {path: path.stat().st_mtime_ns for path in files.rglob("*")}
@@ -70,8 +61,4 @@ def test_each_command_says_what_is_recorded(
     found = command.refused(*asked) if CODES[name] else command(*asked).out
     found = found.replace(str(CORPUS), "CORPUS").replace(str(files), "FILES")
     assert {path: path.stat().st_mtime_ns for path in files.rglob("*")} == before
-    if os.environ.get(UPDATE_VARIABLE) == "1":
-        text = place(name).read_text(encoding="utf-8")
-        place(name).write_text(text.replace(f"$ {words}\n{said}", f"$ {words}\n{found}"), encoding="utf-8")
-        return
-    assert found.strip("\n") == said.strip("\n")
+    assert_recorded(place(name), words, found)

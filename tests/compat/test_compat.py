@@ -83,6 +83,10 @@ def test_the_classes_are_those_of_tpugraph() -> None:
     assert tf.estimator.tpu.TPUConfig is tf.contrib.tpu.TPUConfig is tpugraph.TPUConfig
     assert tf.compat.v1.estimator is tf.estimator
     assert tf.train.AdamOptimizer is tf1.train.AdamOptimizer
+    assert tf.tpu.experimental.AdamParameters is tpugraph.AdamParameters
+    assert tf.estimator.tpu.experimental.EmbeddingConfigSpec is tpugraph.EmbeddingConfigSpec
+    named = in_program("from tensorflow.python.tpu import tpu_embedding")
+    assert named["tpu_embedding"].TableConfig is tpugraph.TableConfig
     with real.Graph().as_default():
         made = [tf.Variable(1.0), *(tf.get_variable(f"v{kind}", [2], use_resource=kind) for kind in (True, False))]
         assert all(isinstance(variable, tf.Variable) for variable in made)

@@ -36,52 +36,11 @@ def test_what_a_conversion_is_told() -> None:
     told = {"batch_norm": "global", "max_ids": 6, "shard_tables": 40, "step_order": "writes_first"}
     assert TPUConfig().choices(tables=False) == usual
     assert TPUConfig(**told).choices(tables=False) == told
-    for name in ("batch_norm", "step_order"):
-        with pytest.raises(ValueError, match=f"{name} is 'any'"):
-            TPUConfig(**{name: "any"})
-
-
-@pytest.mark.parametrize("value", [0, -1, "x", "30|", "0s", "-3m", "1.5h", 2.5, None, True, "s", " 3s"])
-def test_iterations_per_loop_refuses(value: object) -> None:
-    with pytest.raises(ValueError, match="iterations_per_loop is") as caught:
-        TPUConfig(value)
-    assert repr(value) in str(caught.value)
-    assert "30s" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [1, 500, "30s", "5m", "1h", "30"])
 def test_iterations_per_loop_takes(value: int | str) -> None:
     assert TPUConfig(value).iterations_per_loop == value
-
-
-CORES = "num_cores_per_replica must be 1, 2, 4, 8, 16, 32, 64, 128; got"
-
-
-@pytest.mark.parametrize(("name", "values", "error", "words"), [
-    ("experimental_feed_hook", [object], ValueError, "there is no infeed hook to replace"),
-    ("num_shards", [0, -1], ValueError, "num_shards"),
-    ("num_shards", ["x", 2.5], TypeError, "num_shards"),
-    ("num_cores_per_replica", [0, 3, "x", 256], ValueError, CORES),
-    ("per_host_input_for_training", [7, "x", None], ValueError, "per_host_input_for_training is"),
-    ("initial_infeed_sleep_secs", [-1], ValueError, "initial_infeed_sleep_secs"),
-    ("initial_infeed_sleep_secs", [2.5], TypeError, "initial_infeed_sleep_secs"),
-    ("eval_training_input_configuration", [1, 3, 4, "x"], ValueError, "PER_HOST_V1 or SLICED"),
-    ("experimental_host_call_every_n_steps", [0], ValueError, "experimental_host_call_every_n_steps"),
-])  # fmt: skip
-def test_tpu_config_refuses(name: str, values: list[object], error: type[Exception], words: str) -> None:
-    for value in values:
-        with pytest.raises(error, match=words):
-            TPUConfig(**{name: value})
-
-
-@pytest.mark.parametrize(("dims", "given", "words"), [
-    ([[1, 2], None, None], {"num_cores_per_replica": 2}, "with one or two elements"),
-    ([[1, 2]], {"per_host_input_for_training": 3}, "requires setting num_cores_per_replica"),
-    ([[1, 2]], {"num_cores_per_replica": 2}, "only supported in PER_HOST_V2 mode"),
-])  # fmt: skip
-def test_input_partition_dims(dims: list[object], given: dict[str, int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TPUConfig(input_partition_dims=dims, **given)
 
 
 # --------------------------------------------------------------------------- RunConfig
@@ -103,30 +62,13 @@ def test_what_replace_changes_and_how_to_save() -> None:
     assert RunConfig(save_checkpoints_secs=5).save_checkpoints_steps is None
     neither = RunConfig(save_checkpoints_secs=None)
     assert (neither.save_checkpoints_secs, neither.save_checkpoints_steps) == (None, None)
-    with pytest.raises(ValueError, match=r"both save_checkpoints_steps \(2\) and save_checkpoints_secs \(1\)"):
-        RunConfig(save_checkpoints_secs=1, save_checkpoints_steps=2)
     config = RunConfig(model_dir="here", save_checkpoints_secs=60)
     changed = config.replace(model_dir="there", tpu_config=TPUConfig(7), save_checkpoints_steps=3)
     assert (changed.model_dir, changed.tpu_config.iterations_per_loop) == ("there", 7)
     assert (changed.save_checkpoints_steps, changed.save_checkpoints_secs) == (3, None)
     assert (config.model_dir, config.save_checkpoints_secs) == ("here", 60)
-    with pytest.raises(ValueError, match="no 'master' to replace"):
-        config.replace(master="x")
     with pytest.raises(ValueError, match="keep_checkpoint_max"):
         config.replace(keep_checkpoint_max=-1)
-
-
-@pytest.mark.parametrize(("name", "value"), [
-    ("model_dir", ""), ("save_checkpoints_secs", -1), ("save_checkpoints_steps", -1), ("keep_checkpoint_max", -1),
-    ("save_summary_steps", -1), ("keep_checkpoint_every_n_hours", 0), ("log_step_count_steps", 0),
-    ("session_creation_timeout_secs", 0), ("tf_random_seed", 1.5), ("session_config", 3), ("protocol", "smoke"),
-    ("device_fn", 3), ("device_fn", lambda one, two: None), ("train_distribute", object()),
-])  # fmt: skip
-def test_run_config_refuses(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"RunConfig {name}"):
-        RunConfig(**{name: value})
-    with pytest.raises(TypeError, match="tpu_config"):
-        RunConfig(tpu_config=3)
 
 
 def test_masters_and_clusters() -> None:
@@ -135,8 +77,6 @@ def test_masters_and_clusters() -> None:
     config = RunConfig(cluster=TPUClusterResolver("grpc://a:1"))
     assert config.master == config.evaluation_master == "grpc://a:1"
     assert config.cluster_spec.as_dict() == {"worker": ["a:1"]}
-    with pytest.raises(ValueError, match="both a cluster and the master"):
-        RunConfig(cluster=TPUClusterResolver("grpc://a:1"), master="grpc://b:1")
     session = tf.compat.v1.ConfigProto()
     session.cluster_def.job.add(name="worker")
     with pytest.raises(ValueError, match="cluster_def"):
@@ -236,15 +176,7 @@ def test_local_cores(name: str) -> None:
 
 
 def test_who_names_the_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="no TPU is named"):
-        TPUClusterResolver()
     monkeypatch.setenv("TPU_NAME", "grpc://a:1")
     assert TPUClusterResolver().master() == "grpc://a:1"
     monkeypatch.setenv("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "grpc://b:1")
     assert TPUClusterResolver().master() == "grpc://b:1"
-    with pytest.raises(ValueError, match="'my-tpu' is no address"):
-        TPUClusterResolver("my-tpu")
-    with pytest.raises(NotImplementedError, match="2 TPUs"):
-        TPUClusterResolver(["grpc://a:1", "grpc://b:1"])
-    with pytest.raises(TypeError, match="must be a name"):
-        TPUClusterResolver(3)

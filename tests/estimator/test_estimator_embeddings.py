@@ -242,12 +242,6 @@ def of_words(features: Any) -> Any:
     return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
 
 
-def by_name(features: dict[str, Any], parameters: Any = SGD, **tables: Any) -> EmbeddingConfigSpec:
-    """A spec of tables by name; the table ``t`` has two rows where it is not given."""
-    return EmbeddingConfigSpec(None, parameters, feature_to_config_dict=features,
-                               table_to_config_dict={"t": TableConfig(2, 2), **tables})  # fmt: skip
-
-
 def named(folder: Path, spec: EmbeddingConfigSpec, data: Any, model: Any, use_tpu: bool = True,
           steps: int = STEPS) -> Any:  # fmt: skip
     """A regression on what a model makes of the features of tables by name."""
@@ -328,35 +322,14 @@ def test_weighted_lists_and_sequences_of_tables_by_name(tmp_path: Path) -> None:
     assert losses_in(tmp_path / "True")[1] == pytest.approx(np.square(error[:ROWS]).mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("build", "error", "words"),
-    [
-        (lambda: EmbeddingConfigSpec(), ValueError, "Exactly one of `feature_columns` and the pair"),
-        (lambda: EmbeddingConfigSpec(feature_to_config_dict={}), ValueError, "Exactly one of `feature_columns` and the pair"),
-        (lambda: by_name({"x": FeatureConfig("u")}), ValueError, "Feature x refers to table u which is not in the table_to"),
-        (lambda: by_name({"x": 1}), TypeError, "Config for feature x must be of type `FeatureConfig`. Got <class 'int'>"),
-        (lambda: by_name({"x": FeatureConfig("t")}, t=3), TypeError, "Config for table t must be of type `TableConfig`"),
-        (lambda: by_name({"x": FeatureConfig("t")}, u=TableConfig(2, 2)), ValueError, "specifies table u that is not used"),
-        (lambda: by_name({"x": FeatureConfig("t")}, t=TableConfig(2, 2, combiner=None)), ValueError, "x is no sequence"),
-        (lambda: EmbeddingConfigSpec(feature_to_config_dict={"x": FeatureConfig("t")},
-                                     table_to_config_dict={"t": TableConfig(2, 2)}), ValueError, "must be an instance of type"),
-        (lambda: TableConfig(0, 2), ValueError, "TableConfig vocabulary_size"),
-        (lambda: TableConfig(2, 2, combiner="max"), ValueError, "TableConfig combiner"),
-        (lambda: TableConfig(2, 2, initializer=3), ValueError, "initializer must be callable if specified."),
-        (lambda: FeatureConfig("t", 2, "w"), ValueError, "a sequence has no weights, but weight_key is 'w'"),
-        (lambda: EmbeddingConfigSpec(columns(plain=False), 0.1), ValueError, "must be an instance of type StochasticG"),
-        (lambda: EmbeddingConfigSpec(["word"], SGD), TypeError, "must be supported types.* Got <class 'str'>"),
-        (lambda: EmbeddingConfigSpec(columns(plain=False), SGD, partition_strategy="x"), ValueError, "partition_strategy"),
-        (lambda: AdamParameters(0.1, lazy_adam=False), ValueError, "every row would change in every step"),
-        (lambda: AdamParameters(0.1, beta1=1.0), ValueError, "beta1 must be between 0. and 1; got 1.0"),
-        (lambda: AdagradParameters(0.1, clip_weight_min=1.0, clip_weight_max=0.5), ValueError, "clip_weight_min is 1.0, but"),
-        (lambda: SGD.__class__(0.1, "x"), ValueError, "clip_weight_min must be a number"),
-        (lambda: make(Path("x"), SGD, given=columns(plain=True)[:1]), TypeError, "Unsupported feature column"),
-        (lambda: make(Path("x"), SGD, given=columns(plain=False)[:1] * 2), ValueError, "with multiple embeddings"),
-        (lambda: make(Path("x"), SGD, use_tpu=False, partition_strategy="mod"), ValueError, "Mod sharding .* on CPU"),
-    ],
-)  # fmt: skip
-def test_specs_refuse(build: Any, error: type[Exception], words: str) -> None:
+@pytest.mark.parametrize(("build", "error", "words"), [
+    (lambda: EmbeddingConfigSpec(columns(plain=False), 0.1), ValueError, "must be an instance of type StochasticG"),
+    (lambda: EmbeddingConfigSpec(columns(plain=False), SGD, partition_strategy="x"), ValueError, "partition_strategy"),
+    (lambda: make(Path("x"), SGD, given=columns(plain=True)[:1]), TypeError, "Unsupported feature column"),
+    (lambda: make(Path("x"), SGD, given=columns(plain=False)[:1] * 2), ValueError, "with multiple embeddings"),
+    (lambda: make(Path("x"), SGD, use_tpu=False, partition_strategy="mod"), ValueError, "Mod sharding .* on CPU"),
+])  # fmt: skip
+def test_columns_that_specs_refuse(build: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         build()
 

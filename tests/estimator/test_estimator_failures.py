@@ -40,36 +40,6 @@ def test_the_constructor_has_the_arguments_and_defaults() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), [
-    ({"config": None}, ValueError, "config must be a tpugraph.RunConfig, but is None"),
-    ({"config": object()}, ValueError, "config must be"),
-    ({"model_fn": None}, ValueError, "model_fn is None"),
-    ({"model_fn": 3}, TypeError, "model_fn must be a function"),
-    ({"model_fn": lambda labels, params: None}, ValueError, "takes no argument 'features'"),
-    ({"model_fn": lambda features, weather: None}, ValueError, r"has following not expected args: \['weather'\]"),
-    ({"model_fn": lambda features: None, "params": {"a": 1}}, ValueError, "model_fn .* does not include params"),
-    ({"params": {"batch_size": 1}}, ValueError, "(?s)the key 'batch_size'.*are reserved keys"),
-    ({"params": {"context": 1}}, ValueError, "the key 'context'"),
-    ({"params": 3}, TypeError, "params must be a dict"),
-    ({"train_batch_size": None}, ValueError, "`train_batch_size` cannot be `None`"),
-    ({"train_batch_size": 1.5}, TypeError, "train_batch_size must be int, a whole number"),
-    ({"train_batch_size": 0}, ValueError, "train_batch_size must be positive"),
-    ({"eval_batch_size": -1}, ValueError, "eval_batch_size must be positive"),
-    ({"predict_batch_size": "8"}, TypeError, "predict_batch_size must be int, a whole number"),
-    ({"model_dir": "a", "config": RunConfig(model_dir="b")}, ValueError, "model_dir is 'a', but that of the config"),
-    ({"export_to_tpu": False, "export_to_cpu": False}, ValueError, "are both False"),
-    ({"embedding_config_spec": 1}, TypeError, "embedding_config_spec must be an EmbeddingConfigSpec"),
-    ({"export_saved_model_api_version": 1}, ValueError, "export_saved_model_api_version"),
-    ({"config": RunConfig(TPUConfig(num_cores_per_replica=2, per_host_input_for_training=False))}, ValueError,
-     "Model parallelism only supports input per host"),
-    ({"config": RunConfig(TPUConfig(num_cores_per_replica=16))}, ValueError,
-     "num_cores_per_replica: 16, num_cores_per_host: 8"),
-])  # fmt: skip
-def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        TPUEstimator(**{"model_fn": linear_fn, "config": RunConfig(), "train_batch_size": 8, **arguments})
-
-
 def test_what_the_folder_holds(tmp_path: Path, said: list[str]) -> None:
     made = TPUEstimator(linear_fn, config=RunConfig(), train_batch_size=8, params={"a": [1]})
     assert said == [f"model_dir is the temporary folder {made.model_dir}"]

@@ -292,10 +292,6 @@ def test_warm_start_reports_what_is_missing_or_differs(tmp_path: Path, said: lis
 
 
 def test_warm_starts_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="warm_start_from must be a path"):
-        estimator(tmp_path, warm_start_from=3)
-    with pytest.raises(ValueError, match="is empty"):
-        WarmStartSettings("")
     with pytest.raises(tpugraph.CheckpointError, match="no checkpoint"):
         estimator(tmp_path, warm_start_from=str(tmp_path)).train(input_fn, max_steps=1)
     estimator(tmp_path / "first").train(input_fn, max_steps=1)

@@ -75,16 +75,6 @@ def test_inputs_and_outputs_go_by_name_or_order(tmp_path: Path) -> None:
         made.evaluate(lambda: tf.data.Dataset.from_tensor_slices(({"right": FEATURES[:, 2:]}, wanted)).batch(ROWS))
 
 
-def _uncompiled() -> Any:
-    return tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(3,))])
-
-
-@pytest.mark.parametrize(("arguments", "error", "words"), [
-    (lambda: {}, ValueError, "Either `keras_model` or `keras_model_path`"),
-    (lambda: {"keras_model": 3}, TypeError, "must be a model of tf_keras"),
-    (lambda: {"keras_model": _uncompiled()}, ValueError, "has not been compiled yet"),
-    (lambda: {"keras_model": regression(), "checkpoint_format": "checkpoint"}, ValueError, "one of saver"),
-])  # fmt: skip
-def test_it_refuses(arguments: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        model_to_estimator(**arguments())
+def test_a_format_of_checkpoints_that_is_not_written() -> None:
+    with pytest.raises(ValueError, match="one of saver"):
+        model_to_estimator(keras_model=regression(), checkpoint_format="checkpoint")

@@ -48,29 +48,6 @@ def test_what_each_mode_needs(spec: Any) -> None:
         spec("practice", loss=loss)
 
 
-NO_PAIR = r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"
-ESTIMATOR, TPU, ANY = [EstimatorSpec], [TPUEstimatorSpec], [EstimatorSpec, TPUEstimatorSpec]
-
-
-@pytest.mark.parametrize(("specs", "name", "make", "error", "words"), [
-    (ANY, "loss", lambda: 1.0, TypeError, r"loss must be a tensor, but is 1\.0"),
-    (ANY, "loss", lambda: tf.constant([1.0, 2.0]), ValueError, r"loss must be a scalar, but 'Const.*' has the shape \(2,\)"),
-    (ANY, "train_op", lambda: "train", TypeError, "train_op must be an op"),
-    (ANY, "predictions", lambda: {"a": [1.0]}, TypeError, "predictions: 'a'"),
-    (ANY, "export_outputs", lambda: [1], TypeError, "export_outputs"),
-    (ESTIMATOR, "training_chief_hooks", lambda: [1], TypeError, "training_chief_hooks"),
-    (ESTIMATOR, "scaffold", lambda: 1, TypeError, "scaffold must be"),
-    (ESTIMATOR, "eval_metric_ops", lambda: [tf.constant(1.0)], TypeError, "eval_metric_ops must be a dict"),
-    (ESTIMATOR, "eval_metric_ops", lambda: {"m": tf.constant(1.0)}, TypeError, NO_PAIR),
-    (ESTIMATOR, "eval_metric_ops", lambda: {"m": tf.keras.metrics.Mean()}, TypeError, NO_PAIR),
-    (TPU, "scaffold_fn", lambda: 3, TypeError, "scaffold_fn must be a function"),
-])  # fmt: skip
-def test_types_of_fields(specs: Any, name: str, make: Any, error: type[Exception], words: str) -> None:
-    for spec in specs:
-        with pytest.raises(error, match=words):
-            spec(**{"mode": TRAIN, "loss": tf.constant(1.0), "train_op": tf.no_op(), name: make()})
-
-
 @BOTH
 @pytest.mark.parametrize("name", ["training_hooks", "evaluation_hooks", "prediction_hooks"])
 def test_hooks_are_session_hooks(spec: Any, name: str) -> None:
@@ -79,20 +56,6 @@ def test_hooks_are_session_hooks(spec: Any, name: str) -> None:
     for wrong in ([object()], hook):
         with pytest.raises(TypeError, match=name):
             spec(EVAL, loss=tf.constant(1.0), **{name: wrong})
-
-
-@pytest.mark.parametrize("name", ["eval_metrics", "host_call"])
-@pytest.mark.parametrize(("pair", "error", "words"), [
-    ("metrics", TypeError, "must be a tuple"),
-    ((len,), ValueError, "has 1 elements"),
-    ((3, []), TypeError, "must be a function"),
-    ((lambda a: a, 3), TypeError, "must be a list or dict"),
-    ((lambda a: a, [1, 2]), ValueError, "gets 2 tensors"),
-    ((lambda a: a, {"b": 1}), ValueError, r"gets the tensors \['b'\]"),
-])  # fmt: skip
-def test_five_ways_to_get_a_call_wrong(name: str, pair: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=f"{name}.*{words}"):
-        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), **{name: pair})
 
 
 def test_as_estimator_spec_calls_the_functions() -> None:

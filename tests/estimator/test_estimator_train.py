@@ -93,20 +93,6 @@ def test_the_end_of_the_data_ends_training(tmp_path: Path, use_tpu: bool, reads:
     assert_trained(trained, 3)
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), [
-    ({"steps": 1, "max_steps": 1}, ValueError, "both steps"),
-    ({"steps": 0}, ValueError, "Must specify steps > 0, but it is 0"),
-    ({"max_steps": -1}, ValueError, "Must specify max_steps > 0"),
-    ({"steps": 1.5}, TypeError, "steps must be int, a whole number"),
-    ({}, ValueError, "neither steps nor max_steps"),
-    ({"steps": 1, "hooks": [1]}, TypeError, "hooks"),
-    ({"steps": 1, "saving_listeners": [1]}, TypeError, "saving_listeners"),
-])  # fmt: skip
-def test_arguments_of_train(tmp_path: Path, arguments: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        estimator(tmp_path).train(input_fn, **arguments)
-
-
 # --------------------------------------------------------------------------- input
 
 

@@ -19,9 +19,7 @@ from tpugraph.estimator import heads, plain_estimator
 from tpugraph.estimator.canned_estimators import (
     BaselineClassifier,
     DNNClassifier,
-    DNNLinearCombinedEstimator,
     LinearClassifier,
-    optimizer_of,
 )
 from tpugraph.estimator.heads import BinaryClassHead, MultiClassHead, RegressionHead
 from tpugraph.support.errors import ArgumentError
@@ -310,20 +308,6 @@ def test_rows_that_no_shape_tells_are_counted_in_the_step() -> None:
         spec = RegressionHead().create_estimator_spec({}, "eval", logits, given)
         with pytest.raises(tf.errors.InvalidArgumentError, match="labels shape must be"):
             session.run(spec.loss)
-
-
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: MultiClassHead(2), "n_classes must be > 2"),
-    (lambda: BinaryClassHead(loss_reduction="none"), "loss_reduction is 'none'"),
-    (lambda: optimizer_of("Best", 0.1), "Unsupported optimizer name: Best"),
-    (lambda: optimizer_of(3, 0.1), "not an Optimizer"),
-    (lambda: DNNLinearCombinedEstimator(BinaryClassHead()), "Either linear_feature_columns or dnn_feature_columns"),
-    (lambda: DNNLinearCombinedEstimator(BinaryClassHead(), dnn_feature_columns=[1]), "dnn_hidden_units must be defined"),
-    (lambda: tpugraph.Estimator(None), "model_fn is None"),
-])  # fmt: skip
-def test_what_is_refused(make: Callable[[], Any], words: str) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        make()
 
 
 def test_a_baseline_learns_the_shares(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""What the classes of the Estimator API refuse, word by word, in ``tests/golden/estimator/refusals.txt``.
+
+A line that begins with ``$`` is an expression in the names below, and what follows is the error that it raises, by the kind that
+programs catch. ``TPUGRAPH_UPDATE_GOLDEN=1`` writes the file anew: review it.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+from transcripts import assert_recorded, sections
+
+import tpugraph
+from classifier import eval_fn, train_fn
+from estimators import linear_fn
+from models import GOLDEN
+from tpugraph.estimator import canned_estimators, heads
+
+REFUSALS = GOLDEN / "estimator" / "refusals.txt"
+tf1 = tf.compat.v1
+
+
+def made(**arguments: Any) -> Any:
+    """An estimator of a linear model, with such arguments."""
+    config = tpugraph.RunConfig()
+    return tpugraph.TPUEstimator(**{"model_fn": linear_fn, "config": config, "train_batch_size": 8, **arguments})
+
+
+def spec(kind: Any = tpugraph.EstimatorSpec, **fields: Any) -> Any:
+    return kind(**{"mode": "train", "loss": tf.constant(1.0), "train_op": tf.no_op(), **fields})
+
+
+def by_name(features: dict[str, Any], **tables: Any) -> Any:
+    """A spec of tables by name; the table ``t`` has two rows where it is not given."""
+    given = {"t": tpugraph.TableConfig(2, 2), **tables}
+    return tpugraph.EmbeddingConfigSpec(None, tpugraph.StochasticGradientDescentParameters(0.3), feature_to_config_dict=features,
+                                        table_to_config_dict=given)  # fmt: skip
+
+
+NAMES: dict[str, Any] = {name: getattr(tpugraph, name) for name in tpugraph.__all__}
+NAMES |= {"tf": tf, "tf_keras": tf_keras, "heads": heads, "canned": canned_estimators, "made": made, "spec": spec, "by_name": by_name,
+          "train_fn": train_fn, "eval_fn": eval_fn}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [asked for asked, _ in sections(REFUSALS)])
+def test_each_refusal_is_the_recorded_one(asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with tf.Graph().as_default(), pytest.raises((ValueError, TypeError, NotImplementedError)) as caught:
+        eval(asked, NAMES)
+    kind = next(
+        kind.__name__ for kind in (TypeError, NotImplementedError, ValueError) if isinstance(caught.value, kind)
+    )
+    assert_recorded(REFUSALS, asked, re.sub(r" at 0x\w+", "", f"{kind}: {caught.value}"))
