@@ -188,6 +188,17 @@ def test_the_command_writes_the_page(tmp_path: Path, command: Command, iris: Vie
         iris.save(tmp_path / "iris.png", "png")
 
 
+def test_on_a_mesh_the_variables_have_their_placements(tmp_path: Path, command: Command) -> None:
+    place = tmp_path / "iris.json"
+    command("view", IRIS, "-o", place, "--format=json", "--mesh=data:4,model:2", "--shard=dense/kernel=-,model")
+    nodes = {node["name"]: node for node in json.loads(place.read_text())["nodes"]}
+    lives = {name: node["lives"][0] for name, node in nodes.items() if "lives" in node}
+    assert {(one["kind"], one["because"]) for name, one in lives.items() if name.startswith("dense/kernel")} == {
+        ("shard", "--shard='dense/kernel=-,model'"), ("shard", "as its variable 'dense/kernel'")}  # fmt: skip
+    assert lives["dense/bias"] == {"port": 0, "kind": "replicate", "text": "replicated: each device holds float32[10], 40 bytes",
+                                   "because": "no --shard names it", "deciding": [], "collectives": [], "given": False}  # fmt: skip
+
+
 def test_the_picture_of_the_readme_counts_as_the_conversion_does() -> None:
     root = Path(__file__).parents[2]
     report = convert(root / "examples" / "iris" / "model.ckpt-0.meta", num_replicas=8, iterations_per_loop=6).report

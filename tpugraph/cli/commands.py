@@ -189,9 +189,11 @@ def inspect(flags: Flags) -> None:
 
     tpugraph inspect model_dir
     tpugraph inspect model.pb --why=dense/kernel
+    tpugraph inspect model.pb --why=dense/kernel --mesh=data:4,model:2 --shard='.*/kernel=-,model'
     """
     flags.string("why", "NODE", "explain one node: its role, what the passes did to it, and why its value is replicated or sharded")
     flags.boolean("why_all", "with --why: follow every deciding operand, and print every line")
+    _mesh(flags)
     _mode(flags)
     _training(flags)
 
@@ -250,6 +252,7 @@ def view(flags: Flags) -> None:
     flags.string("output", "FILE", "where to write; MODEL's name with the ending of the format if not given", short="o")
     flags.enum("format", ("html", "model_explorer", "json"),
                "a page, or JSON for Google's Model Explorer or a program of your own")
+    _mesh(flags)
     _conversion(flags)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import cache_folder, jax_client, mesh, topologies
+from tpugraph.xla import cache_folder, jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
-from tpugraph.xla.mesh import Layout, Spec
-from tpugraph.xla.module import HELD, Module, Value
+from tpugraph.xla.mesh import Layout, Lying
+from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 
@@ -85,13 +86,18 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
             return {}
         error.fix = _what_fits(graph, flags, console, error) if layout is None else error.fix
         raise
-    specs = {} if layout is None else layout.specs(module)
-    for line in (*_lines(compiled, module), *_lying(module, layout, specs), *gathered_note(compiled.gathered)):
+    variables = {} if layout is None else layout.variables(module)
+    for line in (*_lines(compiled, module), *_lying(variables.values()), *gathered_note(compiled.gathered)):
         console.say(line)
     if known:
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
-    return {**_facts(compiled, module), "sharded": mesh.sharded(module, specs), "cached": known,
-            "total_seconds": time.perf_counter() - started}  # fmt: skip
+    sharded = {name: one.spec for name, one in variables.items() if any(one.spec)}
+    return {
+        **_facts(compiled, module),
+        "sharded": sharded,
+        "cached": known,
+        "total_seconds": time.perf_counter() - started,
+    }
 
 
 def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
@@ -135,19 +141,16 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
     return lines
 
 
-def _lying(module: Module, layout: Layout | None, specs: Mapping[Value, Spec]) -> list[str]:
+def _lying(variables: Iterable[Lying]) -> list[str]:
     """A line for each way in which variables lie on a mesh."""
-    alike: dict[str, list[Value]] = {}
-    for value in module.arguments:
-        if value.kind in HELD and specs:
-            axes = ",".join("+".join(of) or "-" for of in specs[value])
-            alike.setdefault(f"sharded {axes}" if any(specs[value]) else "replicated", []).append(value)
+    alike = defaultdict[str, list[Lying]](list)
+    for one in variables:
+        alike[one.how].append(one)
     lines = []
-    for how, values in alike.items():
-        held = sum(value.bytes // layout.mesh.pieces(specs[value]) for value in values) if layout else 0
-        most = max(values, key=lambda value: value.bytes)
-        lines.append(f"variables   {len(values):,} {how}, {size_text(held)} per core, the largest '{most.name}' "
-                     f"{list(most.shape)}")  # fmt: skip
+    for how, same in alike.items():
+        most = max((one.variable for one in same), key=lambda value: value.bytes)
+        lines.append(f"variables   {len(same):,} {how}, {size_text(sum(one.bytes for one in same))} per core, the largest "
+                     f"'{most.name}' {list(most.shape)}")  # fmt: skip
     return lines
 
 

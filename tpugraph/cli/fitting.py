@@ -12,12 +12,11 @@ from tpugraph.cli import programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.tpu_compiler import size_text
-from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.engines import device_count, device_memory
 from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
 from tpugraph.support.errors import RunError, ShapeError, UsageError
-from tpugraph.xla import fit, jax_client, stablehlo, topologies
+from tpugraph.xla import fit, jax_client, topologies
 from tpugraph.xla.fit import Way
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import DATA, Layout, Mesh
@@ -100,7 +99,7 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
             f"--fit looks for a mesh by itself, and --{other[0]} says something else", fix=f"leave --{other[0]} out"
         )
     tried: list[Try] = []
-    graph, module = _lowered(flags, 0)
+    graph, module = programs.plain_step(flags)
     rows = batch_search.rows_of(graph)
     found = fit.ways(module, fit.tables_of(graph), place.devices, rows)
     with contextlib.suppress(StopIteration):
@@ -115,20 +114,13 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
     data = Mesh.parse(best.mesh).axes[DATA]
     while smaller and smaller % data == 0 and not any(one.fits for one in tried):
         try:
-            _, module = _lowered(flags, smaller)
+            _, module = programs.plain_step(flags, smaller)
         except ShapeError as refusal:
             console.say(f"note: {refusal.fault}")
             break
         tried.append(_tried(best, module, smaller, place, flags, console))
         smaller //= 2
     return tried
-
-
-def _lowered(flags: Parsed, batch: int) -> tuple[Graph, Module]:
-    """The plain step, lowered for one core."""
-    program = programs.convert_plain(flags, num_replicas=1, **({"global_batch": batch} if batch else {}))
-    graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    return graph, stablehlo.lower(batch_search.without_hints(graph))
 
 
 def _tried(way: Way, module: Module, batch: int, place: Place, flags: Parsed, console: Console) -> Try:

@@ -38,9 +38,12 @@ _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", 
 
 def run(flags: Parsed, console: Console) -> Outcome:
     flags = programs.evaluated(flags)
-    options = programs.options(flags)
+    lying = programs.on_mesh(flags)
+    options = programs.options(flags, **({"num_replicas": 1} if lying else {}))
     if flags["why"] is not None:
         found = explain(flags.model, flags["why"], options, everything=flags["why_all"])
+        if found["node"] in lying:
+            found["held"] = str(lying[found["node"]])
         console.say(describe(found))
         return Outcome(found)
     loaded = graphdef.sniff(Path(flags.model))
@@ -50,6 +53,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         found["tpu"] = _tpu(graph)
     else:
         found |= _plain(flags.model, graph, options)
+    found |= {"mesh": flags["mesh"], "on_mesh": {name: str(one) for name, one in lying.items()}}
     console.say("\n".join(_lines(found)))
     return Outcome(found)
 
@@ -182,6 +186,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if found.get("trained"):
         lines += ["", f"trained variables ({len(found['trained'])})"]
         lines += [f"  {name} {shape}" for name, shape in found["trained"].items()]
+    if found["on_mesh"]:
+        lines += [
+            "",
+            f"variables on the mesh {found['mesh']}",
+            *(f"  {name}: {one}" for name, one in found["on_mesh"].items()),
+        ]
     if found.get("collectives"):
         lines += collective_lines(found["collectives"])
         lines += [f"  {tensor}: {words}" for tensor, words in list(found["collectives"]["combined"].items())[:_MOST]]

@@ -22,7 +22,9 @@ from tpugraph.support.wording import counted
 from tpugraph.tpu import program as tpu_program
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
-from tpugraph.xla.mesh import DATA, Layout
+from tpugraph.xla import stablehlo
+from tpugraph.xla.mesh import DATA, Layout, Lying
+from tpugraph.xla.module import Module
 
 _MOST = 12
 
@@ -160,6 +162,29 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(platform or flags['platform'] or 'cpu')}"
     found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
     return replace(found, fits=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
+
+
+def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:
+    """The plain step of MODEL as a TPU graph of one core, and that lowered; at another global batch where one is given."""
+    program = convert_plain(flags, num_replicas=1, **({"global_batch": batch} if batch else {}))
+    graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
+    return graph, stablehlo.lower(batch_search.without_hints(graph))
+
+
+def on_mesh(flags: Parsed) -> dict[str, Lying]:
+    """How each variable lies on the mesh that a command names, by name; nothing without a mesh.
+
+    Raises:
+        UsageError: as a command that trains on it.
+    """
+    layout = layout_of(flags)
+    if layout is None:
+        return {}
+    if mode_of(flags) != "train":
+        raise UsageError("evaluation and prediction run on emulated cores, not on a mesh", fix="leave --mesh out")
+    _, module = plain_step(flags)
+    layout.specs(module)  # refuses a mesh that does not divide the batch
+    return layout.variables(module)
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
 from tpugraph.compiler.viewing import view
 from tpugraph.ir import graphdef
+from tpugraph.views.view_data import Lives
 
 _ENDINGS = {"html": ".html", "model_explorer": ".model_explorer.json", "json": ".json"}
 
@@ -20,7 +21,12 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.load(flags.model)
     if graph.of_type("TPUReplicateMetadata"):
         programs.refuse_late(flags)
-    found = view(graph, programs.options(flags))
+    lying = programs.on_mesh(flags)
+    found = view(graph, programs.options(flags, **({"num_replicas": 1} if lying else {})))
+    for node in found.data.nodes:
+        if node.name in lying:
+            one = lying[node.name]
+            node.lives = [Lives(0, "shard" if any(one.spec) else "replicate", one.part, one.because, deciding=[])]
     written = found.save(output, flags["format"])
     console.say(found.data.verdict)
     for place in written:

@@ -142,6 +142,37 @@ class ShardRule:
 
 
 @dataclass(frozen=True)
+class Lying:
+    """How a variable lies on a mesh.
+
+    Attributes:
+        variable: as a whole.
+        spec: of each dimension its axes.
+        shape: of the part that a device holds; ``bytes`` is its size.
+        because: the rule that says so.
+    """
+
+    variable: Value
+    spec: Spec
+    shape: tuple[int, ...]
+    bytes: int
+    because: str
+
+    @property
+    def how(self) -> str:
+        axes = ",".join("+".join(of) or "-" for of in self.spec)
+        return f"sharded {axes}" if any(self.spec) else "replicated"
+
+    @property
+    def part(self) -> str:
+        shape = ",".join(map(str, self.shape))
+        return f"{self.how}: each device holds {self.variable.dtype}[{shape}], {self.bytes:,} bytes"
+
+    def __str__(self) -> str:
+        return f"{self.part}; {self.because}"
+
+
+@dataclass(frozen=True)
 class Layout:
     """What a user asks for of a mesh; :func:`specs` says how each value lies.
 
@@ -199,9 +230,22 @@ class Layout:
             fits = Mesh({**self.mesh.axes, DATA: devices})
             raise UsageError(f"the mesh {self.mesh} does not divide the batch of {rows} rows",
                              fix=f"--mesh={fits}, or --global_batch={math.ceil(rows / wanted) * wanted}")  # fmt: skip
-        shapes = {value.name: value.shape for value in module.arguments if value.kind in HELD}
-        of_variable = self._of_variables(shapes, optimizer_variables(module))
-        found |= {value: _padded(of_variable[value.name], value) for value in found if value.kind in HELD}
+        variables = self.variables(module)
+        return found | {value: variables[value.name].spec for value in found if value.kind in HELD}
+
+    def variables(self, module: Module) -> dict[str, Lying]:
+        """How each variable of a step lies, by name.
+
+        Raises:
+            UsageError: as :func:`specs`.
+        """
+        held = {value.name: value for value in module.arguments if value.kind in HELD}
+        lies = self._of_variables({name: value.shape for name, value in held.items()}, optimizer_variables(module))
+        found = {}
+        for name, value in held.items():
+            spec = _padded(lies[name][0], value)
+            part = tuple(size // self.mesh.along(axes) for size, axes in zip(value.shape, spec, strict=True))
+            found[name] = Lying(value, spec, part, value.bytes // self.mesh.pieces(spec), lies[name][1])
         return found
 
     def fitted(self, module: Module) -> Layout:
@@ -214,8 +258,11 @@ class Layout:
         rows = max((value.shape[1] for value in inputs if len(value.shape) > 1), default=0)
         return rows, most_dividing(rows, self.mesh.axes[DATA])
 
-    def _of_variables(self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]) -> dict[str, Spec]:
-        found: dict[str, Spec] = dict.fromkeys(shapes, ())
+    def _of_variables(
+        self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]
+    ) -> dict[str, tuple[Spec, str]]:
+        """The spec of each variable, and what said so."""
+        found: dict[str, tuple[Spec, str]] = dict.fromkeys(shapes, ((), "no --shard names it"))
         holds: dict[str, ShardRule] = {}
         for rule in self.rules:
             matched = [name for name in shapes if rule.pattern.fullmatch(name)]
@@ -225,14 +272,26 @@ class Layout:
                     f"--shard='{rule.text}' matches no variable", fix=f"the nearest names: {', '.join(close)}"
                 )
             holds |= dict.fromkeys(matched, rule)
-        found |= {name: self._fitting(name, shapes[name], rule) for name, rule in holds.items()}
+        found |= {
+            name: (self._fitting(name, shapes[name], rule), f"--shard='{rule.text}'") for name, rule in holds.items()
+        }
         for name, of in optimizer.items():
-            if name not in shapes or name in holds:
-                continue
-            found[name] = found.get(of, ())
-            if self.shard_optimizer:
-                found[name] = self._also_along(self.shard_optimizer, found[name], shapes[name])
+            if name in shapes and name not in holds:
+                found[name] = self._of_optimizer(found[of][0], shapes[name], f"as its variable '{of}'")
         return found
+
+    def _of_optimizer(self, spec: Spec, shape: tuple[int, ...], because: str) -> tuple[Spec, str]:
+        """A variable of the optimizer, which lies as the variable that it belongs to, and along the axis of the optimizer."""
+        axis = self.shard_optimizer
+        if not axis or any(axis in axes for axes in spec):
+            return spec, because
+        whole = [*spec, *[()] * (len(shape) - len(spec))]
+        fits = [d for d, size in enumerate(shape) if size % self.mesh.along((*whole[d], axis)) == 0]
+        if not fits:
+            return spec, f"{because}; the devices along {axis} divide no dimension of it"
+        best = max(fits, key=lambda d: shape[d])
+        whole[best] = (*whole[best], axis)
+        return tuple(whole), f"{because}, and --shard_optimizer={axis}"
 
     def _fitting(self, name: str, shape: tuple[int, ...], rule: ShardRule) -> Spec:
         if len(rule.spec) > len(shape):
@@ -254,18 +313,7 @@ class Layout:
         if not fits:
             return f"as many devices along {said} as divide a dimension, or leave '{name}' out"
         spec = ",".join(said if d == fits[-1] else "-" for d in range(len(shape)))
-        return f"behind it --shard='{re.escape(name)}={spec}'"
-
-    def _also_along(self, axis: str, spec: Spec, shape: tuple[int, ...]) -> Spec:
-        """The spec with the largest dimension sharded along an axis, too, that the devices divide; unchanged where none is."""
-        if any(axis in axes for axes in spec):
-            return spec
-        whole = [*spec, *[()] * (len(shape) - len(spec))]
-        fits = [d for d, size in enumerate(shape) if size % self.mesh.along((*whole[d], axis)) == 0]
-        if fits:
-            best = max(fits, key=lambda d: shape[d])
-            whole[best] = (*whole[best], axis)
-        return tuple(whole)
+        return f"add --shard='{re.escape(name)}={spec}' after it"
 
     def _of_input(self, value: Value) -> Spec:
         """An input is [steps, rows, ...]; one whose rows the devices do not divide is replicated."""
