@@ -117,7 +117,7 @@ def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -
 def _list(console: Console) -> Outcome:
     for name, cores in TOPOLOGIES.items():
         chip = CHIPS[name.partition(":")[0]]
-        console.say(f"{name:<10} {cores:>4} core{'s, each' if cores > 1 else ','} {chip.hbm // topologies.GIB} GiB and "
+        console.say(f"{name:<10} {cores:>4} core{'s, each' if cores > 1 else ','} {chip.hbm / topologies.GIB:g} GiB and "
                     f"{chip.flops / 1e12:g} teraflops in bfloat16")  # fmt: skip
     return Outcome({"topologies": TOPOLOGIES})
 

@@ -28,24 +28,24 @@ LIBRARY = "TPU_LIBRARY_PATH"
 class Chip:
     """The memory in bytes and the peaks of one core, which runs one replica."""
 
-    hbm: int
+    hbm: int  # that a program may take: what the core has, without what libtpu keeps
     flops: float  # per second, in bfloat16
     bandwidth: float  # bytes per second of HBM
 
 
 CHIPS = {
-    "v2": Chip(8 * GIB, 23e12, 350e9),
-    "v3": Chip(16 * GIB, 61.5e12, 450e9),
-    "v4": Chip(16 * GIB, 137.5e12, 614e9),
-    "v5e": Chip(16 * GIB, 197e12, 819e9),
-    "v5p": Chip(95 * GIB, 459e12, 2765e9),
-    "v6e": Chip(32 * GIB, 918e12, 1640e9),
+    "v2": Chip(int(7.48 * GIB), 23e12, 350e9),
+    "v3": Chip(int(15.48 * GIB), 61.5e12, 450e9),
+    "v4": Chip(int(15.25 * GIB), 137.5e12, 614e9),
+    "v5e": Chip(int(15.75 * GIB), 197e12, 819e9),
+    "v5p": Chip(int(95.73 * GIB), 459e12, 2765e9),
+    "v6e": Chip(int(31.24 * GIB), 918e12, 1640e9),
 }
 """By generation. v2 to v4 have two cores per chip, so these are halves of what a chip has.
 
-From the pages of each generation in the Cloud TPU documentation (cloud.google.com/tpu/docs/v3 and so on), per chip: v2
-46 teraflops in bfloat16, 16 GiB, 700 GB/s; v3 123, 32, 900; v4 275, 32, 1228; v5e 197, 16, 819; v5p 459, 95, 2765; v6e
-918, 32, 1640.
+The memory is what libtpu 0.0.52 calls available where it refuses a step that needs more. The peaks are from the pages of each
+generation in the Cloud TPU documentation (cloud.google.com/tpu/docs/v3 and so on), per chip: v2 46 teraflops in bfloat16 and
+700 GB/s; v3 123, 900; v4 275, 1228; v5e 197, 819; v5p 459, 2765; v6e 918, 1640.
 """
 
 TOPOLOGIES: dict[str, int] = {
