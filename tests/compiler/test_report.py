@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             raise TooLarge(topology, "the program", 2 * limit, limit, "dense/MatMul")
         memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
         placed = memory_layouts.Placed("dense/MatMul", "f32[2]{0:T(128)}", 512, 8)
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2e9, 1e6, {"all-reduce": 4}, 5, (placed,))
+        return Compiled(memory, {"all-reduce": 4}, {}, topology, 8, module.num_replicas, 1.5, 2e9, 1e6, 5, (placed,))
 
     monkeypatch.setattr(topologies, "compile_for", answer)
 
@@ -58,9 +58,9 @@ def test_every_generation_is_asked_and_a_refusal_is_an_answer(
     assert refused["error"].endswith("(dense/MatMul)")
     assert refused["fix"].startswith("--fit looks for a mesh that it fits on; or a smaller batch")
     assert fits["error"] is None
-    assert fits["bound_by"] == "compute"
-    assert fits["step_seconds"] == pytest.approx(2e9 / 197e12)
-    assert fits["examples_per_second"] == pytest.approx(32 / fits["step_seconds"])
+    assert fits["compiled"]["bound_by"] == "compute"
+    assert fits["compiled"]["step_seconds"] == pytest.approx(2e9 / 197e12)
+    assert fits["examples_per_second"] == pytest.approx(32 * 197e12 / 2e9)
     assert fits["largest_batch"] is None
     said = capsys.readouterr().out
     assert "v3:2x2     refused: the step does not fit" in said
@@ -91,7 +91,9 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     page = Page(pages, tmp_path / "page.html")
     assert page.text("#verdict") == found["verdict"]
     assert "v5e:2x4 (8 cores)" in page.text("#targets")
-    assert page.page.locator("#memory .tensor").count() == sum(len(t["tensors"]) for t in found["targets"]) > 0
+    assert (
+        page.page.locator("#memory .tensor").count() == sum(len(t["compiled"]["tensors"]) for t in found["targets"]) > 0
+    )
     assert page.run("chart.data.datasets.length") == 4
     assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 7
     assert page.run("collectives(Array(30).fill({ tensor: 'x', bytes: 2, how: '' })).map((part) => part.textContent)")[::2] == [
@@ -101,10 +103,10 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     assert page.asked == [(tmp_path / "page.html").as_uri()]
     page.page.set_viewport_size({"width": 420, "height": 800})
     page.page.wait_for_function("document.documentElement.scrollWidth === 420")
-    target = found["targets"][0]
-    assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
-    assert target["infeed_bytes"] == 640
-    assert 0 < target["most_live"] <= target["needed"]
+    said = found["targets"][0]["compiled"]
+    assert said["peak"] == sum(said["memory"].values()) - 2 * said["memory"]["aliased"]
+    assert said["infeed_bytes"] == 640
+    assert 0 < said["most_live"] <= said["peak"]
     again = written(tmp_path, "--topology=v5e,v6e:2x4", "--global_batch=256")  # from the cache
     assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,

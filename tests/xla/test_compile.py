@@ -1,6 +1,5 @@
 """tpugraph compile: what the real TPU compiler says of a graph, and what stops before it does."""
 
-import contextlib
 import json
 import os
 import re
@@ -160,7 +159,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(topology)
         memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
         placed = memory_layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, {"all-reduce": 4}, 5, (placed,))
+        return Compiled(memory, {"all-reduce": 4}, {}, topology, 8, module.num_replicas, 1.5, 2.0, 3.0, 5, (placed,))
 
     monkeypatch.setattr(topologies, "compile_for", answer)
     return found
@@ -316,7 +315,7 @@ def _small_core(monkeypatch: pytest.MonkeyPatch) -> None:
         if rows > 100:
             raise TooLarge(topology, "the program", rows * limit // 100, limit, "dense/MatMul")
         memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
-        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, {"all-reduce": 4}, 5, ())
+        return Compiled(memory, {"all-reduce": 4}, {}, topology, 8, module.num_replicas, 1.5, 2.0, 3.0, 5, ())
 
     monkeypatch.setattr(topologies, "compile_for", answer)
 
@@ -427,7 +426,7 @@ def test_fit_tries_one_way_after_another(monkeypatch: pytest.MonkeyPatch, capsys
         if "model" not in layout.mesh.axes:
             raise TooLarge(topology, "the program", 2 * limit, limit, "dense/MatMul")
         memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), 1)
-        return Compiled(topology, 8, 8, 1.5, memory, 2.0, 3.0, {"all-gather": 2048}, 5, ())
+        return Compiled(memory, {"all-gather": 2048}, {}, topology, 8, 8, 1.5, 2.0, 3.0, 5, ())
 
     monkeypatch.setattr(topologies, "compile_for", answer)
     assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit", "--json"]) == 0
@@ -435,7 +434,7 @@ def test_fit_tries_one_way_after_another(monkeypatch: pytest.MonkeyPatch, capsys
     assert asked == ["data:8", "data:8", "data:4,model:2"]
     assert err.splitlines()[-1].startswith(f"tpugraph run {IRIS} --mesh=data:4,model:2 --shard='dense/kernel")
     assert [way["fits"] for way in json.loads(out)["fit"]] == [False, False, True]
-    assert json.loads(out)["fit"][-1]["collectives"] == {"all-gather": 2048}
+    assert json.loads(out)["fit"][-1]["cost"]["collectives"] == {"all-gather": 2048}
 
 
 def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -448,37 +447,33 @@ def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "too large   every device holds all variables, global batch 16:" in err
     assert "no way was found that fits a core of v5e:2x4" in err
     table = json.loads(out)["fit"]
-    assert [way["memory"]["arguments"] < 2**16 < way["memory"]["temporaries"] for way in table] == [True] * len(table)
+    assert all(way["cost"]["memory"]["arguments"] < 2**16 < way["cost"]["memory"]["temporaries"] for way in table)
 
 
-def ways(lowers: Callable[[str], bool], rows: int = 64) -> list[str]:
-    """The flags of what is tried where these ways take less memory than those before."""
+def ways(*measures: str, rows: int = 64) -> list[str]:
+    """The flags of the ways that keep these measures and go on from them."""
     shapes = {"table": (800, 16), "table/Adam": (800, 16), "up": (16, 64), "down": (64, 16), "bias": (64,)}
     held = tuple(Value("variable", name, "float32", shape) for name, shape in shapes.items())
-    found, flags = fit.ways(Module(b"", 1, 5, held, held), ["table"], 8, rows), []
-    with contextlib.suppress(StopIteration):
-        way = next(found)
-        while True:
-            flags.append(way.flags)
-            way = found.send(lowers(way.what))
-    return flags
+    step = Module(b"", 1, 5, held, held), ["table"], 8, rows
+    return [found.flags for more in fit.MEASURES if (found := fit.way([*measures, more], *step)) is not None]
 
 
 def test_each_way_keeps_what_lowered_the_memory() -> None:
-    assert ways(lambda what: True)[:4] == [
-        "--mesh=data:8",
-        "--mesh=data:8 --shard_optimizer=data",
+    assert ways(fit.MEASURES[1])[:2] == ["--mesh=data:8 --shard_optimizer=data"] * 2
+    assert ways(*fit.MEASURES[1:3])[2:4] == [
         "--mesh=data:8 --shard='table=data,-' --shard_optimizer=data",
         "--mesh=data:4,model:2 --shard='table=data+model,-' --shard='up=-,model' --shard='down=model,-' --shard_optimizer=data",
     ]
-    assert ways(lambda what: False)[2:4] == [
+    assert ways()[:4] == [
+        "--mesh=data:8",
+        "--mesh=data:8 --shard_optimizer=data",
         "--mesh=data:8 --shard='table=data,-'",
         "--mesh=data:4,model:2 --shard='table=model,-' --shard='up=-,model' --shard='down=model,-'",
     ]
 
 
 def test_ways_divide_the_rows_of_the_batch() -> None:
-    meshes = [flags.partition(" ")[0] for flags in ways(lambda what: True, rows=4)]
+    meshes = [flags.partition(" ")[0] for flags in ways(rows=4)]
     assert meshes == ["--mesh=data:4"] * 3 + ["--mesh=data:4,model:2", "--mesh=data:2,model:4", "--mesh=data:1,model:8"]
 
 

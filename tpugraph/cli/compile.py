@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,8 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
     sharded = {name: one.spec for name, one in variables.items() if any(one.spec)}
     return {
-        **_facts(compiled, module),
+        **compiled.as_dict(),
+        "lowering": {**module.facts, "seconds": module.seconds, "bytes": len(module.code)},
         "sharded": sharded,
         "cached": known,
         "total_seconds": time.perf_counter() - started,
@@ -152,11 +152,3 @@ def _lying(variables: Iterable[Lying]) -> list[str]:
         lines.append(f"variables   {len(same):,} {how}, {size_text(sum(one.bytes for one in same))} per core, the largest "
                      f"'{most.name}' {list(most.shape)}")  # fmt: skip
     return lines
-
-
-def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:
-    return {**asdict(compiled), "all_reduce_bytes": compiled.all_reduce_bytes,
-            "peak": compiled.peak, "hbm": compiled.chip.hbm, "step_seconds": compiled.step_seconds,
-            "share_of_peak": compiled.share_of_peak,
-            "bound_by": compiled.bound_by, "lowering": {**module.facts, "seconds": module.seconds,
-                                                        "bytes": len(module.code)}}  # fmt: skip

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tpugraph.cli import programs, tpu_compiler
@@ -21,24 +20,26 @@ from tpugraph.xla.fit import Way
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import DATA, Layout, Mesh
 from tpugraph.xla.module import Module
-from tpugraph.xla.topologies import CHIPS, TOPOLOGIES
+from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Cost
 
 
-@dataclass
+@dataclass(frozen=True)
 class Try:
-    """What a way costs a core."""
+    """A way, the flags of a command line that takes it, and what the compiler says that it costs a core."""
 
-    what: str  # in words
-    flags: str  # of a command line that takes it
     way: Way
     global_batch: int  # 0 where it is that of the plain graph
-    needed: int = 0  # bytes of memory
-    fits: bool = False
-    # bytes by kind; where they do not fit, arguments without padding, and temporaries with all the rest
-    memory: dict[str, int] = field(default_factory=dict)
-    collectives: dict[str, int] = field(default_factory=dict)  # bytes of a step by kind
-    gathered: dict[str, int] = field(default_factory=dict)  # of sharded variables, by name, the bytes of the whole
-    step_seconds: float | None = None  # the least that a step takes, where the compiler tells
+    flags: str
+    cost: Cost  # where it is too large, arguments without padding, and temporaries with all the rest
+    fits: bool
+
+    @property
+    def what(self) -> str:
+        return self.way.what + (f", global batch {self.global_batch:,}" if self.global_batch else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self) | {"what": self.what, "cost": self.cost.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class Place:
     """Where a step shall fit: cores of a TPU that need not be there, or the devices of this machine."""
 
     devices: int
-    memory: int  # of a device, in bytes
-    fill: Callable[[Try, Module, Layout], None]  # with what the compiler says
+    memory: int  # of a device that a program may take, in bytes
+    cost: Callable[[Module, Layout], Cost]  # as the compiler says; raises TooLarge where it refuses
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """``tpugraph compile --fit``; the exit code is 1 where nothing fits."""
     tried = search(flags, console, on_topology(flags["topology"], flags, console))
-    best, table = tried[-1], [asdict(one) for one in tried]
+    best, table = tried[-1], [one.as_dict() for one in tried]
     if not best.fits:
         console.say(
             f"no way was found that fits a core of {flags['topology']}: `tpugraph compile --topologies` lists larger ones"
@@ -92,25 +93,31 @@ def chosen(flags: Parsed, console: Console) -> Parsed:
 
 
 def search(flags: Parsed, console: Console, place: Place, *, every: bool = False) -> list[Try]:
-    """Try one way after another, the others too where ``every`` is asked for; the last one fits, if any does."""
+    """Try one way after another until one fits, which is then the last; all ways where ``every`` is asked for.
+
+    A measure that took no less memory than all ways before it is left out of those after it.
+    """
     other = sorted({"mesh", "shard", "shard_optimizer", "output", "largest_batch"} & flags.given)
     if other and not every:
         raise UsageError(
             f"--fit looks for a mesh by itself, and --{other[0]} says something else", fix=f"leave --{other[0]} out"
         )
-    tried: list[Try] = []
     graph, module = programs.plain_step(flags)
     rows = batch_search.rows_of(graph)
-    found = fit.ways(module, fit.tables_of(graph), place.devices, rows)
-    with contextlib.suppress(StopIteration):
-        way = next(found)
-        while True:
-            least = min((one.needed for one in tried), default=math.inf)
-            tried.append(_tried(way, module, 0, place, flags, console))
-            if tried[-1].fits and not every:
-                return tried
-            way = found.send(tried[-1].needed < least)
-    best, smaller = min(tried, key=lambda one: one.needed).way, rows // 2
+    step = module, fit.tables_of(graph), place.devices, rows
+    tried: list[Try] = []
+    kept: list[str] = []
+    for measure in fit.MEASURES:
+        way = fit.way([*kept, measure], *step)
+        if way is None:
+            continue
+        least = min((one.cost.peak for one in tried), default=math.inf)
+        tried.append(_tried(way, module, 0, place, flags, console))
+        if tried[-1].fits and not every:
+            return tried
+        if tried[-1].cost.peak < least:
+            kept.append(measure)
+    best, smaller = min(tried, key=lambda one: one.cost.peak).way, rows // 2
     data = Mesh.parse(best.mesh).axes[DATA]
     while smaller and smaller % data == 0 and not any(one.fits for one in tried):
         try:
@@ -126,23 +133,23 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
 def _tried(way: Way, module: Module, batch: int, place: Place, flags: Parsed, console: Console) -> Try:
     partitioner = flags.values.get("partitioner", "shardy")
     layout = Layout.parse(way.mesh, way.shard, way.shard_optimizer, partitioner)
+    try:
+        cost = place.cost(module, layout)
+        fits = cost.peak <= place.memory
+    except TooLarge as error:
+        specs, fits = layout.specs(module), False
+        held = sum(value.bytes // layout.mesh.pieces(specs[value]) for value in module.arguments)
+        memory = {"arguments": held, "outputs": 0, "aliased": 0, "temporaries": max(error.needed - held, 0), "code": 0}
+        cost = Cost(memory, {}, {})
     batch_flag = f" --global_batch={batch}" if batch else ""
     other = f" --partitioner={partitioner}" if partitioner != "shardy" else ""
-    found = Try(way.what + (f", global batch {batch:,}" if batch else ""), way.flags + batch_flag + other, way, batch)
-    try:
-        place.fill(found, module, layout)
-        found.needed = topologies.peak_of(found.memory)
-        found.fits = found.needed <= place.memory
-    except TooLarge as error:
-        specs, found.needed = layout.specs(module), error.needed
-        held = sum(value.bytes // layout.mesh.pieces(specs[value]) for value in module.arguments)
-        found.memory = {"arguments": held, "temporaries": max(error.needed - held, 0)}
-    kinds = ", ".join(f"{kind} {size_text(found.memory[kind])}" for kind in ("arguments", "temporaries"))
-    least = [] if found.step_seconds is None else [f"at least {found.step_seconds * 1e6:,.1f} us a step"]
-    moved = [f"{kind} {size_text(size)}" for kind, size in found.collectives.items()]
-    costs = [f"{size_text(found.needed)} of {size_text(place.memory)} per core ({kinds})", *least, *moved]
-    console.say(f"{'fits' if found.fits else 'too large':<11} {found.what}: {', '.join(costs)}")
-    for line in tpu_compiler.gathered_note(found.gathered):
+    found = Try(way, batch, way.flags + batch_flag + other, cost, fits)
+    kinds = ", ".join(f"{kind} {size_text(cost.memory[kind])}" for kind in ("arguments", "temporaries"))
+    least = [] if cost.step_seconds is None else [f"at least {cost.step_seconds * 1e6:,.1f} us a step"]
+    moved = [f"{kind} {size_text(size)}" for kind, size in cost.collectives.items()]
+    costs = [f"{size_text(cost.peak)} of {size_text(place.memory)} per core ({kinds})", *least, *moved]
+    console.say(f"{'fits' if fits else 'too large':<11} {found.what}: {', '.join(costs)}")
+    for line in tpu_compiler.gathered_note(cost.gathered):
         console.say(line)
     return found
 
@@ -152,18 +159,15 @@ def on_topology(name: str, flags: Parsed, console: Console) -> Place:
     topologies.check(name, 1)
     jax_client.need("tpu", "libtpu", "jax")
 
-    def fill(found: Try, module: Module, layout: Layout) -> None:
-        said, _ = tpu_compiler.ask(module, name, console, layout=layout, loud=flags["traceback"])
-        found.memory, found.collectives, found.gathered = said.memory, said.collectives, said.gathered
-        found.step_seconds = said.step_seconds
+    def cost(module: Module, layout: Layout) -> Cost:
+        return tpu_compiler.ask(module, name, console, layout=layout, loud=flags["traceback"])[0]
 
-    return Place(flags["num_replicas"] or TOPOLOGIES[name], CHIPS[name.partition(":")[0]].hbm, fill)
+    return Place(flags["num_replicas"] or TOPOLOGIES[name], CHIPS[name.partition(":")[0]].hbm, cost)
 
 
 def _on_devices(platform: str, memory: int, flags: Parsed, console: Console) -> Place:
-    def fill(found: Try, module: Module, layout: Layout) -> None:
+    def cost(module: Module, layout: Layout) -> Cost:
         console.say(f"compiling for the mesh {layout.mesh} on {platform} ...")
-        made = PartitionedDevices(module, layout, platform=platform)
-        found.memory, found.collectives, found.gathered = made.memory, made.collectives, made.gathered
+        return PartitionedDevices(module, layout, platform=platform).cost
 
-    return Place(flags["num_replicas"] or device_count(platform), memory, fill)
+    return Place(flags["num_replicas"] or device_count(platform), memory, cost)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tpugraph.support import files
 from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
-from tpugraph.views.report_data import Collective, ReportData, Target, TensorBar
+from tpugraph.views.report_data import Collective, ReportData, Target
 from tpugraph.xla import jax_client, topologies
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -128,7 +127,7 @@ def _ways(topology: str, flags: Parsed, console: Console) -> list[dict[str, Any]
     except TpuGraphError as error:
         console.say(f"note: {error.fault}")
         return []
-    return [asdict(one) for one in tried if one.fits]
+    return [one.as_dict() for one in tried if one.fits]
 
 
 def _refused(target: Target, error: TpuGraphError) -> Target:
@@ -138,23 +137,17 @@ def _refused(target: Target, error: TpuGraphError) -> Target:
 
 
 def _filled(compiled: Compiled, rows: int) -> Target:
-    chip, least = compiled.chip, compiled.step_seconds
-    return Target(
-        compiled.topology, compiled.cores, seconds=compiled.seconds, hbm=chip.hbm, peak_flops=chip.flops,
-        bandwidth=chip.bandwidth, memory=compiled.memory, needed=compiled.peak, flops=compiled.flops,
-        bytes_accessed=compiled.bytes_accessed, step_seconds=least, bound_by=compiled.bound_by,
-        examples_per_second=rows * compiled.num_replicas / least if least else 0.0, infeed_bytes=compiled.infeed_bytes,
-        all_reduce_bytes=compiled.all_reduce_bytes, most_live=compiled.most_live,
-        tensors=[TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in compiled.tensors],
-    )  # fmt: skip
+    least = compiled.step_seconds
+    examples = rows * compiled.num_replicas / least if least else 0.0
+    return Target(compiled.topology, compiled.cores, compiled=compiled.as_dict(), examples_per_second=examples)
 
 
 def _line(target: Target) -> str:
-    if target.error:
+    if target.compiled is None:
         return f"{target.topology:<10} refused: {target.error}"
-    size = tpu_compiler.size_text
-    return (f"{target.topology:<10} compiles, {size(target.needed)} of {size(target.hbm)} per core, at least "
-            f"{target.step_seconds * 1e6:,.1f} us a step, bound by {target.bound_by}")  # fmt: skip
+    said, size = target.compiled, tpu_compiler.size_text
+    return (f"{target.topology:<10} compiles, {size(said['peak'])} of {size(said['hbm'])} per core, at least "
+            f"{said['step_seconds'] * 1e6:,.1f} us a step, bound by {said['bound_by']}")  # fmt: skip
 
 
 def _collectives(graph: Graph, program: Program) -> list[Collective]:

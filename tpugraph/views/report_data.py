@@ -9,43 +9,17 @@ from tpugraph.views.view_data import FORMAT, FindingView
 
 
 @dataclass
-class TensorBar:
-    """One of the largest tensors of a core."""
-
-    node: str  # "" where the compiler made it
-    shape: str  # with layout and tiles, as the compiler writes it
-    bytes: int  # with padding
-    elements: int  # bytes of its elements alone
-    on_chip: bool  # in the memory of the chip itself rather than in HBM
-
-
-@dataclass
 class Target:
-    """What the compiler for one TPU says of the step; where it refuses, only the first four fields and the ways are filled."""
+    """What the compiler for one TPU says of the step, or why it refuses."""
 
     topology: str
     cores: int
     error: str | None = None
     fix: str | None = None
-    seconds: float = 0.0  # of compiling
-    hbm: int = 0  # bytes of memory of a core
-    peak_flops: float = 0.0  # of a core, per second in bfloat16
-    bandwidth: float = 0.0  # of a core, bytes per second
-    memory: dict[str, int] = field(default_factory=dict)  # bytes of a core by kind
-    needed: int = 0  # bytes of a core
-    flops: float = 0.0  # of a step
-    bytes_accessed: float = 0.0  # in a step
-    step_seconds: float = 0.0  # the least that the peaks allow
-    bound_by: str = ""  # compute or memory
+    compiled: dict[str, Any] | None = None  # as `tpugraph compile --json` prints it; None where it refuses
     examples_per_second: float = 0.0  # rows of the global batch in the least time; 0 where the batch is not known
-    infeed_bytes: int = 0  # of each core and step
-    all_reduce_bytes: int = 0  # that each core gives to sums over the cores in a step
-    tensors: list[TensorBar] = field(default_factory=list)  # the largest
-    most_live: int = 0  # the most bytes of HBM and of the chip's own memory that are live at once
     largest_batch: int | None = None  # rows of a core that fit; None where that was not searched
-    ways: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # of laying the step on a mesh that fit, as --fit says them
+    ways: list[dict[str, Any]] = field(default_factory=list)  # that fit, as `tpugraph compile --fit --json` prints them
 
 
 @dataclass

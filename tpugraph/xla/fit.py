@@ -1,9 +1,10 @@
-"""Ways to lay a step on a mesh, the one with the fewest collectives first: what is tried until the step fits a core."""
+"""Ways to lay a step on a mesh: what is tried, one measure after another, until the step fits a core."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,12 @@ from tpugraph.xla.module import HELD, Module, Value
 
 MODEL = "model"
 """The axis along which variables are sharded."""
+
+_WHOLE, _OPTIMIZER, _TABLES = "every device holds all variables", "optimizer sharded", "tables by rows"
+_ALONG_MODEL = {f"variables along {MODEL} on {count} devices": count for count in (2, 4, 8)}
+
+MEASURES = (_WHOLE, _OPTIMIZER, _TABLES, *_ALONG_MODEL)
+"""How variables may lie, the one with the fewest collectives first; each goes on from those before it that took less memory."""
 
 _LARGE = 1 / 1000
 """The share of the bytes of all variables from which a variable is worth sharding."""
@@ -35,38 +42,37 @@ class Way:
         return " ".join([*told, *([f"--shard_optimizer={self.shard_optimizer}"] if self.shard_optimizer else [])])
 
 
-def ways(module: Module, tables: Sequence[str], devices: int, rows: int) -> Generator[Way, bool, None]:
-    """The ways for so many devices: replicated variables, then more and more of them sharded.
-
-    Send whether a way takes less memory than all before it: the later ways leave out what does not.
+def way(measures: Collection[str], module: Module, tables: Collection[str], devices: int, rows: int) -> Way | None:
+    """The way that takes some measures, of those along ``model`` the last one; None where that one shards nothing more.
 
     Args:
+        measures: some of ``MEASURES``, in their order.
         module: the step, lowered for one core.
         tables: the variables whose rows the step reads by number.
         devices: how many there are.
         rows: of the batch, which the devices along ``data`` divide.
     """
-    some = most_dividing(rows, devices)
-    mesh = f"{DATA}:{some}"
-    yield Way("every device holds all variables", mesh)
-    optimizer = DATA if (yield Way("optimizer sharded", mesh, (), DATA)) else ""
+    along = [measure for measure in measures if measure in _ALONG_MODEL]
+    count = _ALONG_MODEL[along[-1]] if along else 1
+    data = devices // count if along else most_dividing(rows, devices)
     slots = optimizer_variables(module)
+    if (along and (devices % count or rows % data)) or (_OPTIMIZER in measures and not slots):
+        return None
     held = [value for value in module.arguments if value.kind in HELD and value.name not in slots]
     least = sum(value.bytes for value in held) * _LARGE
     large = [value for value in held if value.bytes >= least and value.shape]
     of_rows = [value for value in large if value.name in tables]
     others = [value for value in large if value not in of_rows and len(value.shape) > 1]
-    rules = _rules(held, of_rows, partial(_first, DATA, some))
-    kept = ["optimizer sharded"] if optimizer else []
-    by_rows = bool(rules) and (yield Way(", ".join([*kept, "tables by rows"]), mesh, rules, optimizer))
-    kept += ["tables by rows"] if by_rows else []
-    for count in (2, 4, 8):
-        axes, pieces = (f"{DATA}+{MODEL}", devices) if by_rows else (MODEL, count)
-        columns = _rules(held, others, partial(_largest, MODEL, count))
-        rules = (*_rules(held, of_rows, partial(_first, axes, pieces)), *columns)
-        if devices % count == 0 and rows % (devices // count) == 0 and (columns or (rules and not by_rows)):
-            what = f"variables along {MODEL} on {count} devices"
-            yield Way(", ".join([*kept, what]), f"{DATA}:{devices // count},{MODEL}:{count}", rules, optimizer)
+    axes = {DATA: data} if _TABLES in measures else {}
+    axes |= {MODEL: count} if along else {}
+    by_rows = _rules(held, of_rows, partial(_first, "+".join(axes), math.prod(axes.values()))) if axes else ()
+    columns = _rules(held, others, partial(_largest, MODEL, count)) if along else ()
+    if axes and not columns and (not by_rows or len(axes) > 1):
+        return None
+    taken = [measure for measure in measures if measure not in (_WHOLE, *along[:-1])]
+    mesh = f"{DATA}:{data}" + (f",{MODEL}:{count}" if along else "")
+    return Way(", ".join(taken) or _WHOLE, mesh, (*by_rows, *columns),
+               DATA if _OPTIMIZER in measures else "")  # fmt: skip
 
 
 def tables_of(graph: Graph) -> list[str]:

@@ -7,8 +7,8 @@ import importlib.metadata
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,37 +62,59 @@ TOPOLOGIES: dict[str, int] = {
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """The compiler's figures for one core."""
+class Cost:
+    """What a compiled step takes of one core, in bytes; of a step, the loop's body is counted once."""
+
+    # by kind: arguments, outputs, aliased (outputs in the place of arguments), temporaries, code
+    memory: dict[str, int]
+    collectives: dict[str, int]  # by kind, what collectives make on each core in one step
+    gathered: dict[str, int]  # of sharded variables, by name, the whole that each core gathers in one step
+
+    @classmethod
+    def of(cls, executable: Any, text: str, sharded: Mapping[str, Sequence[int]]) -> Cost:
+        """The cost of an executable, whose HLO is ``text``; ``sharded`` has the shapes of sharded variables."""
+        stats = executable.get_compiled_memory_stats()
+        memory = {
+            "arguments": stats.argument_size_in_bytes,
+            "outputs": stats.output_size_in_bytes,
+            "aliased": stats.alias_size_in_bytes,
+            "temporaries": stats.temp_size_in_bytes,
+            "code": stats.generated_code_size_in_bytes,
+        }
+        return cls(memory, memory_layouts.collectives(text), memory_layouts.gathered(text, sharded))
+
+    @property
+    def peak(self) -> int:
+        """Bytes of memory that one core needs."""
+        return sum(self.memory.values()) - 2 * self.memory["aliased"]
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The least time of one step; None of devices whose peaks are not known."""
+        return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it, with what follows from it."""
+        return {**asdict(self), "peak": self.peak, "step_seconds": self.step_seconds}
+
+
+@dataclass(frozen=True)
+class Compiled(Cost):
+    """The TPU compiler's figures."""
 
     topology: str
     cores: int  # all of the topology; the module runs on num_replicas of them
     num_replicas: int
     seconds: float  # how long it took to compile
-    # bytes by kind: arguments, outputs, aliased (outputs in the place of arguments), temporaries, code
-    memory: dict[str, int]
-    flops: float  # of one step (the loop's body counted once)
+    flops: float  # of one step
     bytes_accessed: float  # bytes read and written in one step
-    collectives: dict[str, int]  # by kind, the bytes of what collectives make on each core in one step
     infeed_bytes: int  # bytes of one step's batch on one core
     tensors: tuple[memory_layouts.Placed, ...]  # the largest tensors, as the core lays them out
     most_live: int = 0  # the most bytes that are live at once, on the chip and in HBM
-    gathered: dict[str, int] = field(
-        default_factory=dict
-    )  # of sharded variables, by name, the bytes of the whole in one step
 
     @property
     def chip(self) -> Chip:
         return CHIPS[self.topology.partition(":")[0]]
-
-    @property
-    def all_reduce_bytes(self) -> int:
-        return self.collectives.get("all-reduce", 0)
-
-    @property
-    def peak(self) -> int:
-        """Bytes of memory that one core needs."""
-        return peak_of(self.memory)
 
     @property
     def step_seconds(self) -> float:
@@ -110,22 +132,11 @@ class Compiled:
         slower = self.flops / self.chip.flops > self.bytes_accessed / self.chip.bandwidth
         return "compute" if slower else "memory"
 
-
-def memory_of(executable: Any) -> dict[str, int]:
-    """Bytes of memory of a core by kind."""
-    stats = executable.get_compiled_memory_stats()
-    return {
-        "arguments": stats.argument_size_in_bytes,
-        "outputs": stats.output_size_in_bytes,
-        "aliased": stats.alias_size_in_bytes,
-        "temporaries": stats.temp_size_in_bytes,
-        "code": stats.generated_code_size_in_bytes,
-    }
-
-
-def peak_of(memory: Mapping[str, int]) -> int:
-    """Bytes of memory that one core needs."""
-    return memory["arguments"] + memory["outputs"] - memory["aliased"] + memory["temporaries"] + memory["code"]
+    def as_dict(self) -> dict[str, Any]:
+        chip, tensors = self.chip, [asdict(tensor) | {"on_chip": tensor.on_chip} for tensor in self.tensors]
+        return {**super().as_dict(), "tensors": tensors, "hbm": chip.hbm, "peak_flops": chip.flops, "bandwidth": chip.bandwidth,
+                "share_of_peak": self.share_of_peak, "bound_by": self.bound_by,
+                "all_reduce_bytes": self.collectives.get("all-reduce", 0)}  # fmt: skip
 
 
 def unknown(topology: str, known: Iterable[str]) -> UsageError:
@@ -166,16 +177,15 @@ def compile_for(module: Module, topology: str, layout: Layout | None = None) -> 
     except jax_client.load("jax", "tpu").errors.JaxRuntimeError as error:
         raise jax_client.refused(error, topology) from error
     seconds = time.perf_counter() - started
-    stats, costs = executable.get_compiled_memory_stats(), executable.cost_analysis()
-    text = executable.hlo_modules()[0].to_string()
+    costs, text = executable.cost_analysis(), executable.hlo_modules()[0].to_string()
     names = tuple(v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments)
     of_core = {v: v.bytes if layout is None else v.bytes // layout.mesh.pieces(specs[v]) for v in module.arguments}
     infeed = sum(of_core[v] for v in module.arguments if v.kind == "infeed") // module.iterations
     return Compiled(
-        topology, len(devices), cores, seconds, memory_of(executable), float(costs.get("flops", 0)),
-        float(costs.get("bytes accessed", 0)), memory_layouts.collectives(text), infeed,
-        memory_layouts.largest(text, names), stats.peak_memory_in_bytes,
-        memory_layouts.gathered(text, mesh.ruled(module, specs)),
+        **vars(Cost.of(executable, text, mesh.ruled(module, specs))), topology=topology, cores=len(devices), num_replicas=cores,
+        seconds=seconds, flops=float(costs.get("flops", 0)), bytes_accessed=float(costs.get("bytes accessed", 0)),
+        infeed_bytes=infeed, tensors=memory_layouts.largest(text, names),
+        most_live=executable.get_compiled_memory_stats().peak_memory_in_bytes,
     )  # fmt: skip
 
 

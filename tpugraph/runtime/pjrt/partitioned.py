@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tpugraph.runtime.pjrt.devices import Array, Devices, Placed
-from tpugraph.xla import jax_client, memory_layouts, mesh, topologies
+from tpugraph.xla import jax_client, mesh
 from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import HELD, Module, Value
+from tpugraph.xla.topologies import Cost
 
 
 class PartitionedDevices(Devices):
@@ -18,9 +19,7 @@ class PartitionedDevices(Devices):
 
     Attributes:
         specs: the sharding of each argument and result.
-        collectives: by kind of collective, the bytes of a device's results, a loop's body counted once.
-        gathered: by sharded variable, the bytes that each device all-gathers of it, a loop's body counted once.
-        memory: bytes on a device by kind.
+        cost: what the step takes of a device.
     """
 
     fewer = "--mesh=data:{}"
@@ -40,9 +39,7 @@ class PartitionedDevices(Devices):
         self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
         self._variables: dict[str, Any] = {}
         self._compile(client, mesh.annotated(module, layout, self.specs), mesh.options(layout, self._devices), platform)
-        text = self._run.hlo_modules()[0].to_string()
-        self.collectives, self.memory = memory_layouts.collectives(text), topologies.memory_of(self._run)
-        self.gathered = memory_layouts.gathered(text, mesh.ruled(module, self.specs))
+        self.cost = Cost.of(self._run, self._run.hlo_modules()[0].to_string(), mesh.ruled(module, self.specs))
 
     def _sharding(self, value: Value) -> Any:
         axes = [of or None for of in self.specs[value]]
@@ -57,8 +54,8 @@ class PartitionedDevices(Devices):
         lie = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
         return {
             "mesh": str(self.layout.mesh),
-            "collectives": self.collectives,
-            "gathered": self.gathered,
+            "collectives": self.cost.collectives,
+            "gathered": self.cost.gathered,
             "sharded": lie,
         }
 

@@ -44,9 +44,10 @@ function targets(all) {
   const heads = ["TPU", "compiles", "memory of a core", "a step takes at least", "bound by", "examples a second at most",
     "infeed", "all-reduce", "largest batch of a core"];
   return [make("h2", {}, "Which TPU"), table(heads, all.map((t) => t.error ? [t.topology, refused(t), "", "", "", "", "", "", ""] : [
-    `${t.topology} (${t.cores} cores)`, `yes, in ${seconds(t.seconds)}`,
-    `${bytesText(t.needed)} of ${bytesText(t.hbm)} (${number((100 * t.needed) / t.hbm, 2)} %)`, seconds(t.step_seconds), t.bound_by,
-    t.examples_per_second ? number(t.examples_per_second) : "", bytesText(t.infeed_bytes), bytesText(t.all_reduce_bytes),
+    `${t.topology} (${t.cores} cores)`, `yes, in ${seconds(t.compiled.seconds)}`,
+    `${bytesText(t.compiled.peak)} of ${bytesText(t.compiled.hbm)} (${number((100 * t.compiled.peak) / t.compiled.hbm, 2)} %)`,
+    seconds(t.compiled.step_seconds), t.compiled.bound_by,
+    t.examples_per_second ? number(t.examples_per_second) : "", bytesText(t.compiled.infeed_bytes), bytesText(t.compiled.all_reduce_bytes),
     t.largest_batch === null ? "not searched" : `${t.largest_batch.toLocaleString("en")} rows`])),
   make("p", { class: "small" }, "The time is what the peaks of the chip allow, by the compiler's count of operations and bytes: a real step takes longer. " +
     "Infeed and all-reduce are of each core and step." +
@@ -61,9 +62,9 @@ function refused(target) {
 function ways(target) {
   const sum = (sizes) => Object.values(sizes).reduce((total, size) => total + size, 0);
   const rows = {
-    "memory of a core": (way) => `${bytesText(way.needed)} (arguments ${bytesText(way.memory.arguments)}, temporaries ${bytesText(way.memory.temporaries)})`,
-    "a step takes at least": (way) => seconds(way.step_seconds),
-    "collectives": (way) => [bytesText(sum(way.collectives)), make("div", { class: "small" }, Object.entries(way.collectives).map(([kind, size]) => `${kind} ${bytesText(size)}`).join(", "))],
+    "memory of a core": ({ cost }) => `${bytesText(cost.peak)} (arguments ${bytesText(cost.memory.arguments)}, temporaries ${bytesText(cost.memory.temporaries)})`,
+    "a step takes at least": ({ cost }) => seconds(cost.step_seconds),
+    "collectives": ({ cost }) => [bytesText(sum(cost.collectives)), make("div", { class: "small" }, Object.entries(cost.collectives).map(([kind, size]) => `${kind} ${bytesText(size)}`).join(", "))],
     "flags": (way) => make("code", {}, way.flags),
   };
   return [make("h2", {}, `Ways that fit a core of ${target.topology}`), table(["", ...target.ways.map((way) => way.what)],
@@ -81,7 +82,7 @@ function memory(all) {
   const said = [make("h2", {}, "Memory of a core"), make("p", { class: "small" }, ...legend)];
   for (const t of all) {
     const parts = Object.entries(MEMORY).map(([kind, colour]) => [kind === "outputs" ? t.memory.outputs - t.memory.aliased : t.memory[kind], colour, kind]);
-    said.push(make("div", { class: "row" }, make("strong", {}, t.topology), bar(parts, Math.max(t.hbm, t.needed)), `${bytesText(t.needed)} of ${bytesText(t.hbm)}`));
+    said.push(make("div", { class: "row" }, make("strong", {}, t.topology), bar(parts, Math.max(t.hbm, t.peak)), `${bytesText(t.peak)} of ${bytesText(t.hbm)}`));
     const largest = Math.max(...t.tensors.map((tensor) => tensor.bytes));
     for (const tensor of t.tensors) said.push(tensorRow(tensor, largest));
     if (t.most_live) said.push(make("div", { class: "small" }, `Live at once, in HBM and on the chip: at most ${bytesText(t.most_live)}, by the compiler's count.`));
@@ -131,7 +132,7 @@ function show(data) {
   verdict.className = data.runs ? "runs" : "stops";
   fill("findings", findings("What is in the way", data.findings.filter((f) => f.stops)),
     findings("What does not stop it, but needs care", data.findings.filter((f) => !f.stops)));
-  const compiled = data.targets.filter((target) => !target.error);
+  const compiled = data.targets.filter((target) => target.compiled).map((target) => target.compiled);
   if (data.targets.length) fill("targets", targets(data.targets));
   fill("ways", data.targets.filter((target) => target.ways.length).flatMap(ways));
   if (compiled.length) fill("memory", memory(compiled));
