@@ -12,6 +12,8 @@ from forked import Programs
 
 import tpugraph
 from models import CORPUS
+from programs import PROGRAMS
+from programs.harness import trace
 from tpugraph import cli, ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.analysis.placements import REPLICATE, SUM, Shard
@@ -153,6 +155,23 @@ def test_compare_says_what_a_mesh_does_not_have() -> None:
     assert any(
         "not compared with xla, of a size that the data decide: 'Adam/update_embedding/" in n for n in found.notes
     )
+
+
+def test_what_xla_draws_is_said_and_not_compared() -> None:
+    data = {"mnist.tfrecords": str(CORPUS / "mnist.tfrecords")}
+    found = tpugraph.compare(CORPUS / "mnist_cnn" / "model.pb", engines=("plain", "xla"), rebind=data)
+    assert found.differences == []
+    assert "conv2d/Relu" in found.compared
+    assert "dense_1/BiasAdd" not in found.compared
+    said = "xla and plain begin to differ at 'dropout/dropout/random_uniform/RandomUniform' (RandomUniform), and "
+    assert any(said in note for note in found.notes)
+
+
+def test_rows_in_another_order_are_no_difference() -> None:
+    """Adam adds up rows in the order of ``tf.unique``, and the cores in the order of the table."""
+    traced = trace(PROGRAMS["embeddings/two_lookups_adam_2"], 16)
+    graph = graphdef.from_graph_def(traced.graph.as_graph_def())
+    assert tpugraph.compare(graph, num_replicas=8, loss=traced.loss, train_op=traced.train).differences == []
 
 
 def test_a_variable_alone_is_compared_after_the_step() -> None:

@@ -24,7 +24,7 @@ from tpugraph.compiler.options import given
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import SIZE_OF
 from tpugraph.ir.conditionals import sides
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.passes.partition import Partition
 from tpugraph.runtime.engines import VIRTUAL_DEVICES
 from tpugraph.runtime.session import TPUSession
@@ -411,6 +411,9 @@ class _Comparing:
         self.variables = [name for name in keys_of(next(iter(self.graphs.values()))) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
         self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
+        self.drawn: dict[
+            str, set[str]
+        ] = {}  # of an engine whose random numbers are others, the tensors that are made of them
         if not self.seen:
             raise UsageError(f"no tensor of the step matches '{tensors}'", origin=found.source,
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
@@ -430,7 +433,9 @@ class _Comparing:
                     self._ended(step, ended)
                     break
                 for engine, other in zip(self.found.engines[1:], taken[1:], strict=True):
-                    compared[engine] |= self._look(step, engine, taken[0] or [], other or [])
+                    if engine not in self.drawn:
+                        compared[engine] |= self._look(step, engine, taken[0] or [], other or [])
+                        self._leave_out_draws(engine, compared[engine])
                 if self.found.differences:
                     self._leave_out_rounding(step)
                 if self.found.differences:
@@ -438,10 +443,10 @@ class _Comparing:
         every = list(dict.fromkeys(name for name, _ in self.seen))
         self.found.compared += [name for name in every if all(name in names for names in compared.values())]
         for engine, names in compared.items():
-            if left := [name for name in every if name not in names]:
+            if left := [name for name in every if name not in names | self.drawn.get(engine, set())]:
                 self.found.notes.append(f"{counted(len(left), 'tensor')} not compared with {engine}, which holds more or less than "
                                         f"{self.found.engines[0]}: '{left[0]}', ...")  # fmt: skip
-        if not any(compared.values()):
+        if not any(compared.values()) and not self.drawn:
             raise UsageError("nothing was compared: of these tensors the cores hold more or less than the plain graph",
                              origin=self.found.source, fix="--tensors=all, which has the loss and the variables")  # fmt: skip
 
@@ -456,7 +461,12 @@ class _Comparing:
 
     def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
         """The tensors of the plain step, in topological order, as far as an engine can send them to the host."""
-        for name in _fetchable(self.both.plain):
+        graph, names = self.both.plain.graph, _fetchable(self.both.plain)
+        sums = [s for s in graph.of_type(*ops.UNSORTED_SUMS) if source_of(s.inputs[1]).node.op in ops.UNIQUE]
+        by_number = graph.descendants(sums)
+        for name in names:
+            if graph.tensor(name).node in by_number and not is_static(graph.tensor(name).shape):
+                continue  # rows of a gradient in the order of tf.unique; the cores may have them in that of the table
             ones = held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]
             sent = [one for one in ones if any(self._sends(engine, name, one) for engine in self.graphs)]
             if not sent and XLA in self.graphs and self._sends(XLA, name, _ON_NO_CORE):
@@ -516,6 +526,31 @@ class _Comparing:
                     tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
                 ))  # fmt: skip
         return wrong | same
+
+    def _leave_out_draws(self, engine: str, compared: set[str]) -> None:
+        """Leave out what is made of random numbers that TensorFlow draws from one stream and XLA from another."""
+        differing = [found for found in self.found.differences if found.engine == engine]
+        if not differing or not {"pjrt", XLA} & {engine, self.found.engines[0]}:
+            return
+        graph = self.both.plain.graph
+        step, same = (
+            graph.ancestors(graph[name] for name in self.both.plain.roles.roots),
+            compared - {d.tensor for d in differing},
+        )
+        draws = [
+            node for node in graph.topological_order(step) if node.op in ops.RANDOM and str(node.out()) not in same
+        ]
+        made = graph.descendants(draws)
+        writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}
+        drawn = {name for name, _ in self.seen if graph.tensor(name).node in {*made, *writes}}
+        left = [found for found in differing if found.tensor in drawn]
+        if left:
+            self.drawn[engine] = drawn
+            compared -= drawn
+            self.found.differences = [found for found in self.found.differences if found not in left]
+            self.found.notes.append(f"XLA draws random numbers of its own: {engine} and {self.found.engines[0]} begin to differ at "
+                                    f"'{draws[0].name}' ({draws[0].op}), and {counted(len(drawn), 'tensor')} made of such numbers "
+                                    f"are not compared")  # fmt: skip
 
     def _leave_out_rounding(self, step: int) -> None:
         """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""
