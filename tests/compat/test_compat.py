@@ -20,7 +20,7 @@ import tpugraph.compat.v1 as tf
 from command_line import Command
 from tpugraph.compat import tree
 from tpugraph.compat.import_hook import tensorflow_1
-from tpugraph.compat.pieces.hparams import HParams, parse_values
+from tpugraph.compat.pieces.hparams import HParams
 from tpugraph.compat.symbols import BASES, CONTRIB, PAGES
 
 tf1 = real.compat.v1
@@ -240,16 +240,6 @@ def test_hparams() -> None:
     assert (hparams.get("size"), hparams.get_model_structure()) == ("large", "a net")
     hparams.set_model_structure("another")
     assert hparams.get_model_structure() == "another"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("layers=1.5", "Could not parse hparam 'layers'"), ("other=1", "Unknown hyperparameter"), ("=1", "Malformed"),
-     ("rate=1,rate=2", "Multiple assignments")],
-)  # fmt: skip
-def test_hparams_refuse(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        parse_values(text, {"rate": float, "layers": int})
 
 
 def test_transformations_of_contrib_data() -> None:

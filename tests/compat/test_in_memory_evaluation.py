@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tpugraph
 import tpugraph.compat.v1 as compat
-from estimators import FEATURES, ROWS, TARGETS, by_hand, estimator, linear_fn, scalars_in
+from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, scalars_in
 from tpugraph.compat.pieces.in_memory_evaluation import InMemoryEvaluatorHook
 
 
@@ -39,13 +39,6 @@ def test_evaluates_before_in_between_and_at_the_end(use_tpu: bool, steps: tuple[
     assert tuple(found) == steps
     assert list(found.values()) == pytest.approx([loss_after(step) for step in steps], rel=1e-4)
     assert sorted(path.name for path in tmp_path.glob("*.index")) == ["model.ckpt-0.index", "model.ckpt-12.index"]
-
-
-def test_what_it_refuses(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="invalid every_n_iter=0"):
-        InMemoryEvaluatorHook(estimator(tmp_path), all_rows, every_n_iter=0)
-    with pytest.raises(TypeError, match=r"must have type `tf.estimator.Estimator`"):
-        InMemoryEvaluatorHook("estimator", all_rows)  # type: ignore[arg-type]
 
 
 def test_the_messages_of_a_profile() -> None:

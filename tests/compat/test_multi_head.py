@@ -80,17 +80,3 @@ def test_exports_the_answers_of_each_head() -> None:
                                         "kind/classification", "kind/predict", "predict"}  # fmt: skip
     assert spec.export_outputs["serving_default"] is spec.export_outputs["price"]
     assert {"price/predictions", "kind/probabilities"} <= set(spec.export_outputs["predict"].outputs)
-
-
-def test_what_it_refuses() -> None:
-    price = heads.RegressionHead(name="price")
-    for given, words in ((([],), "Must specify heads"), (([price, heads.RegressionHead()],), "must have name set"),
-                         (([price, heads.RegressionHead(name="price")],), "must have unique names"),
-                         (([price], [1.0, 2.0]), "heads and head_weights must have the same size")):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
-            heads.MultiHead(*given)
-    with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="the logits have 3 columns, and the heads take 4"):
-            both().create_estimator_spec({}, "infer", tf.zeros([2, 3]))
-        with pytest.raises(ValueError, match="labels of the head 'kind' are missing"):
-            both().create_estimator_spec({}, "eval", tf.zeros([2, 4]), {"price": tf.zeros([2])})

@@ -141,7 +141,3 @@ def test_receivers_with_labels() -> None:
         fed = tf1.placeholder(tf.float32, [None])
         assert export.SupervisedInputReceiver(fed, {"y": fed}, fed).receiver_tensors == {"input": fed}
         assert export.UnsupervisedInputReceiver(fed, {"x": fed}).features is fed
-        with pytest.raises(TypeError, match="SupervisedInputReceiver: labels must be tensors, but has 3"):
-            export.SupervisedInputReceiver(fed, 3, fed)
-    with pytest.raises(ValueError, match=r"features and labels are both called \['x'\]"):
-        export.build_raw_supervised_input_receiver_fn({"x": FEATURES}, {"x": TARGETS})

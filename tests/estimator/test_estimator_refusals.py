@@ -17,6 +17,7 @@ import tpugraph
 from classifier import eval_fn, train_fn
 from estimators import linear_fn
 from models import GOLDEN
+from tpugraph.compat import v1
 from tpugraph.estimator import canned_estimators, heads
 
 REFUSALS = GOLDEN / "estimator" / "refusals.txt"
@@ -40,9 +41,13 @@ def by_name(features: dict[str, Any], **tables: Any) -> Any:
                                         table_to_config_dict=given)  # fmt: skip
 
 
+def two_heads() -> Any:
+    return v1.estimator.MultiHead([heads.RegressionHead(name="price"), heads.MultiClassHead(3, name="kind")])
+
+
 NAMES: dict[str, Any] = {name: getattr(tpugraph, name) for name in tpugraph.__all__}
-NAMES |= {"tf": tf, "tf_keras": tf_keras, "heads": heads, "canned": canned_estimators, "made": made, "spec": spec, "by_name": by_name,
-          "train_fn": train_fn, "eval_fn": eval_fn}  # fmt: skip
+NAMES |= {"tf": tf, "tf_keras": tf_keras, "v1": v1, "heads": heads, "canned": canned_estimators, "train_fn": train_fn,
+          "eval_fn": eval_fn, "made": made, "spec": spec, "by_name": by_name, "two_heads": two_heads}  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", [asked for asked, _ in sections(REFUSALS)])

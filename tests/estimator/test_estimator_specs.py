@@ -40,12 +40,6 @@ def test_what_each_mode_needs(spec: Any) -> None:
     assert spec(EVAL, loss=loss).train_op is None
     assert spec(EVAL, loss=tf.constant([1.0])).loss.shape == ()
     assert spec(PREDICT, predictions={"a": loss}).predictions == {"a": loss}
-    for mode, given, missing in [(TRAIN, {"train_op": step}, "loss"), (TRAIN, {"loss": loss}, "train_op"),
-                                 (EVAL, {}, "loss"), (PREDICT, {}, "predictions")]:  # fmt: skip
-        with pytest.raises(ValueError, match=f"no {missing}, which mode"):
-            spec(mode, **given)
-    with pytest.raises(ValueError, match="mode is 'practice'"):
-        spec("practice", loss=loss)
 
 
 @BOTH
@@ -53,9 +47,6 @@ def test_what_each_mode_needs(spec: Any) -> None:
 def test_hooks_are_session_hooks(spec: Any, name: str) -> None:
     hook = tf1.train.SessionRunHook()
     assert getattr(spec(EVAL, loss=tf.constant(1.0), **{name: [hook]}), name) == (hook,)
-    for wrong in ([object()], hook):
-        with pytest.raises(TypeError, match=name):
-            spec(EVAL, loss=tf.constant(1.0), **{name: wrong})
 
 
 def test_as_estimator_spec_calls_the_functions() -> None:
@@ -82,12 +73,4 @@ def test_the_wrapper() -> None:
         session.run(tf1.global_variables_initializer())
         session.run(train)
         assert session.run(weight) == 0.0
-    plain = tf1.train.GradientDescentOptimizer(0.1)
-    with pytest.raises(ValueError, match="the reduction 'none'"):
-        CrossShardOptimizer(plain, reduction=tf1.losses.Reduction.NONE)
-    with pytest.raises(TypeError, match="got object"):
-        CrossShardOptimizer(object())
-    for groups in ([0, 1], [[0, 1], [2]], [[0, 2]], [[0, 1], [2, 3]]):
-        with pytest.raises(ValueError, match="group"):
-            CrossShardOptimizer(plain, group_assignment=groups)
-    assert CrossShardOptimizer(plain, group_assignment=[[0, 1]])
+    assert CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1), group_assignment=[[0, 1]])
