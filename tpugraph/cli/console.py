@@ -8,11 +8,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
-from tpugraph.support.process import in_thread, without_garbage_collection
+from tpugraph.support.process import ended, in_thread, without_garbage_collection
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
 T = TypeVar("T")
@@ -76,6 +75,5 @@ def load_tensorflow() -> None:
 def interruptible(work: Callable[[], T]) -> T:
     """Do long work of C++ code, which Ctrl-C would wait for, in a thread that an interrupted process leaves behind."""
     outcome = in_thread(work, "tpugraph-compile")
-    while not wait([outcome], 0.1).done:  # not for good: a signal that another thread is given wakes up nobody
-        pass
+    ended(outcome)
     return outcome.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.engine import ThreeParts
 from tpugraph.runtime.timeline import Timeline
-from tpugraph.runtime.workers import WatchedSession, WorkerJob, answers, cluster_of, configured
+from tpugraph.runtime.workers import WatchedSession, WorkerJob, cluster_of, configured
 from tpugraph.support.errors import RunError
-from tpugraph.support.process import in_thread
+from tpugraph.support.process import ended, in_thread
 
 T = TypeVar("T")
 REACH_SECONDS = 15.0  # how long a server and its workers are waited for
@@ -68,14 +67,13 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     workers = cluster_of(cluster)
     if workers is None and not master:
         return Master()
+    address = master or (workers.master if workers else "")
     if workers is not None:
         workers.wait(seconds)
-    address = master or (workers.master if workers else "")
-    until = time.monotonic() + seconds
-    if workers is None:
-        _wait_for(address, until, seconds)
+    elif WorkerJob("", (master.removeprefix("grpc://"),)).silent_for(seconds):  # TensorFlow would wait for ever
+        raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s", fix=_NO_MASTER)
     config = configured(None) if workers else tf.compat.v1.ConfigProto()
-    config.operation_timeout_in_ms = max(int(1000 * (until - time.monotonic())), 1000)
+    config.operation_timeout_in_ms = max(int(1000 * seconds), 1000)
     devices = tuple(_in_time(lambda: _devices_of(address, config), seconds, f"the server at '{address}'"))
     hosts = host_devices(devices)
     if workers is not None and len(workers.addresses) != max(len(hosts), 1):
@@ -87,20 +85,10 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     return Master(address, devices, workers or WorkerJob(job, (address.removeprefix("grpc://"),)))
 
 
-def _wait_for(address: str, until: float, seconds: float) -> None:
-    """Wait until a server answers: TensorFlow would wait for ever, deaf to Ctrl-C."""
-    while not answers(address.removeprefix("grpc://"), min(max(until - time.monotonic(), 1.0), 5.0)):
-        if time.monotonic() >= until:
-            raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s", fix=_NO_MASTER)
-        time.sleep(0.5)
-
-
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:
     """What work returns, done in a thread that is left behind where it takes too long."""
-    found, until = in_thread(work, "tpugraph-cluster"), time.monotonic() + seconds
-    while not found.done() and time.monotonic() < until:
-        time.sleep(0.05)
-    if not found.done():
+    found = in_thread(work, "tpugraph-cluster")
+    if not ended(found, seconds):
         raise RunError(f"{what} does not say within {seconds:g} s which devices it has",
                        fix="see that it runs and that all workers of its cluster do")  # fmt: skip
     return found.result()

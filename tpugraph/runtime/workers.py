@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import RunError, UsageError
-from tpugraph.support.process import in_thread
+from tpugraph.support.process import ended, in_thread
 
 tf1 = tf.compat.v1
 _THREAD = "tpugraph-cluster"
@@ -54,24 +54,25 @@ class WorkerJob:
         """The workers that do not answer within this time; all are asked at once."""
         limit = ANSWER_SECONDS if seconds is None else seconds
         asked = [in_thread(partial(answers, address, limit), _THREAD) for address in self.addresses]
-        for answer in asked:
-            while not wait_for(
-                [answer], 0.1
-            ).done:  # not for good: Ctrl-C shall end the wait, and leave the threads behind
-                pass
-        return [task for task, answer in enumerate(asked) if not answer.result()]
+        return [task for task, answer in enumerate(asked) if not (ended(answer) and answer.result())]
 
-    def wait(self, seconds: float) -> None:
-        """Wait until all workers answer."""
+    def silent_for(self, seconds: float) -> list[int]:
+        """The workers that have not answered by then; it waits until all have."""
         until = time.monotonic() + seconds
         while silent := self.silent(min(max(until - time.monotonic(), PROBE_SECONDS), ANSWER_SECONDS)):
             if time.monotonic() >= until:
-                verb = "does" if len(silent) == 1 else "do"
-                raise RunError(
-                    f"{self.listed(silent)} of {len(self.addresses)} {verb} not answer within {seconds:g} s", stage=CLUSTER,
-                    fix=f"see that it runs there: tpugraph worker --workers={','.join(self.addresses)} --task={silent[0]}",
-                )  # fmt: skip
+                break
             time.sleep(min(PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
+        return silent
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all workers answer."""
+        if silent := self.silent_for(seconds):
+            verb = "does" if len(silent) == 1 else "do"
+            raise RunError(
+                f"{self.listed(silent)} of {len(self.addresses)} {verb} not answer within {seconds:g} s", stage=CLUSTER,
+                fix=f"see that it runs there: tpugraph worker --workers={','.join(self.addresses)} --task={silent[0]}",
+            )  # fmt: skip
 
     def listed(self, tasks: Sequence[int]) -> str:
         return ", ".join(map(self.name, tasks[:4])) + (", ..." if len(tasks) > 4 else "")
@@ -116,14 +117,12 @@ def configured(config: Any) -> Any:
 # --------------------------------------------------------------------------- the server of a worker
 
 
-def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: Any = None) -> Any:
+def serve(workers: Sequence[str], index: int) -> Any:
     """Start the server of one worker in this process.
 
     Args:
         workers: the addresses of all workers, the same list on each.
         index: which of them this is.
-        job: the name of their job.
-        config: a ``tf.compat.v1.ConfigProto``.
 
     Returns:
         The running ``tf.distribute.Server``; its ``join()`` waits for ever.
@@ -138,7 +137,7 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
     places = [host_and_port(address) for address in addresses]
     _check_own(addresses[index], *places[index])
     try:
-        return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config))
+        return tf.distribute.Server({"worker": addresses}, job_name="worker", task_index=index, config=configured(None))
     except tf.errors.OpError as error:
         raise RunError(f"worker {index} cannot serve at {addresses[index]}: {error.message}",
                        fix="see that nothing else listens on that port") from error  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -24,6 +26,17 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
 
     threading.Thread(target=run, daemon=True, name=name).start()
     return found
+
+
+def ended(work: Future[Any], seconds: float = math.inf) -> bool:
+    """Wait for work in a thread, so long at most; returns whether it has ended.
+
+    Never for good at once: a signal that another thread is given, as Ctrl-C may be, wakes up nobody.
+    """
+    until = time.monotonic() + seconds
+    while not work.done() and time.monotonic() < until:
+        wait([work], 0.1)
+    return work.done()
 
 
 @contextmanager

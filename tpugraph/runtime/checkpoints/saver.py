@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.variables import whole_shape
 from tpugraph.support.errors import CheckpointError, LoadError, RunError
+from tpugraph.support.process import ended, in_thread
 from tpugraph.support.suggestions import near_nodes
 
 _INPUT = "tpugraph/input/"
@@ -119,8 +120,7 @@ class Saver:
         self._run = run
         self._note = note
         self._copies: dict[str, _Copies] = {}
-        self._thread: threading.Thread | None = None
-        self._error: CheckpointError | None = None
+        self._writing: Future[None] | None = None
 
     def find(self, path: str | os.PathLike[str]) -> tuple[Path, bool]:
         """The prefix of a checkpoint, or the newest of a folder, and whether it holds the position of the input."""
@@ -202,14 +202,7 @@ class Saver:
             finally:
                 self._host.session.run(taken[0].drop)
 
-        def run() -> None:
-            try:
-                write_durably(prefix, write, **kept)
-            except CheckpointError as error:
-                self._error = error
-
-        self._thread = threading.Thread(target=run, name="tpugraph-save", daemon=True)
-        self._thread.start()
+        self._writing = in_thread(lambda: write_durably(prefix, write, **kept), "tpugraph-save")
 
     def _take(self, entry: str) -> _Copies:
         if entry not in self._copies:
@@ -220,12 +213,9 @@ class Saver:
 
     def wait(self) -> None:
         """Wait until no checkpoint is being written; raises the CheckpointError of the one that could not be."""
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(0.1)  # not for good: a signal that another thread is given wakes up nobody
-        self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._writing is not None and ended(self._writing):
+            written, self._writing = self._writing, None
+            written.result()
 
 
 @dataclass(frozen=True)
