@@ -54,8 +54,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     if for_tpu:
         topologies.check(flags["topology"], num_replicas(graph))
-    if "tpugraph/train" not in graph:
-        adopt_tpu_estimator.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     module = lower(batch_search.without_hints(graph), console)
     found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
     if for_tpu:

@@ -67,8 +67,7 @@ def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
         console.say(f"note: {_NOT_ASKED}")
         return
     report.collectives = _collectives(graph, program)
-    if "tpugraph/train" not in graph:
-        adopt_tpu_estimator.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     module = tpu_compiler.lower(batch_search.without_hints(graph), console)
     for name in _chips(flags["topology"]):
         target = _target(_topology(name, module.num_replicas), graph, module, flags, console)

@@ -16,6 +16,7 @@ from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.outfeed import MADE_BY, HostSide, read_in_loop
+from tpugraph.tpu.program import MODES
 
 _INT32 = attrs.dtype("int32")
 DEFAULT_ITERATIONS = 100
@@ -26,7 +27,10 @@ def add_entry_points(graph: Graph) -> None:
     """Give a TPUEstimator training graph the entry points of a converted one; a RunError where it is not of the documented form.
 
     The loss of each step, which is core 0's own there, becomes the mean over the cores: the cluster sends it over its outfeed, too.
+    A graph that has entry points stays as it is.
     """
+    if any(name in graph for name in ("tpugraph/train", *MODES)):
+        return
     shapes.infer(graph)
     graph.stage = MADE_BY
     graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)  # its nodes may be merged

@@ -9,8 +9,8 @@ from typing import Any
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
-from tpugraph.runtime.engine import Engine
-from tpugraph.runtime.masters import Master, TPUMaster
+from tpugraph.runtime.engine import Engine, ThreeParts
+from tpugraph.runtime.masters import Master, place_on_master
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
 from tpugraph.runtime.timeline import Timeline
@@ -89,7 +89,7 @@ def create(graph: Graph, choice: Choice, master: Master, *, layout: Layout | Non
     A ``layout`` of None has all devices of ``xla`` along the rows, or as many as divide the batch.
     """
     if choice.engine == "master":
-        return TPUMaster(graph, master.devices, timeline)
+        return ThreeParts(place_on_master(graph, master.devices), timeline)
     run_as_written(graph)
     if choice.platform is not None:
         every = Layout(Mesh({DATA: device_count(choice.platform)}), fits=True) if choice.engine == "xla" else None

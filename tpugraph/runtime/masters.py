@@ -15,8 +15,6 @@ from tpugraph.analysis import HOST_DEVICE, in_cluster, num_replicas
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.emulator.hosts import Hosts
-from tpugraph.runtime.engine import ThreeParts
-from tpugraph.runtime.timeline import Timeline
 from tpugraph.runtime.workers import WatchedSession, WorkerJob, cluster_of, configured
 from tpugraph.support.errors import RunError
 from tpugraph.support.process import ended, in_thread
@@ -116,13 +114,6 @@ def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------- TPU devices
 
 _JOB = re.compile(r"/job:([^/]+)/")
-
-
-class TPUMaster(ThreeParts):
-    """Runs a TPU graph as it is on the TPU of a master, on the job that has the cores."""
-
-    def __init__(self, graph: Graph, devices: Sequence[str], timeline: Timeline) -> None:
-        super().__init__(place_on_master(graph, devices), timeline)
 
 
 def has_tpu(devices: Sequence[str]) -> bool:

@@ -109,8 +109,7 @@ class TPUSession:
                 rebind_files(graph, rebind or {})
                 files = file_names(graph)
                 self._beside_training = evaluation.entry_points(graph)
-                if "tpugraph/train" not in graph and not self._beside_training.device:
-                    adopt_tpu_estimator.add_entry_points(graph)
+                adopt_tpu_estimator.add_entry_points(graph)
                 self.num_replicas = num_replicas(graph)
                 self.engine = engines.create(graph, choice, found, layout=layout, seed=seed, queues=queues, literal=literal,
                                              timeline=timeline)  # fmt: skip

@@ -27,7 +27,6 @@ from tpugraph.tpu.program import MODES
 @dataclass(frozen=True)
 class Lowered:
     graph: Graph  # the lowered graph
-    num_replicas: int  # number of emulated cores
     fused: bool  # whether one Session.run does infeed, step and outfeed
     compiled_nodes: int = 0  # nodes of the device's loop where it is one XLA computation, else 0
 
@@ -51,7 +50,7 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
     compiled = compile_loop(graph, count) if trains and hosts is None and not queues and not literal else 0
     if compiled:
         graph.stage = None
-        return Lowered(graph, count, fused=True, compiled_nodes=compiled)
+        return Lowered(graph, fused=True, compiled_nodes=compiled)
     copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
@@ -68,20 +67,14 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
         spread(graph, copies, sums, hosts)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
-    return Lowered(graph, count, fused)
+    return Lowered(graph, fused)
 
 
 def emulate(graph: Graph, *, queues: bool, timeline: Timeline, literal: bool = False) -> EmulatedLoop | ThreeParts:
     """The engine that runs a TPU graph on emulated cores in this process; the graph is lowered in place."""
     times = OpTimes(graph, timeline) if timeline.recording else None
     lowered = lower(graph, queues=queues, literal=literal)
-    return EmulatedLoop(lowered, times) if lowered.fused else Queues(lowered, timeline)
-
-
-class Queues(ThreeParts):
-    def __init__(self, lowered: Lowered, timeline: Timeline) -> None:
-        super().__init__(timeline=timeline)
-        self.lowered = lowered
+    return EmulatedLoop(lowered, times) if lowered.fused else ThreeParts(timeline=timeline)
 
 
 class EmulatedLoop(Engine):

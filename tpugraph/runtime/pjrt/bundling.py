@@ -31,8 +31,7 @@ def make(
 ) -> Bundle:
     source = str(program.report.get("source", ""))
     graph = graphdef.from_graph_def(program.graph_def, source=source)
-    if "tpugraph/train" not in graph:
-        adopt_tpu_estimator.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     inputs, loss = _inputs(graph), _loss(graph)
     module = module or stablehlo.lower(graph)
     given = next((value for value in module.arguments if value.kind == "host"), None)
@@ -55,8 +54,7 @@ def make(
 def _without_input(program: Program, source: str) -> Program:
     """The program with only its variables to initialize: tables and input are not opened, nor their files read."""
     graph = graphdef.from_graph_def(program.graph_def, source=source)
-    if "tpugraph/train" not in graph:
-        adopt_tpu_estimator.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     opens = graph["tpugraph/init_input"]
     graph.set_controls(graph["tpugraph/init"], [c for c in graph["tpugraph/init"].controls if c not in opens.controls])
     graph.set_controls(opens, ())
