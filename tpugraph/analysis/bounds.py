@@ -28,9 +28,9 @@ def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
     return bound
 
 
-def most_bytes(tensor: Tensor) -> int | None:
-    """The largest size of a tensor in bytes; None without a bound, or where its elements have no size."""
-    count, size = shapes.element_count(bounded_shape(tensor)), tensor.dtype.size
+def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:
+    """The bytes of a tensor at its upper bound; None where no bound is known, or where its elements have no size."""
+    count, size = shapes.element_count(bounded_shape(tensor, known)), tensor.dtype.size
     return None if count is None or size is None else count * size
 
 
@@ -218,9 +218,3 @@ def _extent(tensor: Tensor) -> Answer:
         if like is not None and ((yield vector, node.inputs[1]) or [1])[0] == 0:
             return (yield _rows, like)
     return (yield scalar, tensor)
-
-
-def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:
-    """The bytes of a tensor at its upper bound; None where no bound is known."""
-    count, size = shapes.element_count(bounded_shape(tensor, known)), tensor.dtype.size
-    return None if count is None or size is None else count * size

@@ -15,7 +15,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.dataflow import Answer, Rule, ask
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.loops import carried, frames_around
+from tpugraph.ir.loops import carried, frame_chain, frames_around
 from tpugraph.ir.pattern import anything, handed_on, match, op
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError
@@ -74,7 +74,8 @@ def bound_stacks(graph: Graph) -> int:
             continue
         most = 1
         for name in dict.fromkeys(pushes):
-            loops = _between(name, frame_of[stack], around)
+            chain = frame_chain(around, name)
+            loops = chain[: chain.index(frame_of[stack] if frame_of[stack] in chain else "")]
             most = max(most, math.prod(_bound(loop, conditions[loop]) for loop in loops))
         value = graph.add(
             "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
@@ -96,15 +97,6 @@ def _same_list(node: Node) -> Iterator[Node]:
     for use in node.uses(0 if node.op in _LIST_OUTPUTS else None):
         if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
             yield use.node
-
-
-def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
-    """A frame and its outer frames, up to ``outermost``, exclusive."""
-    found = []
-    while frame and frame != outermost:
-        found.append(frame)
-        frame = around[frame]
-    return found
 
 
 def _bound(loop: str, condition: Node) -> int:

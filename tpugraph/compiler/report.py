@@ -10,7 +10,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import cluster_nodes, races, shapes, step
-from tpugraph.analysis.bounds import most_bytes
+from tpugraph.analysis.bounds import bounded_bytes
 from tpugraph.compiler.options import ConvertOptions
 from tpugraph.ir import Graph, Node
 from tpugraph.support.wording import counted
@@ -87,7 +87,7 @@ def collectives(graph: Graph) -> dict[str, Any]:
 
 def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
     """The most bytes of sums on a core, how many sums have no bound, and whether all sizes are exact."""
-    most = [most_bytes(node.out()) for node in sums]
+    most = [bounded_bytes(node.out()) for node in sums]
     exact = all(shapes.byte_size(node.out()) is not None for node in sums)
     return {"bytes": sum(size or 0 for size in most), "bytes_exact": exact, "unbounded": most.count(None)}
 

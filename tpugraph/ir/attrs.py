@@ -113,15 +113,15 @@ def keeps_order(options: Any) -> bool | None:
     return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
 
 
-_FIELDS = {
-    types_pb2.DT_FLOAT: ("float32", "float_val"),
-    types_pb2.DT_DOUBLE: ("float64", "double_val"),
-    types_pb2.DT_INT32: ("int32", "int_val"),
-    types_pb2.DT_INT64: ("int64", "int64_val"),
-    types_pb2.DT_BOOL: ("bool", "bool_val"),
-}
-"""Of common dtypes the name in numpy, and the field that holds single values."""
+_HELD_IN = {"float_val": "float32", "double_val": "float64", "int64_val": "int64", "bool_val": "bool", "string_val": "string",
+            "int_val": "int32 int16 int8 uint16 uint8", "uint32_val": "uint32", "uint64_val": "uint64",
+            "half_val": "float16 bfloat16", "scomplex_val": "complex64", "dcomplex_val": "complex128"}  # fmt: skip
+VALUE_FIELDS = {dtype(name).number: field for field, names in _HELD_IN.items() for name in names.split()}
+"""Of the dtypes that a constant may have, by number, the field that holds single values."""
 
+_ENCODED = frozenset(
+    {"", "string_val", "half_val", "scomplex_val", "dcomplex_val"}
+)  # a value is no single number there
 
 _MANY = 1 << 16
 """Elements from which on a constant that repeats one value is decoded as a view of that value, which takes no memory."""
@@ -129,12 +129,14 @@ _MANY = 1 << 16
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     """The array of a ``TensorProto``; TensorFlow's own way takes five times as long for the small ones of a graph."""
-    kind, field = _FIELDS.get(tensor.dtype, ("", ""))
+    field = VALUE_FIELDS.get(tensor.dtype, "")
     dims = [d.size for d in tensor.tensor_shape.dim]
-    if kind and tensor.tensor_content:
-        return np.frombuffer(tensor.tensor_content, kind).reshape(dims).copy()
-    if kind and not dims and len(getattr(tensor, field)) == 1:
-        return np.array(getattr(tensor, field)[0], kind)
+    if field not in _ENCODED:
+        kind = _NAME_OF[tensor.dtype]
+        if tensor.tensor_content:
+            return np.frombuffer(tensor.tensor_content, kind).reshape(dims).copy()
+        if not dims and len(getattr(tensor, field)) == 1:
+            return np.array(getattr(tensor, field)[0], kind)
     if math.prod(dims) > _MANY and tensor.ByteSize() < _MANY:
         return _repeated(tensor, dims)
     if tensor.dtype == types_pb2.DT_STRING and len(tensor.string_val) in (0, math.prod(dims)):

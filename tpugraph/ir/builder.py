@@ -124,15 +124,11 @@ class Builder:
         return self.node("VarHandleOp", name=name, shapes=((),), dtype=kind, shape=shape, container="",
                          shared_name=f"{self.scope}/{name}" if self.scope else name)  # fmt: skip
 
-    def enter(
-        self, tensor: Tensor, frame: str, *, constant: bool = True, parallel: int = 1, name: str = "Enter"
-    ) -> Tensor:
-        """A value from outside of a loop, inside its frame: the same in all iterations, or what the first one begins with.
-
-        ``parallel`` iterations may run at once.
-        """
-        return self.add("Enter", [tensor], _shape(tensor), name=name, frame_name=frame, is_constant=constant,
-                        parallel_iterations=parallel)  # fmt: skip
+    def enter(self, tensor: Tensor, frame: str, *, constant: bool = True) -> Tensor:
+        """A value from outside of a loop, inside its frame: the same in all iterations, or what the first one begins with."""
+        return self.add(
+            "Enter", [tensor], _shape(tensor), frame_name=frame, is_constant=constant, parallel_iterations=1
+        )
 
 
 def _shape(tensor: Tensor) -> Shape:

@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.loops import frames
 from tpugraph.ir.node import Node, Tensor
-from tpugraph.ir.walks import is_back_edge, reached, source_of
+from tpugraph.ir.walks import descendants, is_back_edge, source_of
 
 Side = tuple[Tensor, int]
 """A predicate, and the output of the Switches on it that is taken."""
@@ -29,12 +29,8 @@ def nested(graph: Graph) -> dict[Node, None]:
 
 def behind(switches: Iterable[Node], *, until: Container[str] = ops.MERGE | ops.EXIT) -> dict[Node, None]:
     """What reads nodes or waits for them, and what follows that, up to nodes of some op types, which are not among it."""
-
-    def inside(nodes: Iterable[Node]) -> Iterable[Node]:
-        return (node for node in nodes if node.op not in until)
-
-    first = [consumer for switch in switches for consumer in inside(switch.consumers())]
-    return reached(first, lambda node: inside(node.consumers()))
+    first = [reader for switch in switches for reader in switch.consumers() if reader.op not in until]
+    return {node: None for node in descendants(first, until=until) if node.op not in until}
 
 
 def joins_branches(node: Node) -> bool:

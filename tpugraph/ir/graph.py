@@ -85,10 +85,8 @@ class Graph:
         self._touched: dict[Node, None] = {}
         self._stale: dict[Node, None] = {}
         self._remembered: dict[str, tuple[tuple[int, int, int, int, int], dict[Any, Any]]] = {}
-        self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
         self._kept: dict[type, object] = {}
         self._inferred = 0
-        self._marked = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -177,13 +175,8 @@ class Graph:
         return dict(held[1])
 
     def with_attr(self, name: str) -> dict[Node, None]:
-        """The nodes that have a ``_`` attribute, in the order of the graph; computed once for as long as none is set."""
-        state = (self.edits.added, self.edits.removed, self._marked, len(self))
-        held = self._with_attr.get(name)
-        if held is None or held[0] != state:
-            found = {node: None for node in self._nodes.values() if name in node._attrs}
-            held = self._with_attr[name] = (state, found)
-        return dict(held[1])
+        """The nodes that have an attribute, in the order of the graph; computed once for as long as nothing is edited."""
+        return self.remember(f"with {name}", lambda graph: {n: None for n in graph._nodes.values() if name in n._attrs})
 
     def take_touched(self) -> list[Node]:
         """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
@@ -344,7 +337,6 @@ class Graph:
         self._of_op.setdefault(op, {})[node] = None
         assign(node, "op", op)
         self._mark_stale(node)
-        self._marked += 1
         if attrs is not None:
             kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
             node._attrs = kept | {key: attr_codec.encode(value) for key, value in attrs.items()}
@@ -367,7 +359,6 @@ class Graph:
                 attrs[name] = encoded
             assign(node, "_attrs", attrs)
         self.edits.changed += len(nodes)
-        self._marked += 1
         if name[0] != "_":
             self._touched.update(dict.fromkeys(nodes))
         if name[0] != "_" or name == "_output_shapes":

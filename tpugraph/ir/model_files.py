@@ -157,14 +157,9 @@ _KINDS = {
 
 def _parsed(data: bytes) -> tuple[str, Any] | None:
     """The kind of message that bytes are, binary or text, and the message."""
-    text, kinds = _is_text(data), [*_KINDS]
-    if text:  # the first field tells the kinds apart
-        head = data.lstrip()
-        of_saved_model = head.startswith((b"saved_model_schema_version", b"meta_graphs"))
-        of_meta_graph = head.startswith((b"meta_info_def", b"graph_def"))
-        kinds = ["SavedModel" if of_saved_model else "MetaGraphDef" if of_meta_graph else "GraphDef"]
-    for kind in kinds:
-        message = _KINDS[kind]()
+    text = _is_text(data)
+    for kind, of_kind in _KINDS.items():  # the first field of a text tells the kinds apart
+        message = of_kind()
         try:
             text_format.Parse(data, message) if text else message.ParseFromString(data)
         except (DecodeError, text_format.ParseError, UnicodeDecodeError, RuntimeError):
@@ -239,11 +234,9 @@ class Signature:
 def signatures_of(meta: Any) -> dict[str, Signature]:
     """The signatures of a MetaGraphDef, by name; those that TensorFlow keeps for itself are not among them."""
     return {
-        name: Signature(_named(found.inputs), _named(found.outputs))
+        name: Signature(
+            *({key: held.name for key, held in sorted(ends.items())} for ends in (found.inputs, found.outputs))
+        )
         for name, found in sorted(meta.signature_def.items())
         if not name.startswith("__")
     }
-
-
-def _named(tensors: Mapping[str, Any]) -> dict[str, str]:
-    return {name: tensors[name].name for name in sorted(tensors)}

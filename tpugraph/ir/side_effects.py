@@ -147,22 +147,13 @@ def local_files(graph: Graph) -> list[str]:
     """Names of local files that the input reads: string constants that look like file names and go into a dataset, a queue
     or an op that opens files, or stand in a function that opens files.
     """
-    held = [values for node, values in _constants(graph.of_type("Const")).items() if _reaches_input(node)]
+    takes = [n for n in graph if ops.is_dataset(n.op) or n.op in ops.FILE_OPERANDS or n.op in ops.ENQUEUES]
+    given = {*_strings(graph, [tensor for node in takes for tensor in node.inputs])}
     for function in function_library.functions_named(graph).values():
         if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
-            held += _strings_in(function)
-    given = {text for text in _texts(value for values in held for value in values) if "://" not in text}
+            given.update(_texts(value for held in _strings_in(function) for value in held))
+    given = {text for text in given if "://" not in text}
     return sorted(given & file_names(graph)) if given else []
-
-
-def _reaches_input(constant: Node) -> bool:
-    """Whether a constant goes, maybe reshaped, into a dataset, a queue or an op that opens files."""
-    into = {use.node for use in constant.uses()}
-    for _ in range(3):  # what names a list of files: expand, shuffle, slice
-        if any(ops.is_dataset(node.op) or node.op in ops.FILE_OPERANDS or node.op in ops.ENQUEUES for node in into):
-            return True
-        into = {use.node for node in into for use in node.uses()}
-    return False
 
 
 _MISSING = re.compile(r"(?:^|[\s;:])([^\s;:]+?);? ?;? No such file or directory", re.MULTILINE)

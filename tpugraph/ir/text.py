@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Output, Tensor
+from tpugraph.ir import Graph, Node, Output
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func
 from tpugraph.ir.builder import operand_attrs, output_dtypes
@@ -124,9 +124,9 @@ def parse_graph(text: str) -> Graph:
             node.outputs = [(attr_codec.dtype(kind), _parse_shape(dims)) for kind, dims in found]
         wiring.append((node, match["inputs"], match["controls"]))
     for node, inputs, controls in wiring:
-        tensors = [_find(graph, name.strip()) for name in inputs.split(",") if name.strip()]
+        tensors = [graph.tensor(name.strip()) for name in inputs.split(",") if name.strip()]
         graph.set_inputs(node, tensors)
-        graph.set_controls(node, [_find(graph, name[1:]).node for name in controls.split()])
+        graph.set_controls(node, [graph[name[1:]] for name in controls.split()])
     for node, attrs in implied_attrs(graph).items():
         for key, value in attrs.items() if node.inputs else ():
             if key not in node.raw_attrs and value != attr_codec.form(node.op).defaults.get(key):
@@ -166,13 +166,6 @@ def with_attrs(line: str, attrs: Mapping[str, Any]) -> str:
     tail = line[match.end("attrs") + 1 if given else match.end("controls") :]
     shown = " {" + ", ".join(items[key] for key in sorted(items)) + "}" if items else ""
     return f"{head.rstrip()}{shown}{tail}"
-
-
-def _find(graph: Graph, name: str) -> Tensor:
-    if name in graph:
-        return graph[name].out()
-    node, _, port = name.rpartition(":")
-    return graph[node or name].out(int(port) if node else 0)
 
 
 def _parse_shape(dims: str) -> tuple[int | None, ...] | None:

@@ -436,16 +436,6 @@ def _shown(kind: str, item: Any) -> str:
 
 # --------------------------------------------------------------------------- constants
 
-_VALUES = {
-    "float32": "float_val", "float64": "double_val", "int32": "int_val", "uint8": "int_val", "int16": "int_val", "int8": "int_val",
-    "string": "string_val", "complex64": "scomplex_val", "int64": "int64_val", "bool": "bool_val", "bfloat16": "half_val",
-    "uint16": "int_val", "complex128": "dcomplex_val", "float16": "half_val", "uint32": "uint32_val", "uint64": "uint64_val",
-}  # fmt: skip
-"""Of the dtypes that a constant may have, the field that holds single values."""
-
-_BY_NUMBER = {attr_codec.dtype(name).number: (attr_codec.dtype(name).size, field) for name, field in _VALUES.items()}
-
-
 MOST_PADDED = 1 << 22
 """How many elements of a constant may be repetitions of its last value; where all are one floating number there is no bound
 but that of shapes, since optimizers fill their slots so.
@@ -466,9 +456,10 @@ class Constants:
         kind = tensor.dtype
         if kind != declared:
             raise Mismatch("holds another dtype than it declares")
-        size, field = _BY_NUMBER.get(kind, (None, ""))
-        if not field:
+        field = attr_codec.VALUE_FIELDS.get(kind)
+        if field is None:
             raise Mismatch(f"has the dtype {attr_codec.dtype(kind)}, which a file cannot hold")
+        size = attr_codec.dtype(kind).size
         proto = tensor.tensor_shape
         shape = proto.SerializeToString()
         count = self._counts.get(shape)
