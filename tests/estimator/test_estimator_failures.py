@@ -114,8 +114,6 @@ def untrained(features: Any, labels: Any, mode: str) -> Any:
 
 
 @pytest.mark.parametrize(("model_fn", "error", "words"), [
-    (lambda features, labels: None, ValueError, r"returned None \(NoneType\), which is no spec"),
-    (lambda features: None, ValueError, "model_fn does not take labels, but input_fn returns labels"),
     (other_graph, ValueError, "the loss of model_fn 'other_graph' was made in another graph"),
     (untrained, tpugraph.RolesError, "'NoOp'"),
 ])  # fmt: skip
@@ -269,20 +267,6 @@ def test_a_replica_of_several_cores_is_computed_as_one(tmp_path: Path, said: lis
     assert (cores.num_replicas, cores.num_cores_per_replica, replicas, rows) == (2, 2, 2, 16)
     assert made.evaluate(input_fn, steps=2)["global_step"] == 6
     assert_trained(made, 6)
-
-
-@pytest.mark.parametrize(("dims", "words"), [
-    ([{"x": [1, 0]}], "All input partition dims must be >= 1"),
-    ([{"x": [2, 2]}], "The product of each input partition dim should equal to num_cores_per_replica"),
-    ([{"x": [1, 2, 1]}], "Input partition dims must have the same number of dimensions"),
-    ([{"y": [1, 2]}], r"input_partition_dims\[0\] mismatched feature keys"),
-    ([{"x": {"y": None}}], r"input_partition_dims\[0\] mismatched the structure of features"),
-    ([None, [1, 2]], "the same number of dimensions"),
-    ([None, {"y": None}], r"input_partition_dims\[1\] mismatched label keys"),
-])  # fmt: skip
-def test_input_partitions_that_do_not_fit(tmp_path: Path, dims: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        spanning(tmp_path, dims=dims).train(input_fn, steps=1)
 
 
 def test_replicas_share_the_cores(tmp_path: Path) -> None:

@@ -60,13 +60,6 @@ def test_evaluation_at_other_checkpoints(tmp_path: Path, trained: TPUEstimator, 
     assert "the data ended after 17 of 100 batches" in said
 
 
-@pytest.mark.parametrize(("arguments", "words"), [({"eval_batch_size": None}, "eval_batch_size .* cannot be `None`"),
-                                                  ({"eval_batch_size": 30}, "must be divisible by the 8 cores")])  # fmt: skip
-def test_evaluation_batches(tmp_path: Path, arguments: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        make(tmp_path, **arguments).evaluate(eval_fn)
-
-
 @pytest.mark.parametrize("count", [1, 7, 64, 65, 0])
 def test_predictions_in_order(trained: TPUEstimator, count: int, use_tpu: bool, said: list[str]) -> None:
     def reads(params: dict[str, Any]) -> Any:

@@ -205,32 +205,6 @@ def test_the_batch_may_be_another_dimension(tmp_path: Path, how: dict[str, Any])
     assert_trained(estimator(tmp_path, models, **how).train(reads, max_steps=6), 6)
 
 
-@pytest.mark.parametrize(("reads", "error", "words"), [
-    (lambda params: dataset(16), ValueError, r"batches of 16 rows, but params\['batch_size'\] is 32"),
-    (lambda params: dataset(32).unbatch(), ValueError, "without batches"),
-    (lambda params: ("a", object()), TypeError, "must return a tf.data.Dataset or tensors, but returned 'a'"),
-    (lambda params: (1, 2), ValueError, "an element of it is a scalar"),
-    (lambda params: {"x": np.ones([30, 3], "f")}, ValueError, "returned batches of 30 rows"),
-    (lambda params: None, TypeError, "input_fn returned None"),
-    (lambda params: dataset(32).map(lambda f, y: (f, y, y)), ValueError, r"returned 3 elements"),
-    (lambda nothing: None, TypeError, r"takes \['nothing'\], which TPUEstimator does not know"),
-    (3, TypeError, "input_fn must be a function"),
-])  # fmt: skip
-def test_input_functions_that_cannot_be_used(tmp_path: Path, reads: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        estimator(tmp_path).train(reads, max_steps=1)
-
-
-@pytest.mark.parametrize(("given", "reads", "error", "words"), [
-    ({"per_host": 3}, lambda params: tf.zeros([8, 3]), TypeError, "PER_HOST_V2 needs a"),
-    ({"per_host": False}, input_fn, TypeError, "PER_SHARD_V1"),
-    ({"rows": 30}, input_fn, ValueError, "train_batch_size is 30, but must be divisible by the 4 cores"),
-])  # fmt: skip
-def test_input_modes_refuse(tmp_path: Path, given: Any, reads: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        estimator(tmp_path, **given).train(reads, max_steps=1)
-
-
 # --------------------------------------------------------------------------- files
 
 
