@@ -141,27 +141,22 @@ class PlainRun:
         self.open({})
         return self.values(names)
 
-    def train(self, steps: int, start: Mapping[str, Any]) -> tuple[list[float], Values]:
-        """Train from given values; returns the loss of each step and the variables after them. See :meth:`each_step`."""
-        losses = list(self.each_step(steps, start))
-        return losses, self.values(list(self._reads))
+    def steps(
+        self, start: Mapping[str, Any], tensors: Sequence[str] = (), variables: Sequence[str] = ()
+    ) -> Iterator[tuple[float, Values]]:
+        """Train from given values of some variables until the data end, a step for each that is asked for.
 
-    def each_step(self, steps: int, start: Mapping[str, Any]) -> Iterator[float]:
-        """Train from given values of some variables, a step for each loss that is asked for; fewer where the data ends."""
+        Of each step come its loss and by name some tensors, and some variables as they are after it.
+        """
         self.open(start)
-        for _ in range(steps):
-            values = self.observe([str(self._loss)])
-            if values is None:
-                return
-            yield float(values[0])
-
-    def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]] | None:
-        """Train a step; returns what some tensors were in it, or None where the data have ended."""
+        fetched = [self._tensor(name) for name in (str(self._loss), *tensors)]
         train = [self._operation(finding.name) for finding in self.roles.train_ops]
-        try:
-            return list(self._run([[self._tensor(name) for name in names], train])[0])
-        except tf.errors.OutOfRangeError:
-            return None
+        while True:
+            try:
+                loss, *values = self._run([fetched, train])[0]
+            except tf.errors.OutOfRangeError:
+                return
+            yield float(loss), dict(zip(tensors, values, strict=True)) | self.values(variables)
 
     def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
         """The next batches as tensors of the input, one after the other; fewer where the data end."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -34,8 +32,8 @@ from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables
-from tpugraph.testing.plain_run import PlainRun, Values
-from tpugraph.testing.verification import AMPLIFIED, CHANCE, Pair, comparable, nothing_to_compare, pair, relative
+from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.verification import CHANCE, Pair, comparable, nothing_to_compare, pair, relative
 from tpugraph.tpu.program import Program
 from tpugraph.xla.bridge import PICKING
 from tpugraph.xla.mesh import DATA, Layout, Mesh
@@ -484,8 +482,8 @@ class _Comparing:
     def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
         """The compared values, step by step; nothing for one that an engine does not have."""
         if engine == "plain":
-            steps = self._on_plain(self.both.plain, self.both.start, [name for name, _ in self.seen])
-            return ([[by[name]] for name, _ in self.seen] for by in steps)
+            steps = self.both.plain.steps(self.both.start, *self._split(name for name, _ in self.seen))
+            return ([[by[name]] for name, _ in self.seen] for _, by in steps)
         tapped = graphdef.copy(self.graphs[engine])
         shapes.infer(tapped)
         names = dict.fromkeys(self._place(engine, *one) for one in self.seen if self._sends(engine, *one))
@@ -493,13 +491,10 @@ class _Comparing:
         session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, **self.on.get(engine, {}))
         return self._on_cores(engine, stack.enter_context(session), taps)
 
-    def _on_plain(self, plain: PlainRun, start: Values, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Some tensors and variables by name, and the loss, step by step."""
-        tensors = list(dict.fromkeys([self.loss, *(name for name in names if name not in self.variables)]))
-        variables = [name for name in names if name in self.variables]
-        plain.open(start)
-        while (values := plain.observe(tensors)) is not None:
-            yield dict(zip(tensors, values, strict=True)) | plain.values(variables)
+    def _split(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Tensors of the step, and variables."""
+        every = dict.fromkeys(names)
+        return [n for n in every if n not in self.variables], [n for n in every if n in self.variables]
 
     def _on_cores(self, engine: str, session: TPUSession, taps: Taps | None) -> Iterator[list[_Parts]]:
         while losses := session.train(1):
@@ -555,17 +550,11 @@ class _Comparing:
     def _leave_out_rounding(self, step: int) -> None:
         """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""
         names = list(dict.fromkeys(found.tensor for found in self.found.differences))
-        with self.both.rounded() as (other, start), contextlib.closing(self.both.plain.again()) as plain:
-            one, two = (
-                list(islice(self._on_plain(*run, names), step)) for run in ((plain, self.both.start), (other, start))
-            )
-        by_chance = relative(one[0][self.loss], two[0][self.loss])
-        if by_chance > self.found.tolerance:
-            self.found.notes.append(CHANCE.format(by_chance))
+        rounding = self.both.rounding(step, *self._split(names))
+        if rounding.losses[0] > self.found.tolerance:
+            self.found.notes.append(CHANCE.format(rounding.losses[0]))
             return
-        explained = {
-            name for name in names if AMPLIFIED * relative(one[-1][name], two[-1][name]) >= self._largest(name)
-        }
+        explained = {name for name in names if rounding.explains(step, name) >= self._largest(name)}
         if explained:
             few = f"{counted(len(explained), 'tensor')} in step {step}"
             self.found.notes.append(f"rounding alone makes as much of {few}, from weights a rounding apart")

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def run_plain(
     plain = PlainRun(model if isinstance(model, Graph) else graphdef.load(model), loss=loss, train_op=train_op)
     start = {} if checkpoint is None else checkpoint_values(plain.roles, checkpoint)
     try:
-        losses, values = plain.train(steps, start)
+        losses = [loss for loss, _ in islice(plain.steps(start), steps)]
+        values = plain.values(list(plain.roles.variables))
     finally:
         plain.close()
     return Training(losses, by_key(plain.roles, values))

@@ -6,9 +6,9 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from tpugraph.xla.mesh import Layout
 _FLOOR = 1e-6
 """Magnitude below which the elements of a variable are compared absolutely."""
 
-AMPLIFIED = 30.0
+_AMPLIFIED = 30.0
 """How many times larger than what a rounding of the weights makes of a value a difference may be that rounding explains."""
 
 Cell = float | None
@@ -91,11 +91,12 @@ class Comparison:
         return [found for found in self.cells if tolerance < found[2] <= self._explained(*found[:2])]
 
     def _explained(self, step: int, name: str) -> float:
-        """The largest difference of a value that rounding explains."""
-        if self.rounding is None:
-            return 0.0
-        row: Sequence[Cell] = self.rounding.variables.get(name, []) if name else self.rounding.losses
-        return AMPLIFIED * ((row[step - 1] if step <= len(row) else None) or 0.0)
+        return 0.0 if self.rounding is None else self.rounding.explains(step, name)
+
+    def explains(self, step: int, name: str) -> float:
+        """The largest difference of a value that rounding explains, where this compares trainings a rounding apart."""
+        row: Sequence[Cell] = self.variables.get(name, []) if name else self.losses
+        return _AMPLIFIED * ((row[step - 1] if step <= len(row) else None) or 0.0)
 
     def within(self, tolerance: float) -> bool:
         """Whether there is something to compare, and nothing differs."""
@@ -174,20 +175,22 @@ class Pair:
     # how many batches both read from one recording, where the input gives others in each run; else None
     recorded: int | None
 
-    @contextmanager
-    def rounded(self) -> Iterator[tuple[PlainRun, Values]]:
-        """The plain graph once more, and a start whose weights are a rounding apart."""
+    def rounding(self, steps: int, tensors: Sequence[str], variables: Sequence[str]) -> Comparison:
+        """Compare the plain graph with itself, from weights a rounding apart."""
         random, start = np.random.default_rng(1), dict(self.start)
         for name in self.plain.roles.trained:
             weights = start.get(name)
             if weights is not None and np.issubdtype(weights.dtype, np.floating):
                 apart = max(np.abs(weights).max(initial=0.0), 1.0) * np.finfo(weights.dtype).eps
                 start[name] = (weights + apart * random.choice([-1, 1], weights.shape)).astype(weights.dtype)
-        plain = self.plain.again()
-        try:
-            yield plain, start
-        finally:
-            plain.close()
+        found = Comparison("the plain graph, from weights a rounding apart")
+        with closing(self.plain.again()) as plain, closing(self.plain.again()) as other:
+            both = zip(
+                plain.steps(self.start, tensors, variables), other.steps(start, tensors, variables), strict=False
+            )
+            for (loss, values), (rounded, others) in islice(both, steps):
+                found.add(loss, rounded, values, others)
+        return found
 
     @contextmanager
     def on_cores(self, graph_def: Any = None, **engine: Any) -> Iterator[TPUSession]:
@@ -319,7 +322,7 @@ def verify(
         comparisons = _compared(both, steps, cores, say, engine)
         if not all(comparison.within(tolerance) for comparison in comparisons):
             say("the plain graph, from weights a rounding apart")
-            rounding = _rounding(both, steps)
+            rounding = both.rounding(steps, (), list(both.plain.roles.variables))
             if rounding.losses[0] > tolerance:
                 both.notes.append(CHANCE.format(rounding.losses[0]))
             else:
@@ -335,11 +338,10 @@ def _compared(
     plain, names = both.plain, list(both.plain.roles.variables)
     one_by_one = Comparison(f"{cores}, {counted(steps, 'step')}, with the plain graph")
     say(one_by_one.what)
-    losses, last = [], {}
+    losses, last = list[float](), Values()
     with both.on_cores(**engine) as session:
-        for loss in plain.each_step(steps, both.start):
+        for loss, last in islice(plain.steps(both.start, variables=names), steps):
             losses.append(loss)
-            last = plain.values(names)
             found = session.train(1)
             one_by_one.add(loss, found[0] if found else None, last, session.values())
             if not found:
@@ -364,15 +366,6 @@ def _compared(
         for step, (expected, actual) in enumerate(pairs, 1):
             loop.add(expected, actual, *((last, session.values()) if step == len(pairs) else ({}, {})))
     return [one_by_one, loop]
-
-
-def _rounding(both: Pair, steps: int) -> Comparison:
-    """Compare the plain graph with itself, from weights a rounding apart."""
-    found, names = Comparison("the plain graph, from weights a rounding apart"), list(both.plain.roles.variables)
-    with both.rounded() as (other, start):
-        for loss, rounded in zip(both.plain.each_step(steps, both.start), other.each_step(steps, start), strict=False):
-            found.add(loss, rounded, both.plain.values(names), other.values(names))
-    return found
 
 
 def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
