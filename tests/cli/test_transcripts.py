@@ -40,12 +40,15 @@ def place(name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the commands run in: files that are no graphs, a plain graph, a converted one, and both other modes."""
+    """The folder that the commands run in: files that are no graphs, graphs of all modes, a converted one, a bundle and its data."""
     folder = tmp_path_factory.mktemp("files")
     for name, content in FILES.items():
         (folder / name).write_bytes(content)
     (folder / "folder").mkdir()
-    assert cli.main(["convert", str(folder / "model.pb"), "-o", str(folder / "converted.pb")]) == 0
+    for words in (["convert", "-o", str(folder / "converted.pb")], ["compile", "-o", str(folder / "step.tpugraph")]):
+        assert cli.main([*words, str(folder / "model.pb")]) == 0
+    np.savez(folder / "two.npz", np.zeros(1), np.zeros(1))
+    np.savez(folder / "uneven.npz", *[np.zeros(1)] * 4, np.zeros(3))
     graphdef.save(trace(evaluation(32, count=77)), folder / "eval.pb")
     graphdef.save(trace(prediction(32, 77)), folder / "predict.pb")
     return folder

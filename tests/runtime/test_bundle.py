@@ -133,24 +133,6 @@ def test_the_command_trains_a_bundle_without_tensorflow(written: Path, trained: 
     assert bundle.read(tmp_path / "next.tpugraph").trained == 4
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ([], "a bundle is trained on batches of a file"),
-    (["--data=nowhere.npz"], "there is no file --data=nowhere.npz"),
-    (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
-    (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
-    (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),
-    (["--data=two.npz", "--mode=eval"], "'tpugraph run' has no flag --mode"),
-])  # fmt: skip
-def test_what_is_wrong_with_the_command_is_said(written: Path, words: list[str], said: str, tmp_path: Path,
-                                                monkeypatch: pytest.MonkeyPatch, command: Command) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    np.savez("two.npz", np.zeros(1), np.zeros(1))
-    np.savez("uneven.npz", *[np.zeros(1)] * (len(bundle.read(written).inputs) - 1), np.zeros(3))
-    error = command.refused("run", written, *words)
-    assert error.startswith("error: ")
-    assert said in error
-
-
 def test_the_help_of_a_bundle_fits_a_terminal(written: Path, command: Command) -> None:
     printed = command("run", written, "--help").out
     assert "--data=FILE.npz" in printed
@@ -254,11 +236,9 @@ def test_the_command_says_what_it_lacks_where_bundles_alone_run() -> None:
     assert done.stderr.startswith("error: tensorflow is not installed\n  fix     python -m pip install tpugraph")
 
 
-def test_no_bundle_there_and_none_for_a_checkpoint(tmp_path: Path, command: Command) -> None:
+def test_no_bundle_there(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         pjrt.load(tmp_path / "nothing")
-    error = command.refused("compile", IRIS.folder / "model.pb", f"--checkpoint={IRIS.checkpoint}")
-    assert "--checkpoint is for the variables of a bundle" in error
 
 
 def test_a_batch_of_another_shape_is_named(written: Path, trained: tuple) -> None:

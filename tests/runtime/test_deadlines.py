@@ -100,16 +100,8 @@ def test_addresses_that_cannot_be(place: str) -> None:
         meet("192.0.2.1:8470", 2, 0, 1.0, {})
 
 
-@pytest.mark.parametrize(("address", "words"), [
-    ("localhost:70000", "the worker 'localhost:70000' is no HOST:PORT with a port from 1 to 65535"),
-    ("localhost", "the worker 'localhost' is no HOST:PORT"),
-    ("192.0.2.1:8470", "the worker '192.0.2.1:8470' is not on this host, so that it cannot be started here"),
-    ("no-such-host.invalid:8470", "the host of the worker 'no-such-host.invalid:8470' cannot be found"),
-])  # fmt: skip
-def test_a_worker_is_started_where_it_is_told_or_not_at_all(address: str, words: str, command: Command) -> None:
-    assert words in command.refused("worker", f"--workers={address}", "--task=0")
-
-
-def test_a_port_that_is_taken_is_named(deaf: str, command: Command) -> None:
+def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_named(deaf: str, command: Command) -> None:
     error = command.refused("worker", f"--workers={deaf}", "--task=0")
     assert f"the worker cannot listen at '{deaf}': Address already in use" in error
+    error = command.refused("worker", "--workers=no-such-host.invalid:8470", "--task=0")
+    assert "the host of the worker 'no-such-host.invalid:8470' cannot be found" in error

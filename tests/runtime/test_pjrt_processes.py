@@ -13,7 +13,6 @@ import tensorflow as tf
 from forked import Programs
 from workers import free_ports
 
-from command_line import Command
 from models import corpus
 from tpugraph.compiler import convert
 from tpugraph.runtime.pjrt import processes as joining
@@ -127,17 +126,6 @@ def test_fresh_weights_are_those_of_the_first_process(new_process: Programs, tmp
     found = [json.loads(ran.out.splitlines()[-1]) for ran in (each.wait() for each in running)]
     assert found[0][0] != found[1][0]
     assert found[0][1] == found[1][1]
-
-
-@pytest.mark.parametrize(("words", "fault"), [
-    (["--processes=2", "--engine=pjrt"], "several processes need a place to meet"),
-    (["--engine=emulator", "--coordinator=127.0.0.1:1", "--processes=2"], "several processes are joined by PJRT"),
-    (["--engine=emulator", "--distributed=auto"], "several processes are joined by PJRT"),
-    (["--distributed=auto", "--engine=pjrt", "--process=1"], "asks the cluster for what --coordinator"),
-    (["--distributed=auto", "--engine=xla", "--platform=tpu"], "how many devices all processes have is not known"),
-])  # fmt: skip
-def test_flags_that_do_not_go_together(words: list[str], fault: str, command: Command) -> None:
-    assert fault in command.refused("run", corpus("iris_dnn").folder / "model.pb", "--steps=1", *words)
 
 
 SAVED = [
