@@ -69,10 +69,11 @@ def test_random_ops_draw_from_the_seed_of_the_call(converted: bytes) -> None:
     drawn = found.graph.add("RandomUniform", "drawn", [shape.out()], outputs=[(found.infeed[0].dtype, (2,))],
                             attrs={"T": kind, "dtype": found.infeed[0].dtype, "seed": 1, "seed2": 2, **mark})  # fmt: skip
     found.streams[drawn] = True
-    seed = stateless_random.own_streams(found)
+    seed, own = stateless_random.own_streams(found)
     assert (seed.dtype.name, seed.shape) == ("int32", (2,))
     assert drawn.op == "StatelessRandomUniform"
     assert seed.node in found.graph.ancestors([drawn])
+    assert own == ["drawn"]
 
 
 SPARSE = """

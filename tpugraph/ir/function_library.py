@@ -215,14 +215,9 @@ def add_function(
 
     Other tensors that the body reads are ``alike`` an argument or an output of the body.
     """
-    library = function_pb2.FunctionDefLibrary()
-    if graph.library is not None:
-        library.CopyFrom(graph.library)
-    taken = {function.signature.name for function in library.function}
-    name = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
-    function = library.function.add()
+    function = function_pb2.FunctionDef()
     signature = function.signature
-    signature.name, signature.is_stateful = name, True
+    signature.is_stateful = True
     for key in ("_XlaMustCompile", "_noinline"):
         function.attr[key].b = True
     given = {f"in{index}" for index in range(len(arguments))}
@@ -238,6 +233,17 @@ def add_function(
     for index, tensor in enumerate(results):
         signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
         function.ret[f"out{index}"] = names[tensor]
+    return put(graph, name, function)
+
+
+def put(graph: Graph, name: str, function: Any) -> str:
+    """Add a function to the library, which is copied, since other graphs may hold it; returns its name."""
+    library, taken = function_pb2.FunctionDefLibrary(), functions_named(graph)
+    if graph.library is not None:
+        library.CopyFrom(graph.library)
+    name = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
+    library.function.add().CopyFrom(function)
+    library.function[-1].signature.name = name
     graph.library = library
     return name
 

@@ -25,7 +25,7 @@ from tpugraph.runtime.checkpoints.saver import check, resolve
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
 from tpugraph.support.errors import RunError
-from tpugraph.support.wording import counted
+from tpugraph.support.wording import counted, first_of
 from tpugraph.testing.plain_run import PlainRun, Values, fix_seeds, read_pieces
 from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
@@ -151,6 +151,11 @@ CHANCE = "two runs of the plain graph differ by {:.1e} in the first loss: a diff
 """Said where not even the plain graph repeats itself, from weights a rounding apart: its input does not."""
 
 
+def draws_otherwise(names: Sequence[str]) -> str:
+    """A note that names random ops whose numbers are XLA's own; "" where there are none."""
+    return f"XLA draws other numbers than TensorFlow for {first_of(names)}: what reads them differs" if names else ""
+
+
 def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
     """The options under which the cores compute the plain graph's losses and variables, its random numbers included."""
     return replace(options, random="plain", **changes)
@@ -199,6 +204,8 @@ class Pair:
             session.initialize()
             known = set(session.variable_names())
             session.assign({name: value for name, value in self.start.items() if name in known})
+            note = draws_otherwise(session.report.get("own_streams", ()))
+            self.notes += [note] if note and note not in self.notes else []
             yield session
 
 

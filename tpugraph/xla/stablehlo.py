@@ -45,7 +45,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     sized = DataSized(graph)
     make_dense(found, shapes_of)
     make_quick(graph)
-    seed = own_streams(found)
+    seed, own = own_streams(found)
     bound_stacks(graph)
     raised = raise_control_flow(graph)
     plain = [("count", "", found.count), ("seed", "", seed)]
@@ -72,7 +72,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     gives = [_value(*held) for held in results]
     gives += [Value(*held_as[name], *variables[name]) for name in found.variables if name in found.written]
     seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
-    facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches}
+    facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches, "own_streams": own}
     return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
 
 

@@ -1,20 +1,25 @@
 """Replaces the cluster's stateful random ops, whose stream lives in a kernel, by stateless ones.
 
-The key is made of the node's seed and the seed of the call; the counter is the step and, for values that differ between cores,
-the core. So a run is the same for a graph, a seed and a number of cores.
+What all cores draw alike, once in each step, is what TensorFlow's kernel draws. Of the rest the key is made of the node's seed,
+and the counter of the step and, for values that differ between cores, the core. The seed of the call is added to both keys.
+So a run is the same for a graph, a seed and a number of cores.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
+from functools import partial
 
 import numpy as np
+import tensorflow as tf
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.conditionals import sides
 from tpugraph.ir.loops import carried, frames_around
 from tpugraph.support.errors import ConversionError
 from tpugraph.xla.cut_cluster import Cluster, core_number
@@ -23,19 +28,34 @@ _INT32 = attrs.dtype("int32")
 _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 
 
-def own_streams(found: Cluster) -> Tensor:
-    """Make the random ops stateless; returns the argument for the seed, int32 [2]."""
+def own_streams(found: Cluster) -> tuple[Tensor, list[str]]:
+    """Make the random ops stateless; returns the argument for the seed, int32 [2], and the names of those with a stream of XLA's."""
     graph = found.graph
     seed = Builder(graph, "tpugraph/argument", marks={CLUSTER_ATTR: CLUSTER}).placeholder(_INT32, (2,), name="seed")
     chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
+    own = {node: node.origin or node.name for node in found.streams if node in graph}
     if not chosen:
-        return seed
-    counters = _Counters(found, seed)
-    frame_of = analysis.frames(graph)
+        return seed, [*own.values()]
+    counters, frame_of, branches = _Counters(found, seed), analysis.frames(graph), sides(graph)
     for node, varies in chosen.items():
-        frame = frame_of[node]
-        _make_stateless(graph, node, counters.key(node, frame), counters.draw(frame, varies and found.num_replicas > 1))
-    return seed
+        frame, of_core = frame_of[node], varies and found.num_replicas > 1
+        if frame == found.frame and not of_core and not branches.get(node) and _is_known(node):
+            counters.draw_as_kernel(node)
+            del own[node]
+        else:
+            _make_stateless(graph, node, counters.key(node, frame), counters.draw(frame, of_core))
+    return seed, [*own.values()]
+
+
+_DRAWN = {"RandomUniform": ("float32",), "RandomStandardNormal": ("float32",), "RandomUniformInt": ("int32", "int64")}
+"""The dtypes of which TensorFlow's kernel makes each element of one or two words of its stream."""
+
+
+def _is_known(node: Node) -> bool:
+    """Whether it is known what a node's kernel draws."""
+    kind, shape = node.output(0)
+    fixed = shape is not None and None not in shape
+    return fixed and kind.name in _DRAWN.get(node.op, ()) and bool(node.attr("seed") or node.attr("seed2"))
 
 
 class _Counters:
@@ -64,6 +84,17 @@ class _Counters:
         cores = self._constant(self.found.num_replicas, frame)
         scaled = self._add("Mul", [step, cores])
         return self._add("AddV2", [scaled, self._entered(self._core(), frame, "core")])
+
+    def draw_as_kernel(self, node: Node) -> None:
+        """Call a function that draws what the kernel of a node in the device loop draws in this step."""
+        frame = self.found.frame
+        inputs = [self._entered(self._key, frame, "key"), self._step(frame), *node.inputs[1:]]
+        with tf.Graph().as_default():
+            specs = [tf.TensorSpec((), tensor.dtype.name) for tensor in inputs]
+            traced = tf.function(partial(_as_kernel, node)).get_concrete_function(*specs).function_def
+        function = attrs.Func(function_library.put(self.graph, "draw", traced))
+        attributes = {"Tin": [tensor.dtype for tensor in inputs], "Tout": [node.out().dtype], "f": function}
+        self.graph.retype(node, "PartitionedCall", inputs=inputs, attrs=attributes)
 
     def _core(self) -> Tensor:
         if ("", "core") not in self._made:
@@ -110,6 +141,29 @@ class _Counters:
 
     def _add(self, op: str, inputs: list[Tensor]) -> Tensor:
         return self._make.add(op, inputs, ())
+
+
+_PHILOX = 1
+_RESERVED = 256  # blocks of the stream that a kernel takes for each element
+
+
+def _as_kernel(node: Node, key: tf.Tensor, step: tf.Tensor, *limits: tf.Tensor) -> tf.Tensor:
+    """Draw as a node's kernel at one of its calls: Philox's words as in philox_random.h, numbers as in random_distributions.h."""
+    shape, normal = [int(d or 0) for d in node.out().shape or ()], node.op == "RandomStandardNormal"
+    size = math.prod(shape)
+    own, high = (tf.constant(node.attr(name) % 2**64, tf.uint64) for name in ("seed", "seed2"))
+    stream = {"key": [tf.cast(key, tf.uint64) + own], "alg": _PHILOX,
+              "counter": tf.stack([tf.cast(step, tf.uint64) * tf.constant(size * _RESERVED, tf.uint64), high])}  # fmt: skip
+    if limits:
+        return tf.raw_ops.StatelessRandomUniformIntV2(shape=shape, minval=limits[0], maxval=limits[1], **stream)
+    drawn = [-(-size // 2), 2] if normal else shape
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=drawn, dtype=tf.uint32, **stream)
+    unit = tf.bitcast(bits & 0x7FFFFF | 0x3F800000, tf.float32) - 1.0
+    if not normal:
+        return unit
+    radius, angle = tf.sqrt(-2.0 * tf.math.log(tf.maximum(unit[:, 0], 1e-7))), 2 * math.pi * unit[:, 1]
+    pairs = tf.stack([tf.sin(angle) * radius, tf.cos(angle) * radius], axis=1)
+    return tf.reshape(tf.reshape(pairs, [-1])[:size], shape)
 
 
 def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None:

@@ -75,6 +75,7 @@ class CompiledLoop(Engine):
 
     def report(self) -> dict[str, Any]:
         return {**self.devices.about(), "devices": self.devices.kind, "processes": self.devices.processes,
+                "own_streams": self.module.facts.get("own_streams", []),
                 "lowering_seconds": round(sum(self.module.seconds.values()), 3),
                 "compile_seconds": round(self.devices.seconds, 3)}  # fmt: skip
 
