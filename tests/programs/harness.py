@@ -130,10 +130,11 @@ def run_converted(
 
 
 def layout_of(traced: Traced, mesh: str, shard_optimizer: str = "", partitioner: str = "shardy") -> Layout:
-    """The largest two trained variables that an axis ``model`` of the mesh divides are sharded along it."""
+    """The largest two trained variables of the step that an axis ``model`` of the mesh divides are sharded along it."""
     pieces = Mesh.parse(mesh).axes.get("model", 1)
-    fits = {}
-    for variable in traced.graph.get_collection("trainable_variables"):
+    fits, step = {}, tf1.graph_util.extract_sub_graph(traced.graph.as_graph_def(), [traced.train])
+    read = {node.name for node in step.node}
+    for variable in (v for v in traced.graph.get_collection("trainable_variables") if v.op.name in read):
         sizes = variable.shape.as_list() if variable.shape.is_fully_defined() else []
         divided = [dimension for dimension, size in enumerate(sizes) if size % pieces == 0]
         if divided and pieces > 1:
