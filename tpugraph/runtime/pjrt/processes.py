@@ -31,6 +31,9 @@ _DONE = b"done\n"
 _GRACE = 20.0
 """Seconds for jax to notice a lost process before this one is ended."""
 
+_HEARTBEAT = 60
+"""Seconds after which jax ends this process where another one, or its host, stands still and keeps its connections."""
+
 _links: dict[int, socket.socket] = {}
 """The connection to each process, by its index: process 0 has one to each, the others have one to process 0."""
 
@@ -187,7 +190,7 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
         if platform == "cpu":
             jax.config.update("jax_platforms", "cpu")
             jax.config.update("jax_num_cpu_devices", cores // processes)
-        jax.distributed.initialize(coordinator, processes, process)
+        jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=_HEARTBEAT)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
                        fix="start all processes with the same coordinator, which process 0 listens at, before anything there uses "
