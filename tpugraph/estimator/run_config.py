@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import check_number
-from tpugraph.estimator.cluster import EVALUATOR, Task, current_task
+from tpugraph.estimator.cluster import EVALUATOR, PARAMETER_SERVER, Task, current_task
 from tpugraph.estimator.tpu_config import TPUConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -46,6 +46,16 @@ class RunConfig:
         session_creation_timeout_secs: seconds to wait for a session.
         async_save: writes checkpoints in the background; not the last one, not with saving listeners, and not with
             ``use_tpu=False``.
+
+    Attributes:
+        master, evaluation_master: addresses of the TensorFlow servers for training and for evaluation; "" is this process.
+        cluster: the cluster resolver, or None.
+        task_type, task_id: type and index of this task in TF_CONFIG; ``worker`` 0 without.
+        global_id_in_cluster: the number of this task in the cluster, the chief being 0; None for an evaluator.
+        service: ``service`` of TF_CONFIG, or None.
+        is_chief: whether this process writes the checkpoints: the chief of TF_CONFIG, or the only one.
+        num_worker_replicas: how many tasks of TF_CONFIG train, the chief among them; 1 without a cluster.
+        num_ps_replicas: how many parameter servers TF_CONFIG names.
     """
 
     def __init__(
@@ -83,10 +93,14 @@ class RunConfig:
             tpu_config=TPUConfig() if tpu_config is None else tpu_config,
         )
         _check(values)
-        self._values = values
-        self._cluster = cluster
-        self._task = current_task()
-        self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config, self._task)
+        self._values, task = values, current_task()
+        trains, evaluates = _masters(master, evaluation_master, cluster, session_config, task)
+        self._jobs = task.jobs
+        self._told = {
+            "master": trains, "evaluation_master": evaluates, "cluster": cluster, "task_type": task.kind, "task_id": task.index,
+            "global_id_in_cluster": task.number, "service": task.service, "is_chief": task.is_chief,
+            "num_worker_replicas": task.workers, "num_ps_replicas": len(task.jobs.get(PARAMETER_SERVER, [])),
+        }  # fmt: skip
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """A copy with some values changed."""
@@ -105,13 +119,13 @@ class RunConfig:
         return changed
 
     def __getattr__(self, name: str) -> Any:
-        values = self.__dict__.get("_values", {})
-        if name in values:
-            return values[name]
+        for known in (self.__dict__.get("_values", {}), self.__dict__.get("_told", {})):
+            if name in known:
+                return known[name]
         raise AttributeError(f"RunConfig has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._values})
+        return sorted({*super().__dir__(), *self._values, *self._told})
 
     def __repr__(self) -> str:
         defaults = {k: p.default for k, p in inspect.signature(RunConfig.__init__).parameters.items()}
@@ -119,69 +133,19 @@ class RunConfig:
         return f"RunConfig({', '.join(shown)})"
 
     @property
-    def master(self) -> str:
-        """Address of the TensorFlow server; "" is this process."""
-        return self._master
-
-    @property
-    def evaluation_master(self) -> str:
-        """Address of the TensorFlow server for evaluation."""
-        return self._evaluation_master
-
-    @property
-    def cluster(self) -> Any:
-        """The cluster resolver, or None."""
-        return self._cluster
-
-    @property
     def cluster_spec(self) -> Any:
         """The cluster of the resolver, else of TF_CONFIG, else None."""
-        if self._cluster is not None:
-            return self._cluster.cluster_spec()
-        return tf.train.ClusterSpec(dict(self._task.jobs)) if self._task.jobs else None
+        if self.cluster is not None:
+            return self.cluster.cluster_spec()
+        return tf.train.ClusterSpec(dict(self._jobs)) if self._jobs else None
 
     @property
     def workers(self) -> list[str] | None:
         """The addresses of the workers, where there are several."""
-        spec = None if self._cluster is None else self._cluster.cluster_spec()
+        spec = None if self.cluster is None else self.cluster.cluster_spec()
         jobs = {} if spec is None else spec.as_dict()
         found = list(jobs.get("worker") or next(iter(jobs.values()), []))
         return found if len(found) > 1 else None
-
-    @property
-    def task_type(self) -> str:
-        """The type of this task in TF_CONFIG; ``worker`` without."""
-        return self._task.kind
-
-    @property
-    def task_id(self) -> int:
-        """The index of this task in TF_CONFIG; 0 without."""
-        return self._task.index
-
-    @property
-    def global_id_in_cluster(self) -> int | None:
-        """The number of this task in the cluster, the chief being 0; None for an evaluator."""
-        return self._task.number
-
-    @property
-    def service(self) -> dict[str, Any] | None:
-        """``service`` of TF_CONFIG, or None."""
-        return None if self._task.service is None else dict(self._task.service)
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the checkpoints: the chief of TF_CONFIG, or the only one."""
-        return self._task.is_chief
-
-    @property
-    def num_worker_replicas(self) -> int:
-        """How many tasks of TF_CONFIG train, the chief among them; 1 without a cluster."""
-        return self._task.workers
-
-    @property
-    def num_ps_replicas(self) -> int:
-        """How many parameter servers TF_CONFIG names."""
-        return len(self._task.jobs.get("ps", []))
 
 
 def _saving(steps: Any, seconds: Any) -> dict[str, Any]:
