@@ -22,7 +22,6 @@ from tpugraph.estimator.canned_estimators import (
     LinearClassifier,
 )
 from tpugraph.estimator.heads import BinaryClassHead, MultiClassHead, RegressionHead
-from tpugraph.support.errors import ArgumentError
 from tpugraph.testing.verification import verify
 
 tf1 = tf.compat.v1
@@ -286,19 +285,6 @@ def test_a_label_out_of_range_ends_the_step(kind: str, wrong: Any, words: str) -
         session.run([tf1.local_variables_initializer(), tf1.tables_initializer()])
         with pytest.raises(tf.errors.InvalidArgumentError, match=words):
             session.run(spec.loss)
-
-
-@pytest.mark.parametrize(("kind", "labels", "words"), [
-    ("binary", [[0, 1]] * 4, "Mismatched label shape"),
-    ("classes", [[0, 1, 0]] * 4, "Mismatched label shape"),
-    ("labels", [1, 0, 1, 1], "Mismatched label shape"),
-    ("numbers", [1.0, 2.0], "Mismatched label shape"),
-    ("classes", [0.0, 1, 2, 0], "Labels dtype should be integer"),
-    ("words", [0, 1, 1, 0], "Labels dtype should be string"),
-])  # fmt: skip
-def test_labels_of_another_shape_or_dtype_are_refused(kind: str, labels: Any, words: str) -> None:
-    with tf.Graph().as_default(), pytest.raises(ArgumentError, match=words):
-        HEADS[kind][0].create_estimator_spec({}, "eval", tf.constant(HEADS[kind][2], tf.float32), tf.constant(labels))
 
 
 def test_rows_that_no_shape_tells_are_counted_in_the_step() -> None:
