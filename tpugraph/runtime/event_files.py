@@ -32,7 +32,8 @@ class Events:
     def start(self, step: int, graph_def: Any) -> None:
         """Write that training starts behind a step, so that readers forget what an earlier run wrote there, and the graph."""
         self._writer.add_session_log(tf1.SessionLog(status=tf1.SessionLog.START), step + 1)
-        self._writer.add_event(tf1.Event(wall_time=time.time(), graph_def=graph_def.SerializeToString()))  # add_graph warns
+        graph = tf1.Event(wall_time=time.time(), graph_def=graph_def.SerializeToString())
+        self._writer.add_event(graph)  # add_graph warns of a GraphDef
 
     def costs(self, step: int, metadata: Any) -> None:
         """Write the RunMetadata of the loop that ended at a step: what each node took."""
