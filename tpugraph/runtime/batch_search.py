@@ -1,4 +1,4 @@
-"""The largest batch of a core that fits its memory: the step is made for other batches and given to the compiler."""
+"""Searches the largest per-core batch that fits memory, by compiling the step for other batch sizes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import ShapeError
 
-MOST = 2**22  # the largest batch of a core that is tried, in rows
-_TILE = 8  # rows that a core pads a batch to
+MOST = 2**22  # the largest per-core batch that is tried, in rows
+_TILE = 8  # a core pads its batch to a multiple of so many rows
 
 
 @dataclass(frozen=True)
 class Try:
     rows: int  # of one core
-    bytes: int  # of memory that a core needs
-    fits: bool  # whether it has as much
+    bytes: int  # memory that a core needs
+    fits: bool  # whether a core has that much
 
 
 def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
-    """The most rows that fit, to 1 in 64 (exact below 8, multiples of 8 above, since a core pads to them).
+    """The largest batch in rows that fits, within 1/64 (exact below 8, a multiple of 8 above, since a core pads to these).
 
-    Memory grows about linearly with the batch, so the next guess is drawn through two tries, and the middle every other
-    time: a large step takes the compiler long, so few are tried. 0 where not even one fits, ``MOST`` where all do.
+    Memory grows about linearly with the batch, so the search alternates interpolation and bisection: compiling a large step is
+    slow, so few sizes are tried. 0 where not even one row fits, ``MOST`` where all sizes do.
     """
     below, low, high = Try(0, 0, True), Try(0, 0, True), None
     if not rows:
@@ -41,7 +41,7 @@ def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
 
 
 def _above(below: Try, low: Try, memory: int) -> int:
-    """The next batch to try while all have fitted, 0 where larger ones are not tried."""
+    """The next batch while all have fitted; 0 where no larger one is tried."""
     if low.rows >= MOST:
         return 0
     line = low.rows + int((memory - low.bytes) * (low.rows - below.rows) / max(low.bytes - below.bytes, 1))
@@ -49,7 +49,7 @@ def _above(below: Try, low: Try, memory: int) -> int:
 
 
 def _between(low: Try, high: Try, memory: int, *, halve: bool) -> int:
-    """The next batch to try between one that fits and one that does not, 0 where they are close enough."""
+    """The next batch between one that fits and one that does not; 0 where they are close enough."""
     step = max(_TILE, low.rows // 64 // _TILE * _TILE) if low.rows >= _TILE else 1
     if low.rows + step > high.rows - 1:
         return 0
@@ -63,13 +63,13 @@ def _between(low: Try, high: Try, memory: int, *, halve: bool) -> int:
 
 
 def rows_of(graph: Graph) -> int:
-    """The rows of the batch that one core of a TPU graph takes; 0 where it is fed none, or no shape tells."""
+    """The per-core batch of a TPU graph; 0 where it has none, or it is unknown."""
     found = Counter(s[0] for node in graph.of_type("InfeedDequeueTuple") for s in node.attr("shapes") or () if s)
     return max(found, key=lambda rows: (found[rows], rows or 0), default=0) or 0
 
 
 def without_hints(graph: Graph) -> Graph:
-    """A copy of a TPU graph that says no shapes of outputs: those are of the graph that was converted."""
+    """A copy of a TPU graph without ``_output_shapes``, which describe the batch of the conversion."""
     graph = graphdef.copy(graph)
     for node in graph:
         if node.has_attr("_output_shapes"):

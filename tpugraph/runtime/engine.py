@@ -1,4 +1,4 @@
-"""What a session asks of what runs its steps: ``Engine``, and the engines whose whole graph runs in TensorFlow."""
+"""``Engine``, the interface of a session to its engine, and the engines that run the whole graph in TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.timeline import DEVICE, OFF, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
 
-TRAIN = "tpugraph/train"  # the node that is the device's part of a training loop
+TRAIN = "tpugraph/train"  # the node of the device's training loop
 LOSSES = "tpugraph/dequeue:0"  # the loss of each step of a loop, float32 [steps]
 SUMMARIES = "tpugraph/summaries:0"  # the merged summaries of a loop's last step, serialised
 STATE_SUMMARIES = "tpugraph/state_summaries:0"
-"""The merged summaries of variables alone, serialised; read in a run of its own, when the loop has ended."""
+"""The merged summaries of variables, serialised; fetched in a separate run after the loop."""
 
-_END_SECONDS = 10.0  # how long a part may take to end after the session was closed
+_END_SECONDS = 10.0  # the time for a part to end after the session is closed
 
 
 @dataclass(frozen=True)
 class TrainingLoop:
     steps: int
-    following: int  # steps of the loop after it, 0 where none is known; an engine may read their input meanwhile
-    trained: int  # steps that were trained before
-    summaries: bool  # whether the graph's merged summaries of the last step are wanted
+    following: int  # steps of the next loop, 0 where unknown; an engine may prefetch their input
+    trained: int  # steps trained before it
+    summaries: bool  # whether the last step's merged summaries are fetched
 
 
 class Trained(NamedTuple):
-    """What a training loop gave: the loss of each step, fewer than were asked for where the data ended."""
+    """The results of a training loop: the loss of each step, fewer than requested where the data ended."""
 
     losses: list[float]
-    summaries: bytes | None = None  # merged, of the last step, serialised; None where the engine has none
+    summaries: bytes | None = None  # merged and serialised, of the last step; None where the engine has none
 
 
 class Engine:
     """Runs the loops of one TPU graph; this one holds neither variables nor input outside of TensorFlow.
 
-    An engine is made from the graph, which it changes in place to what TensorFlow is left to run of it. The session imports
-    that and hands it back by :meth:`attach`, before anything else is asked. Variables live in TensorFlow, where checkpoints are
-    read and written; an engine may hold newer values elsewhere while nobody asks for them.
+    An engine rewrites the graph in place to the part that TensorFlow still runs. The session imports that and calls
+    :meth:`attach` before anything else. Variables live in TensorFlow, where checkpoints are read and written; an engine may
+    hold newer values until they are requested.
 
     Attributes:
-        notes: what is worth knowing about how it runs, as sentences.
-        costs: TensorFlow's RunMetadata of the last loop that it measured op by op; None where it measured none.
-        writes_files: whether this process writes checkpoints and event files; False for all but one of joined processes.
+        notes: sentences for the user about how it runs.
+        costs: TensorFlow's RunMetadata of the last loop that was profiled per op; None without one.
+        writes_files: whether this process writes checkpoints and event files; True for one of several joined processes.
     """
 
     writes_files = True
@@ -58,15 +58,15 @@ class Engine:
         self.costs: Any = None
 
     def attach(self, host: GraphSession) -> None:
-        """Take the session of what TensorFlow runs of the graph."""
+        """Set the session on the graph that TensorFlow runs."""
         self.host = host
 
     def report(self) -> dict[str, Any]:
-        """What runs the steps, for the session's report (JSON)."""
+        """A description of the engine for the session's report (JSON)."""
         return {}
 
     def available(self, steps: int) -> int:
-        """How many of so many steps the next loop has: fewer where only a part of the batches read ahead is left."""
+        """The steps of the next loop, at most ``steps``: fewer where only some prefetched batches are left."""
         return steps
 
     def train(self, loop: TrainingLoop) -> Trained:
@@ -75,32 +75,32 @@ class Engine:
         return trained(losses, loop, *summaries)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
-        """Run a loop whose part on the device is the node ``device``; returns the values of fetches of the host's part."""
+        """Run a loop with the device node ``device``; returns the values of fetches of the host's part."""
         raise NotImplementedError
 
     def flush_variables(self, fetch: Any = None) -> None:
-        """Let TensorFlow have the newest values of the variables that a fetch needs; of all when None."""
+        """Copy the newest values of the variables that a fetch needs to TensorFlow; of all when None."""
 
     def save_position(self) -> str:
-        """See that a checkpoint holds the input's position behind the last loop; returns why it cannot, else ""."""
+        """Prepare the input's position after the last loop for a checkpoint; returns why that is impossible, or ""."""
         return ""
 
     def agree(self, number: int) -> int:
-        """The largest of the numbers that joined processes give, each at the end of the same loop."""
+        """The maximum over joined processes, each at the end of the same loop."""
         return number
 
     def variables_changed(self) -> None:
-        """Hear that TensorFlow has given variables other values."""
+        """Called after TensorFlow has changed variables."""
 
     def input_changed(self) -> None:
-        """Hear that the input is at another position."""
+        """Called after the input's position has changed."""
 
     def close(self) -> None:
-        """End what it has begun; the TensorFlow session is closed."""
+        """Release resources; the TensorFlow session is closed already."""
 
 
 def trained(losses: Any, loop: TrainingLoop, summaries: bytes | None = None) -> Trained:
-    """What a loop gave, of the losses that TensorFlow hands out: one a step, and perhaps more."""
+    """The results of a loop from fetched losses, of which the first ``loop.steps`` count."""
     return Trained([float(loss) for loss in losses][: loop.steps], summaries)
 
 
@@ -108,7 +108,7 @@ def trained(losses: Any, loop: TrainingLoop, summaries: bytes | None = None) -> 
 
 
 class ThreeParts(Engine):
-    """Runs infeed, device and outfeed at the same time in runs of their own, as on a TPU: joined by a master's own, or queues."""
+    """Runs infeed, device and outfeed concurrently in separate runs, as on a TPU, connected by a master's hardware or by queues."""
 
     def __init__(self, notes: Sequence[str] = (), timeline: Timeline = OFF) -> None:
         super().__init__(notes)
@@ -118,7 +118,8 @@ class ThreeParts(Engine):
         """Run a loop; an error in one part stops the others, and the first is reported."""
         self.host.set_steps(steps)
         ends = self.host.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
-        fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
+        # fetching an op raises nothing where the loop ends early
+        fed = [op.outputs[0] if op.outputs else op for op in ends]
         parts: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetches}
         with self.host.watch.during():
             results, failure = _run_together(self.host.session, parts, self._timeline)
@@ -147,9 +148,9 @@ class _Failure(NamedTuple):
 def _run_together(
     session: Any, fetches: Mapping[str, Any], timeline: Timeline
 ) -> tuple[dict[str, Any], _Failure | None]:
-    """Run several fetches at the same time; as soon as one fails, the session is closed, which cancels what still waits.
+    """Run several fetches concurrently; when one fails, the session is closed, which cancels the others.
 
-    Returns the results by name, and the failure that came first and is no consequence of another.
+    Returns the results by name, and the first failure that is not a consequence of another.
     """
     results: dict[str, Any] = {}
     errors: list[tuple[float, _Failure]] = []
@@ -173,7 +174,7 @@ def _run_together(
             break
     until = time.monotonic() + _END_SECONDS
     for thread in threads:
-        thread.join(max(until - time.monotonic(), 0.0))  # one that does not hear of the end is left behind
+        thread.join(max(until - time.monotonic(), 0.0))  # a thread that does not end is abandoned
     consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
     errors.sort(key=lambda found: (isinstance(found[1].error, consequences), found[0]))
     return results, errors[0][1] if errors else None

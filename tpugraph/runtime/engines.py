@@ -1,4 +1,4 @@
-"""Chooses the engine that runs a TPU graph, and creates it: a TPU master's, PJRT devices, or the emulator."""
+"""Chooses and creates the engine of a TPU graph: a TPU master, PJRT devices, or the emulator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 ENGINES = ("emulator", "pjrt", "xla", "auto")
 PLATFORMS = ("cpu", "gpu", "tpu")
-VIRTUAL_DEVICES = 8  # of the platform "cpu", where no flag says how many
+VIRTUAL_DEVICES = 8  # of the platform "cpu", by default
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Choice:
     platform: str | None = None  # of the devices of "pjrt" and "xla"
 
     def after(self, other: Choice, error: TpuGraphError) -> Choice:
-        """This engine, where another one cannot run the graph."""
+        """This choice as the fallback for another engine that cannot run the graph."""
         what = "XLA does not divide the plain step" if other.engine == "xla" else "the devices cannot run the graph"
         return replace(self, reason=f"{what}: {error.fault}" + (f" ('{error.node}')" if error.node else ""))
 
@@ -41,11 +41,11 @@ class Choice:
 
 def to_try(engine: str | None, platform: str | None, *, on_tpu: bool, hosts: int, trains: bool,
            layout: Layout | None = None) -> list[Choice]:  # fmt: skip
-    """The engines that may run a graph, each tried where those before it cannot.
+    """The engines for a graph, in the order in which they are tried.
 
-    Where None is named, a ``platform`` or a ``layout`` means ``xla``, then ``pjrt``, which runs what is a step of cores; a
-    ``layout`` that somebody asked for means ``xla`` alone. ``auto`` takes accelerators in the same order, then the emulator.
-    A master that has TPU devices keeps what names no other devices.
+    Without an engine, a ``platform`` or ``layout`` means ``xla``, then ``pjrt`` for steps that XLA cannot divide; a ``layout``
+    that the user gave means ``xla`` alone. ``auto`` takes accelerators in the same order, then the emulator. A master with TPU
+    devices runs the graph unless other devices are named.
     """
     if engine not in (None, *ENGINES):
         raise UsageError(f"there is no engine '{engine}'", fix=f"one of {', '.join(ENGINES)}")
@@ -84,9 +84,9 @@ def to_try(engine: str | None, platform: str | None, *, on_tpu: bool, hosts: int
 
 def create(graph: Graph, choice: Choice, master: Master, *, layout: Layout | None, seed: int, queues: bool, literal: bool,
            timeline: Timeline) -> Engine:  # fmt: skip
-    """The engine that was chosen; the graph is changed in place to what TensorFlow runs of it.
+    """Create the chosen engine; the graph is rewritten in place to the part that TensorFlow runs.
 
-    A ``layout`` of None has all devices of ``xla`` along the rows, or as many as divide the batch.
+    Without a ``layout``, ``xla`` shards rows over all devices, or as many as divide the batch.
     """
     if choice.engine == "master":
         return ThreeParts(place_on_master(graph, master.devices), timeline)
@@ -100,19 +100,19 @@ def create(graph: Graph, choice: Choice, master: Master, *, layout: Layout | Non
 
 
 def accelerator() -> str | None:
-    """The platform of the accelerators that jax sees; None where it sees none, or is not installed."""
+    """The platform of jax's accelerators; None without any, or without jax."""
     there = importlib.util.find_spec("jax") is not None
-    with stderr_held_back() if there else contextlib.nullcontext():  # jax logs complaints of kinds that are not there
+    with stderr_held_back() if there else contextlib.nullcontext():  # jax logs warnings about missing platforms
         return next((name for name in ("tpu", "gpu") if there and _count(name)), None)
 
 
 def device_count(platform: str) -> int:
-    """The number of devices of a mesh that no flag names."""
+    """The default number of devices."""
     return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
 
 
 def device_memory(platform: str) -> int | None:
-    """The bytes of memory of a device; None where it does not say them, as virtual ones do not."""
+    """The bytes of memory of a device; None where unknown, as for virtual ones."""
     if platform == "cpu" or not _count(platform):
         return None
     stats = jax_client.load("jax", "pjrt").devices(platform)[0].memory_stats() or {}
@@ -123,5 +123,5 @@ def _count(platform: str) -> int:
     jax = jax_client.load("jax", "pjrt")
     try:
         return len(jax.devices(platform))
-    except RuntimeError:  # jax's way to say that it has no such backend
+    except RuntimeError:  # jax has no such backend
         return 0

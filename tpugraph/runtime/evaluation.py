@@ -1,4 +1,4 @@
-"""Evaluation and prediction with a converted graph: loops until the data end, then the results."""
+"""Evaluates and predicts with a converted graph, loop by loop until the data end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpugraph.support.errors import RunError
 from tpugraph.tpu.program import MODES
 
 Run = Callable[[int, str, list[str]], list[Any]]
-"""Runs a loop: its number of steps, the node that is the device's part, what to fetch of the host's part."""
+"""Runs a loop of some steps with a device node; returns fetches of the host's part."""
 
 _NAME = "_tpugraph_name"
 
@@ -23,9 +23,9 @@ class Evaluated(dict[str, float]):
 
     Attributes:
         steps: global batches that had rows.
-        examples: rows of all of them; each example of the data counts once.
+        examples: the total number of rows; each example of the data counts once.
         last_loss: the loss of the last batch; None without a loss.
-        collected: by name what the graph hands out of each batch, for the batches of the last loop one after the other.
+        collected: by name, the values of the tensors that are collected from each batch, concatenated over the last loop.
     """
 
     steps: int = 0
@@ -39,13 +39,13 @@ class Evaluated(dict[str, float]):
 
 @dataclass(frozen=True)
 class EntryPoints:
-    """What a converted graph can do besides training."""
+    """The entry points of a graph for evaluation or prediction."""
 
-    device: str = ""  # the node that is the device's part of a loop, "" for a training graph
+    device: str = ""  # the device node of a loop, "" for a training graph
     metrics: dict[str, str] = field(default_factory=dict)  # the tensor of each metric's value, by the metric's name
     # the tensor of each prediction's rows, by the prediction's name
     predictions: dict[str, str] = field(default_factory=dict)
-    has_loss: bool = False  # whether the loop hands out losses
+    has_loss: bool = False  # whether the loop outputs losses
 
 
 def entry_points(graph: Graph) -> EntryPoints:
@@ -97,7 +97,7 @@ def _number(value: Any) -> Any:
 
 
 def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Of each loop of ``loop`` global batches the number of examples, and the rows of each prediction."""
+    """For each loop of ``loop`` global batches the number of examples, and the rows of each prediction."""
     fetches = ["tpugraph/dequeue:0", *found.predictions.values()]
     while True:
         (done, examples), *values = run(loop, found.device, fetches)
@@ -108,7 +108,7 @@ def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int, dict
 
 
 def by_example(loops: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """The predictions of loops, a dict for each example in the order of the data."""
+    """The predictions as one dict per example, in the order of the data."""
     for examples, arrays in loops:
         for name, rows in arrays.items():
             if len(rows) != examples:

@@ -1,4 +1,4 @@
-"""Event files: the curves, the graph and the costs of a run, as TensorBoard reads them."""
+"""Writes TensorBoard event files: curves, graph and costs of a run."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Events:
 
     def __init__(self, folder: str, graph: Any = None) -> None:
         self.folder = folder
-        with (graph or tf.Graph()).as_default():  # a FileWriter is made in graph mode only
+        with (graph or tf.Graph()).as_default():  # a FileWriter needs graph mode
             if graph is not None:
                 self._writer = tf1.summary.FileWriterCache.get(folder)
-            else:  # readers take files in the order of their names, which have seconds alone; two runs may start in one
+            else:  # readers sort files by name, which has whole seconds; two runs may start in the same one
                 self._writer = tf1.summary.FileWriter(folder, filename_suffix=f".{time.time_ns()}.{os.getpid()}")
 
     def start(self, step: int, graph_def: Any) -> None:
-        """Write that training starts behind a step, so that readers forget what an earlier run wrote there, and the graph."""
+        """Write the graph, and a session start after ``step``, on which readers discard later events of earlier runs."""
         self._writer.add_session_log(tf1.SessionLog(status=tf1.SessionLog.START), step + 1)
         graph = tf1.Event(wall_time=time.time(), graph_def=graph_def.SerializeToString())
         self._writer.add_event(graph)  # add_graph warns of a GraphDef
 
     def costs(self, step: int, metadata: Any) -> None:
-        """Write the RunMetadata of the loop that ended at a step: what each node took."""
+        """Write the RunMetadata of the loop that ended at a step, with the cost of each node."""
         self._writer.add_run_metadata(metadata, f"loop to step {step}", step)
 
     def scalars(self, step: int, **values: float) -> None:

@@ -1,4 +1,4 @@
-"""What TensorFlow says of a step that failed, as an error of tpugraph: the cause in its first words, and the node."""
+"""Translates TensorFlow's errors of a failed step: the cause first, and the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpugraph.tables.sharding import FIRST, LAST, ROWS, TABLE
 _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 """A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
 
-_NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")  # what TensorFlow says of the number of no row
+_NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")  # TensorFlow's message for an index out of range
 _SHAPE = re.compile(r"\[(\d+(?:, ?\d+)*)\]")  # A shape in a message of TensorFlow
 
 _NO_CAUSE = ("Graph execution error", "Detected at node", "Node: '", "Original stack trace", 'File "', "[[{{", "(0) ",
@@ -48,12 +48,12 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
 
 
 def _told_otherwise(text: str, graph: tf.Graph) -> RunError | None:
-    """The error of a batch whose shape is not the one that ``--set_shape`` tells."""
+    """The error for a batch whose shape differs from ``--set_shape``."""
     found = [dims.split(",") for dims in _SHAPE.findall(text)]
     told = [op.get_attr(SET_SHAPE).decode() for op in graph.get_operations() if SET_SHAPE in op.node_def.attr]
     for name, _, sizes in (one.rpartition(":") for one in " ".join(told).split()):
         rank = sizes.count(",") + 1
-        shapes = [dims[-rank:] for dims in found if len(dims) >= rank]  # the emulator may hold several batches at once
+        shapes = [dims[-rank:] for dims in found if len(dims) >= rank]  # the emulator may stack several batches
         is_told = [all(a == b or "?" in (a, b) for a, b in zip(dims, sizes.split(","), strict=True)) for dims in shapes]
         if True in is_told and False in is_told:
             read = ",".join(shapes[is_told.index(False)])
@@ -64,7 +64,7 @@ def _told_otherwise(text: str, graph: tf.Graph) -> RunError | None:
 
 
 def _of_whole_table(text: str, graph: tf.Graph, name: str) -> str:
-    """What TensorFlow says of a number that is no row of a shard, in words of the table that the cores share."""
+    """TensorFlow's message for an index out of a shard's range, in terms of the whole table."""
     found = _NO_ROW.search(text)
     shards: dict[str, list[tf.Operation]] = {}
     for operation in graph.get_operations() if found else ():
@@ -79,7 +79,7 @@ def _of_whole_table(text: str, graph: tf.Graph, name: str) -> str:
 
 
 def _reads(graph: tf.Graph, name: str, variables: list[tf.Operation]) -> bool:
-    """Whether the table of an op, which is its first operand, is made of one of these variables."""
+    """Whether the table in an op's first operand is computed from one of these variables."""
     operation = graph.get_operation_by_name(name)
     while operation.inputs and operation not in variables:
         operation = operation.inputs[0].op
@@ -93,6 +93,6 @@ def stalled(why: str, found: TpuGraphError) -> RunError:
 
 
 def first_words(error: BaseException) -> str:
-    """The line of a TensorFlow message that says what went wrong."""
+    """The line of a TensorFlow message with the cause."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")

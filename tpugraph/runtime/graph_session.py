@@ -1,4 +1,4 @@
-"""The TensorFlow session of a TPU graph: its runs, the queues that it fills, the end of runs that stand still, its failures."""
+"""The TensorFlow session of a TPU graph: runs, queue runners, stalled runs, failures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tpugraph.ir import Graph
 from tpugraph.runtime import failures
 from tpugraph.support.errors import RunError, TpuGraphError
 
-IDLE_SECONDS = 600.0  # how long a run may be idle: a file or a socket may come back after minutes
+IDLE_SECONDS = 600.0  # the default for stalled runs: a file or a socket may recover after minutes
 _TICK = 0.25
-_BUSY = 0.001  # seconds of processor time in a tick from which on the process is at work; a step takes more, and the watch less
+_BUSY = 0.001  # CPU seconds per tick above which the process is busy; a step takes more, the watch less
 
 
 class StallWatch:
-    """Watches the runs of a session, and ends them where the process is idle for too long (never where ``seconds`` is 0).
+    """Ends the runs of a session where the process is idle for ``seconds`` (never where 0).
 
     Attributes:
-        why: why a run was ended; "" while none was.
+        why: why a run was ended; "" if none was.
     """
 
     def __init__(self, end: Callable[[], None], seconds: float | None = None) -> None:
@@ -41,7 +41,7 @@ class StallWatch:
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
-        """Watch what runs in the block: what stands still is ended, and ``why`` says why."""
+        """Watch the runs in the block: a stalled one is ended, and ``why`` is set."""
         with self._state:
             self._runs += 1
             if self._thread is None and not self._stopped:
@@ -75,22 +75,22 @@ class StallWatch:
         self._end()
 
 
-STEPS = "tpugraph/iterations_per_loop"  # the variable that holds the number of steps of a loop
+STEPS = "tpugraph/iterations_per_loop"  # the variable with the trip count of a loop
 _FAILURES = (tf.errors.OpError, RuntimeError)
-_ENDS = (tf.errors.OutOfRangeError, tf.errors.CancelledError)  # what fills a queue has ended, or the session
+_ENDS = (tf.errors.OutOfRangeError, tf.errors.CancelledError)  # the end of a queue's input, or of the session
 
 
 class GraphSession:
-    """A TensorFlow session on a graph that has its entry points.
+    """A TensorFlow session on a graph with entry points.
 
     Attributes:
         graph: the ``tf.Graph``.
-        session: the ``tf.compat.v1.Session``, or what stands for it on a cluster.
-        names: the names of the ops that the graph had.
-        steps_per_loop: the steps of a loop, as the graph was converted.
-        source: where the graph comes from, for messages.
-        closed: whether it is closed, on purpose or by a failure.
-        watch: ends runs that stand still.
+        session: the ``tf.compat.v1.Session``, or the session of a cluster.
+        names: the names of the graph's ops before the session added any.
+        steps_per_loop: the steps of a loop by the conversion.
+        source: the graph's origin, for messages.
+        closed: whether it is closed, deliberately or by a failure.
+        watch: ends stalled runs.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class GraphSession:
             return self.session.run(fetch, feed_dict=feed)
 
     def call(self, *names: str) -> list[Any]:
-        """The values of tensors by name; made ready at the first call, for what runs again and again."""
+        """The values of tensors by name; prepared at the first call, for repeated runs."""
         if names not in self._callables:
             self._callables[names] = self.session.make_callable([self.graph.as_graph_element(name) for name in names])
         with self.translated():
@@ -127,7 +127,7 @@ class GraphSession:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Work in the TensorFlow session, whose errors become those of tpugraph."""
+        """Translates TensorFlow's errors in the block to those of tpugraph."""
         try:
             with self.watch.during():
                 yield
@@ -136,12 +136,12 @@ class GraphSession:
 
     def translate(self, error: BaseException) -> TpuGraphError:
         if isinstance(error, tf.errors.OutOfRangeError):
-            error = self._queue_runners.failure or error  # the data ended because what fills the queue failed
+            error = self._queue_runners.failure or error  # the data ended because a queue runner failed
         found = failures.translate(error, self.graph, self.source, self._files)
         return failures.stalled(self.watch.why, found) if self.watch.why else found
 
     def raise_failure_of_input(self) -> None:
-        """Raise where the data ended because what fills a queue failed."""
+        """Raise where the data ended because a queue runner failed."""
         if self._queue_runners.failure is not None:
             raise self.translate(self._queue_runners.failure)
 
@@ -157,7 +157,7 @@ class GraphSession:
             self._steps = steps
 
     def steps_were_reset(self) -> None:
-        """Hear that the variables, and so the length of a loop, have their first values again."""
+        """Called after the variables, including the trip count, have been reset."""
         self._steps = -1
 
     def _steps_setter(self) -> Any:
@@ -170,11 +170,11 @@ class GraphSession:
     # ------------------------------------------------------------------ life
 
     def fill_queues(self) -> None:
-        """Start the threads that fill the queues of an old input pipeline; starting twice is fine."""
+        """Start the queue runners; idempotent."""
         self._queue_runners.start()
 
     def fail(self) -> None:
-        """Hear that a failure has closed the TensorFlow session."""
+        """Called after a failure has closed the TensorFlow session."""
         self.closed = True
         self._queue_runners.stop()
         self.watch.stop()
@@ -189,12 +189,12 @@ class GraphSession:
         except (*_FAILURES, TpuGraphError) as error:
             self._note(f"shutdown: {str(error).splitlines()[0]}")
         finally:
-            self.session.close()  # cancels what still waits
+            self.session.close()  # cancels pending runs
             self._queue_runners.join()
 
 
 class QueueRunners:
-    """Fills the queues of a graph, each from a thread of its own, until their input ends or the session closes."""
+    """Fills the queues of a graph, one thread per queue runner, until their input ends or the session closes."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -202,7 +202,7 @@ class QueueRunners:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start filling; starting twice is fine."""
+        """Start the threads; idempotent."""
         graph = self._session.graph
         for op in graph.get_operations() if not self._threads else ():
             queue = op.inputs[0] if op.type in ops.ENQUEUES else None
@@ -216,7 +216,7 @@ class QueueRunners:
 
     @property
     def failure(self) -> Exception | None:
-        """The first reason for which a queue is filled no longer."""
+        """The first failure of a queue runner."""
         try:
             self._coordinator.raise_requested_exception()
         except (tf.errors.OpError, RuntimeError) as error:

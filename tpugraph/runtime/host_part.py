@@ -1,7 +1,7 @@
-"""The host's part of a TPU graph, for an engine that runs the cluster by a compiler.
+"""Extracts the host's part of a TPU graph, for an engine that compiles the cluster.
 
-The input loop stages the batches of all its iterations instead of putting them into an infeed, and the output loop reads
-what the engine gives it back instead of an outfeed. The cluster is gone; the variables stay, for checkpoints.
+The input loop stages the batches of all its iterations in place of the infeed, and the output loop reads fed values in place of
+the outfeed. The cluster is removed; the variables stay, for checkpoints.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tpugraph.runtime.emulator.copies import clear_places, lower_system
 from tpugraph.runtime.emulator.reads import read_together, stop_at_end_of_data
 from tpugraph.support.errors import RunError
 
-COUNT = "tpugraph/staged/count"  # the number of whole steps that were staged, int32 []
+COUNT = "tpugraph/staged/count"  # the number of staged steps, int32 []
 LIMIT = "tpugraph/staged/limit"
-"""Fed with the number of steps to stage, int32 []: they may be those of a later loop than the one whose results are read."""
+"""Placeholder for the number of steps to stage, int32 []: possibly of a later loop than the one whose results are read."""
 
 _INT32 = attrs.dtype("int32")
 _VARIANT = attrs.dtype("variant")
@@ -32,21 +32,21 @@ _VARIANT = attrs.dtype("variant")
 
 @dataclass
 class HostPart:
-    # of each core, the batches for its infeed, each [iterations, ...]
+    # for each core the batches of its infeed, each [iterations, ...]
     staged: list[list[Tensor]] = field(default_factory=list)
-    # of each core, the placeholders for what it sent, each [iterations, ...]
+    # for each core the placeholders for its outfeed, each [iterations, ...]
     outfeed: list[list[Tensor]] = field(default_factory=list)
-    # the placeholder for each value that the cluster returned, by the name of the tensor that it was
+    # the placeholder for each result of the cluster, by its former tensor name
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    # ops that hold the position of the input for the next checkpoint, whatever is read after them
+    # ops that copy the input's position for the next checkpoint
     positions: list[str] = field(default_factory=list)
 
 
 def take_host_part(graph: Graph, iterations: int, *, folded: bool = False, same: bool = False) -> HostPart:
-    """Cut the cluster out of a TPU graph that has its entry points and shapes, and leave the host's part, in place.
+    """Remove the cluster of a TPU graph with entry points and shapes, in place, and keep the host's part.
 
-    With ``folded`` it gives and takes the values of all cores as one core's, [iterations, cores, ...], all in one run of the graph;
-    what they send has no dimension of cores where it is the ``same`` on all.
+    With ``folded`` the values of all cores are one core's, [iterations, cores, ...], all in one run of the graph; outfeed tensors
+    that are the ``same`` on all cores have no dimension of cores.
     """
     found = HostPart()
     enqueues = analysis.by_core(graph.of_type("InfeedEnqueueTuple"))
@@ -114,12 +114,12 @@ def _number(loop: Counted) -> Tensor:
 
 
 def _run_to(graph: Graph, loop: Counted, limit: Tensor) -> None:
-    """Let a loop have so many iterations, instead of as many as the variable says that both loops of the host read."""
+    """Set the trip count of one host loop, independent of the variable that both loops read."""
     graph.set_input(loop.condition.inputs[0].node, 1, Builder(graph, "tpugraph/staged").enter(limit, loop.frame))
 
 
 def _hold_positions(graph: Graph) -> list[str]:
-    """Let checkpoints save the input's position that was held last; returns the ops that hold the one of now."""
+    """Make checkpoints save the last copied position of the input; returns the ops that copy the current one."""
     holds, make = [], Builder(graph)
     for state in graph.of_type("SerializeIterator"):
         name = graph.fresh_name("tpugraph/staged/position")
@@ -136,7 +136,7 @@ def _hold_positions(graph: Graph) -> list[str]:
 def _stage_cores(
     graph: Graph, loop: Counted, enqueues: Sequence[Node], iterations: int, *, folded: bool
 ) -> list[list[Tensor]]:
-    """The batches of all iterations, zeros where one did not take place: of each core, or of all cores as one."""
+    """The batches of all iterations, zeros for iterations that did not run: per core, or of all cores as one."""
     make = Builder(graph, "tpugraph/staged")
     lists: dict[Tensor, Tensor] = {}
 
@@ -156,7 +156,7 @@ def _stage_cores(
         numbers = row_numbers(tensor)
         if numbers is None:
             whole = staged(tensor, tensor.shape)
-        else:  # rows of a constant: their numbers are staged, and one gather reads the rows of all steps
+        else:  # rows of a constant: their indices are staged, and one gather reads the rows of all steps
             rows, axis = (_outside(tensor.node.inputs[index]) for index in (0, 2))
             stack = staged(numbers, numbers.shape)
             whole = make.add("GatherV2", [rows, stack, axis], (iterations, *(tensor.shape or ())), batch_dims=0)
@@ -165,7 +165,7 @@ def _stage_cores(
 
 
 def _divided(each: Sequence[Tensor]) -> Tensor | None:
-    """What the values of all cores were cut out of along dimension 0, in order; None where that is not known, or its shape."""
+    """The tensor that was split along dimension 0 into the values of all cores; None where it or its shape is unknown."""
     node = each[0].node
     along_rows = node.op in ops.UNPACKS and node.attr("axis", 0) == 0
     if node.op in ops.SPLITS:
@@ -181,7 +181,7 @@ def _divided(each: Sequence[Tensor]) -> Tensor | None:
 
 
 def row_numbers(tensor: Tensor) -> Tensor | None:
-    """The numbers by which rows of a constant are gathered; None of anything else."""
+    """The indices of a gather of a constant's rows; else None."""
     node = tensor.node
     if node.op not in ops.PICKS or ops.record(node.op).axis is None or node.attr("batch_dims", 0):
         return None
@@ -199,7 +199,7 @@ def _outside(tensor: Tensor) -> Tensor:
 
 
 def _read_back(graph: Graph, loop: Counted, dequeues: list[Node], iterations: int, *, stacked: bool) -> list[Tensor]:
-    """Let the loop read row i of what is given in its iteration i; returns the placeholders for it."""
+    """Let iteration i of the loop read row i of fed values; returns their placeholders."""
     given, make, cores = [], Builder(graph, "tpugraph/staged"), len(dequeues)
     for port, (kind, shape) in enumerate(dequeues[0].outputs or ()):
         row_shape = (cores, *(shape or ())) if stacked else shape or ()

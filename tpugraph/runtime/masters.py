@@ -1,4 +1,4 @@
-"""Where a session runs: in this process, on a master that has TPU devices, or on the workers of a cluster."""
+"""Where a session runs: in this process, on a master with TPU devices, or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tpugraph.support.errors import RunError
 from tpugraph.support.process import ended, in_thread
 
 T = TypeVar("T")
-REACH_SECONDS = 15.0  # how long a server and its workers are waited for
+REACH_SECONDS = 15.0  # the timeout for a server and its workers
 _NO_MASTER = "check the address, or leave --master away to run emulated cores"
 
 
 @dataclass(frozen=True)
 class Master:
-    """What answers at an address."""
+    """The target of a session: this process, a TPU master or a cluster."""
 
     address: str = ""  # of the server; "" is this process
-    devices: tuple[str, ...] = ()  # their names; none are asked for in this process
-    cluster: WorkerJob | None = None  # the workers behind it, where there are several
+    devices: tuple[str, ...] = ()  # their names; empty for this process
+    cluster: WorkerJob | None = None  # its workers, where there are several
 
     @property
     def on_tpu(self) -> bool:
@@ -51,14 +51,14 @@ class Master:
         return Hosts(host_devices(self.devices), replicas)
 
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
-        """A session on a ``tf.Graph``; ``progress`` names a tensor that changes while a run gets on."""
+        """A session on a ``tf.Graph``; ``progress`` names a tensor that changes during a run."""
         if self.cluster is None:
             return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config, converted=True))
         return WatchedSession(self.cluster, graph, config, progress=progress)
 
 
 def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
-    """See what answers at an address.
+    """Connect to an address.
 
     ``cluster`` are the workers, see :func:`tpugraph.runtime.workers.cluster_of`; None where only the master is known.
     """
@@ -68,7 +68,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     address = master or (workers.master if workers else "")
     if workers is not None:
         workers.wait(seconds)
-    elif WorkerJob("", (master.removeprefix("grpc://"),)).silent_for(seconds):  # TensorFlow would wait for ever
+    elif WorkerJob("", (master.removeprefix("grpc://"),)).silent_for(seconds):  # TensorFlow would wait forever
         raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s", fix=_NO_MASTER)
     config = configured(None) if workers else tf.compat.v1.ConfigProto()
     config.operation_timeout_in_ms = max(int(1000 * seconds), 1000)
@@ -84,7 +84,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
 
 
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:
-    """What work returns, done in a thread that is left behind where it takes too long."""
+    """The result of ``work`` within a time limit; its thread is abandoned afterwards."""
     found = in_thread(work, "tpugraph-cluster")
     if not ended(found, seconds):
         raise RunError(f"{what} does not say within {seconds:g} s which devices it has",
@@ -102,7 +102,7 @@ def _devices_of(master: str, config: Any) -> list[str]:
 
 
 def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
-    """The CPU of each task among the names of a master's devices, in the order of the tasks."""
+    """The CPU device of each task of a master, in order."""
     found: dict[int, str] = {}
     for name in devices:
         match = re.search(r"/task:(\d+)/device:CPU:0$", name)
@@ -121,7 +121,7 @@ def has_tpu(devices: Sequence[str]) -> bool:
 
 
 def place_on_master(graph: Graph, devices: Sequence[str]) -> list[str]:
-    """Put host ops on the job that has the TPU, and drop the checks that a TPU cannot run; returns a line for each kind of them."""
+    """Place host ops on the TPU's job, and drop assertions that a TPU cannot run; returns a line per kind of these."""
     cores = [name for name in devices if "/device:TPU:" in name]
     wanted = num_replicas(graph)
     if wanted > len(cores):

@@ -1,8 +1,8 @@
-"""Input pipelines that leave nothing to tune run as they are written.
+"""Disables tf.data's autotuning in input pipelines without AUTOTUNE.
 
-tf.data measures each pipeline in a thread of its own, to choose what it was told to choose (``AUTOTUNE``). Where nothing
-was, that costs time, and more at the end: a ``CancellationManager`` wakes the thread before it counts as cancelled, so a
-thread that looks too soon sleeps on, for up to a minute, while the session waits for it (``Model::OptimizeLoop`` in
+tf.data measures each pipeline in a thread to tune ``AUTOTUNE`` parameters. Without any, that costs time, and more at the end: a
+``CancellationManager`` wakes the thread before it counts as cancelled, so a thread that checks too early sleeps on for up to a
+minute, while the session waits for it (``Model::OptimizeLoop`` in
 ``tensorflow/core/framework/model.cc``).
 """
 
@@ -26,7 +26,7 @@ _VARIANT = attrs.dtype("variant")
 
 
 def run_as_written(graph: Graph) -> int:
-    """Switch the measuring off where nothing asks for it; returns for how many pipelines."""
+    """Disable autotuning in pipelines without AUTOTUNE; returns their number."""
     count = 0
     for maker in graph.of_type(*ops.MAKE_ITERATOR):
         iterator = source_of(maker.inputs[1]).node
@@ -44,7 +44,7 @@ def run_as_written(graph: Graph) -> int:
 
 def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape], *,
                name: str, rewrite: bool = True) -> Node:  # fmt: skip
-    """Put the options that switch measuring off behind a dataset."""
+    """Append options that disable autotuning to a dataset."""
     options = {"output_types": types, "output_shapes": shapes,
                "serialized_options": _options(autotune=False, apply_default_optimizations=None if rewrite else False),
                "metadata": ""}  # fmt: skip
@@ -52,9 +52,9 @@ def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DTy
 
 
 def ahead_of(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape]) -> Tensor:
-    """A dataset behind which tf.data reads nothing ahead: what it would put there, where it tunes, stands within.
+    """A dataset after which tf.data prefetches nothing: the prefetch that its autotuning would append is inside.
 
-    A stage that is put behind it takes the elements as they are asked for, so that a checkpoint holds them as they are here.
+    A later stage takes elements on demand, so that a checkpoint holds them in the form that they have here.
     """
     if not is_tuned(graph, dataset):
         return dataset
@@ -70,7 +70,7 @@ def ahead_of(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType
 
 
 def is_tuned(graph: Graph, dataset: Tensor) -> bool:
-    """Whether a stage of a pipeline was told to choose a number by itself."""
+    """Whether a stage of a pipeline has an AUTOTUNE parameter."""
     return any(
         operand.node.op in ops.CONSTANTS
         and operand.node.attr("value").shape == ()
@@ -83,7 +83,7 @@ def is_tuned(graph: Graph, dataset: Tensor) -> bool:
 
 @cache
 def _options(*, autotune: bool | None = None, **optimization: bool | None) -> bytes:
-    """Options of tf.data as a dataset holds them; those that are None are left to it."""
+    """Serialized tf.data options; None leaves one to tf.data."""
     options = tf.data.Options()
     if autotune is not None:
         options.autotune.enabled = autotune
@@ -97,7 +97,7 @@ def _options(*, autotune: bool | None = None, **optimization: bool | None) -> by
 
 
 def is_endless(graph: Graph) -> bool:
-    """Whether an input of a plain graph repeats without an end, as far as TensorFlow can tell without reading the data."""
+    """Whether an input of a plain graph is infinite, as far as TensorFlow knows its cardinality."""
     datasets = [maker.inputs[0] for maker in graph.of_type(*ops.MAKE_ITERATOR)]
     if not datasets:
         return False
@@ -110,5 +110,5 @@ def is_endless(graph: Graph) -> bool:
     with tf.compat.v1.Session(graph=target, config=guarded()) as session:
         try:
             return any(size == tf.data.INFINITE_CARDINALITY for size in session.run(sizes))
-        except tf.errors.OpError:  # it needs what is not there yet, such as a table's entries: then it is not known
+        except tf.errors.OpError:  # it depends on uninitialized state, such as a lookup table: then it is unknown
             return False

@@ -39,40 +39,40 @@ class TPUSession:
     """A session on a converted graph.
 
     Args:
-        program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well. Or a
-            function that gives the Program for the engine of a name: for ``xla`` one of one core.
+        program: a Program, the path of a converted graph, or a GraphDef, also one that TPUEstimator built. Or a function that
+            returns the Program for an engine's name: for ``xla`` one for one core.
         master: address of a TensorFlow server with TPU devices; "" runs emulated cores in this process, or on the
             workers of ``cluster``. A server without TPU runs emulated cores, on all the workers that it knows.
         cluster: the workers that share the emulated cores: a ``tf.train.ClusterSpec``, a dict of it, or a list of
             addresses.
-        reach_seconds: how long workers are waited for.
+        reach_seconds: timeout for workers.
         rebind: file names in the graph to replace, old name to new.
-        engine: what runs the steps where no TPU master does: ``emulator``; ``xla``, which gives the plain step to XLA's own
-            partitioner; ``pjrt``, which compiles the loop for devices that jax sees, one per core; ``auto``, which takes
-            accelerators where jax sees some and they can run the graph, else the emulator. Where None, it is ``xla`` with a
-            ``platform`` or a ``mesh``, on the plain graph that a converted file keeps, else ``emulator``. With ``auto``, and
-            with a ``platform`` alone, what XLA cannot divide is left to ``pjrt``; ``report`` says why.
+        engine: without a TPU master, ``emulator``; ``xla``, which divides the plain step by XLA's own partitioner; ``pjrt``, which
+            compiles the loop for jax's devices, one per core; or ``auto``, which takes jax's accelerators where they can run the
+            graph, else the emulator. By default ``xla`` with a ``platform`` or a ``mesh``, on the plain graph in a converted file,
+            else ``emulator``. With ``auto``, and with a ``platform`` alone, a step that XLA cannot divide falls back to ``pjrt``;
+            ``report`` says why.
         platform: the devices of ``pjrt`` and ``xla``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
-        mesh: of ``xla``, the axes of the devices as ``data:4,model:2``, or a :class:`tpugraph.xla.mesh.Layout`, which says how
-            variables are sharded, too; all devices along the rows when None.
-        seed: of the random streams of the cores, for ``pjrt``.
-        queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
-        literal: run every loop op by op on each core, also one that would be quick as one XLA computation.
-        timeline: takes note of what each loop of a training spends its time on. Where one Session.run does input, step and
-            outfeed, each op is measured, which slows a small step.
-        stall_seconds: how long this process may use no processor time during a run before the run is ended; for ever when 0,
-            ten minutes when None. A ``config`` with ``operation_timeout_in_ms`` bounds the whole time of a run.
+        mesh: for ``xla``, the axes of the devices as ``data:4,model:2``, or a :class:`tpugraph.xla.mesh.Layout`, which also shards
+            variables; all devices along the rows when None.
+        seed: seed of the cores' random streams, for ``pjrt``.
+        queues: emulate infeed and outfeed by queues between three concurrent parts, as on a TPU, instead of one loop.
+        literal: run every loop op by op on each core, also one that would run as one XLA computation.
+        timeline: records the time of each part of a training loop. Where one Session.run does input, step and outfeed, each op is
+            profiled, which slows a small step.
+        stall_seconds: a run is ended after so many seconds without CPU time of this process; never when 0, after ten minutes when
+            None. A ``config`` with ``operation_timeout_in_ms`` bounds the whole time of a run.
         config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a finished
             step.
 
     Attributes:
-        engine: what runs the steps, see :class:`tpugraph.runtime.engine.Engine`.
-        report: which engine that is and why, with what it says of itself (JSON).
-        notes: what is worth knowing, as sentences.
-        restored_from: the prefix of the checkpoint that was restored last; None before.
+        engine: the :class:`tpugraph.runtime.engine.Engine`.
+        report: the engine, why it was chosen, and its own report (JSON).
+        notes: sentences for the user.
+        restored_from: the prefix of the last restored checkpoint; None before.
 
     Raises:
-        LoadError: the graph has not the form of a TPU graph.
+        LoadError: the graph lacks the form of a TPU graph.
         RunError: the graph is no TPU graph, an op of it would end the process, the session cannot start, not all workers
             answer, jax is not installed, or a compiler refuses the graph and ``engine`` is ``pjrt``.
         UsageError: no such engine or platform, or one that cannot run this graph.
@@ -142,7 +142,7 @@ class TPUSession:
         self.close()
 
     def close(self) -> None:
-        """Shut the system down and release the session, once a save beside training has ended; closing twice is fine."""
+        """Shut the system down and release the session, after a save in the background has ended; idempotent."""
         if self._host.closed:
             return
         try:
@@ -168,7 +168,7 @@ class TPUSession:
 
         Args:
             path: a checkpoint prefix such as ``model_dir/model.ckpt-100``, or a folder whose newest one is taken.
-            with_input: whether the input goes on where it was; else it starts anew.
+            with_input: whether to restore the input's position; else the input restarts.
 
         Returns:
             The global step restored.
@@ -177,7 +177,9 @@ class TPUSession:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
         prefix, has_input = self._saver.find(path)
-        trains = "tpugraph/train" in self._host.names  # others begin with the first batch, of an input of their own
+        trains = (
+            "tpugraph/train" in self._host.names
+        )  # evaluation and prediction start with the first batch of their own input
         used = self._initialized
         if not used:
             self._run(["tpugraph/init_local"])
@@ -205,18 +207,18 @@ class TPUSession:
              spare: Callable[[Path], bool] | None = None, beside: bool = False) -> str:  # fmt: skip
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
 
-        A save that still goes on beside is waited for first, and what it failed at is raised.
+        A save in the background is waited for first, and its failure is raised.
 
         Args:
             path: the prefix without the step.
-            with_input: whether it holds the position of the input.
-            keep: how many of the newest checkpoints of the folder are kept; all when 0 or None.
-            spare: asked for each older checkpoint that would be removed, by its prefix: whether it stays for good.
-            beside: return as soon as the variables are copied, and write them beside training; :meth:`wait_for_save`
-                tells whether that worked.
+            with_input: whether to save the position of the input.
+            keep: the number of newest checkpoints of the folder to keep; all when 0 or None.
+            spare: called with the prefix of each older checkpoint that would be removed; True keeps it for good.
+            beside: return once the variables are copied, and write them in the background; :meth:`wait_for_save` raises its
+                failure.
 
         Raises:
-            CheckpointError: the folder cannot be written; earlier checkpoints are left whole.
+            CheckpointError: the folder cannot be written; earlier checkpoints are intact.
         """
         self.wait_for_save()
         step = f"-{self.global_step}"
@@ -228,7 +230,7 @@ class TPUSession:
         """Wait until no checkpoint is being written.
 
         Raises:
-            CheckpointError: the one that was written beside training could not be.
+            CheckpointError: the background save failed.
         """
         self._saver.wait()
 
@@ -242,12 +244,12 @@ class TPUSession:
 
     @property
     def loop_costs(self) -> Any:
-        """TensorFlow's RunMetadata of the last loop that a timeline measured op by op; None where none was."""
+        """TensorFlow's RunMetadata of the last loop that a timeline profiled per op; None without one."""
         return self.engine.costs
 
     @property
     def writes_files(self) -> bool:
-        """Whether this process writes checkpoints and event files: of several that were joined, the first alone does."""
+        """Whether this process writes checkpoints and event files: the first of joined processes does."""
         return self.engine.writes_files
 
     def agree(self, number: int) -> int:
@@ -256,7 +258,7 @@ class TPUSession:
 
     @property
     def iterations_per_loop(self) -> int:
-        """Steps per loop, as the graph was converted."""
+        """Steps per loop by the conversion."""
         return self._host.steps_per_loop
 
     def train(
@@ -303,7 +305,7 @@ class TPUSession:
         return losses
 
     def _hand_on(self, on_summary: SummaryCallback, of_last_step: bytes | None) -> None:
-        """Give what asked for them the summaries of a loop; protos one after the other are one."""
+        """Pass the summaries of a loop to the callback; concatenated protos are one."""
         of_state = self._run(STATE_SUMMARIES) if _node(STATE_SUMMARIES) in self._host.names else None
         found = [part for part in (of_last_step, of_state) if part is not None]
         if found:
@@ -313,18 +315,18 @@ class TPUSession:
 
     @property
     def mode(self) -> str:
-        """What the graph was converted for: ``train``, ``eval`` or ``predict``."""
+        """The mode of the conversion: ``train``, ``eval`` or ``predict``."""
         return mode_of(self._host.names)
 
     def evaluate(self, steps: int | None = None) -> Evaluated:
-        """Evaluate from the first batch on, with metrics that start anew; every example counts once.
+        """Evaluate from the first batch, with reset metrics; every example counts once.
 
         Args:
             steps: number of global batches; all data when None.
 
         Returns:
-            The value of each metric by name, and ``loss``, the mean of the batches' losses; a dict that also knows how many
-            ``examples`` and ``steps`` it is made of.
+            The value of each metric by name, and ``loss``, the mean of the batches' losses; a dict with the attributes ``examples``
+            and ``steps``.
 
         Raises:
             RunError: no evaluation graph, no data, or a step failed.
@@ -333,7 +335,7 @@ class TPUSession:
         return result
 
     def evaluating(self, steps: int | None = None, *, loop: int | None = None) -> Iterator[Evaluated]:
-        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for."""
+        """As :meth:`evaluate`, as a generator of the result so far after each loop."""
         self._require("evaluate", "tpugraph/evaluate")
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
@@ -342,9 +344,9 @@ class TPUSession:
         return evaluation.evaluate(self._beside_training, self._run_loop, self._run, steps, per_loop)
 
     def predict(self) -> Iterator[dict[str, Any]]:
-        """The predictions from the first batch on: a dict of arrays for each example, in the order of the data.
+        """The predictions from the first batch: a dict of arrays per example, in the order of the data.
 
-        Loops run as their rows are asked for. A generator that is not read to its end costs nothing more.
+        Loops run on demand; the generator may be abandoned at any time.
 
         Raises:
             RunError: no prediction graph, or a step failed.
@@ -384,7 +386,7 @@ class TPUSession:
         return self.values([name])[name]
 
     def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
-        """The values of several variables of the graph in one run; all that a checkpoint holds when ``names`` is None.
+        """The values of several variables in one run; of all in checkpoints when ``names`` is None.
 
         Raises:
             RunError: there is no such variable.
@@ -392,7 +394,7 @@ class TPUSession:
         return self._variables.values(names)
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Give variables new values, by their name in the plain graph.
+        """Assign variables by their names in the plain graph.
 
         Raises:
             RunError: there is no such variable, or a value of another shape.
@@ -401,7 +403,7 @@ class TPUSession:
         self.engine.variables_changed()
 
     def variable_names(self, *, local: bool = False) -> list[str]:
-        """The variables that a checkpoint holds, by their name in the graph; with ``local`` also the others."""
+        """The names of the variables in checkpoints; with ``local`` also of the others."""
         return [*self._saver.keys, *(self._variables.local if local else ())]
 
     def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:

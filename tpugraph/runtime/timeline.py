@@ -1,4 +1,4 @@
-"""A timeline of a training: what host and devices did when, what bound the run, and TensorFlow's measurements of each op."""
+"""A timeline of training: the work of host and devices over time, the run's bottleneck, and TensorFlow's profile of each op."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Interval = tuple[float, float]
 
 INPUT, INFEED, DEVICE, OUTFEED, SAVE = "host input", "infeed", "device loop", "outfeed", "save"
 PARTS = (DEVICE, SAVE, OUTFEED, INFEED, INPUT)
-"""The parts of a loop. Where several are at work, the time counts for the first of them: a device at work waits for nobody."""
-MEASURING = "measuring"  # what measuring itself takes: it is left out of the shares
+"""The parts of a loop. Time in which several are busy counts for the first of them: a busy device is the bottleneck."""
+MEASURING = "measuring"  # the overhead of profiling, left out of the shares
 _LOOP = "loop"
 _SHORT = {INPUT: "input", DEVICE: "device"}
 _BOUND = {SAVE: "saving"}
-_JOINED = 20e-6  # seconds below which two pieces of work of one part are one: op follows op with a little between them
+_JOINED = 20e-6  # spans of one part with a shorter gap, in seconds, are merged
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work of one part, from start to end in seconds of the clock on the wall, within a loop (from 1)."""
+    """A span of one part's work, in seconds of wall-clock time, in a loop (from 1)."""
 
     part: str
     start: float
@@ -37,9 +37,9 @@ class Span:
 
 
 class Timeline:
-    """Takes note of what each part does and when; one that does not record costs nothing.
+    """Records the spans of each part; a disabled one costs nothing.
 
-    Times are those of the clock on the wall, which TensorFlow's own measurements use as well.
+    Times are wall-clock times, as in TensorFlow's own profile.
     """
 
     def __init__(self, *, recording: bool = True) -> None:
@@ -49,14 +49,14 @@ class Timeline:
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """A loop: what is noted until the next one belongs to it."""
+        """A loop: later spans belong to it."""
         self._loop += 1
         with self.span(_LOOP):
             yield
 
     @contextmanager
     def span(self, part: str) -> Iterator[None]:
-        """A piece of work, noted when it ends, even by an error."""
+        """Record the block as a span, even if it raises."""
         started = time.time()
         try:
             yield
@@ -64,12 +64,12 @@ class Timeline:
             self.add(part, [(started, time.time())])
 
     def add(self, part: str, work: Sequence[Interval]) -> None:
-        """Note work that was measured elsewhere; pieces that overlap, or nearly touch, become one."""
+        """Add spans that were measured elsewhere; spans that overlap or nearly touch are merged."""
         if self.recording:
             self.spans += [Span(part, start, end, self._loop) for start, end in union(work, gap=_JOINED)]
 
     def shares(self) -> dict[str, float]:
-        """The share of the time that each part takes, and of all else as ``host``; empty where nothing was measured.
+        """The share of time of each part, and of all else as ``host``; empty without spans.
 
         The first loop is left out where there are others: programs are compiled and buffers are filled in it.
         """

@@ -1,1 +1,1 @@
-"""Checkpoints on disk: what is in their files, which of a folder are whole, who may write there."""
+"""Checkpoints on disk: contents, integrity, and the lock of a folder."""

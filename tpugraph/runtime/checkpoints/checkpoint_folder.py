@@ -1,11 +1,11 @@
-"""The checkpoints of a folder: which is the newest whole one, how a new one gets its name, what dead runs have left, who may write.
+"""A folder of checkpoints: the newest intact one, atomic writes, leftovers of killed runs, and the writer's lock.
 
-A checkpoint comes into being in an order that a kill or a power cut can end anywhere: its files are written under other
-names and flushed to disk, with a manifest of them, moved to their places, the index last, and only then named in the file
-``checkpoint``, which is TensorFlow's. So whatever has an index and is whole is a checkpoint, named or not.
+A checkpoint is written in an order that survives a kill or power cut at any point: its files and their manifest are written
+under temporary names, flushed to disk, and renamed, the index last; then TensorFlow's file ``checkpoint`` lists it. So any
+intact files with an index are a checkpoint, listed or not.
 
-The manifest beside it has size and checksum of each file, by which a whole checkpoint is told from a damaged one. A checkpoint
-without one, as TensorFlow and earlier versions write them, is read by TensorFlow instead, tensor by tensor.
+The manifest has size and checksum of each file, which detects damage. A checkpoint without a manifest, from TensorFlow or an
+earlier version, is verified by reading every tensor with TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 _PART = re.compile(r"\.index|\.data-\d{5}-of-\d{5}")
 _AT_ONCE = 1 << 20
-_OPAQUE = (tf.variant, tf.resource)  # types of which NumPy has no values: the position of an input
+_OPAQUE = (tf.variant, tf.resource)  # dtypes without NumPy values: the position of an input
 _FAILURES = (tf.errors.OpError, RuntimeError, ValueError, IndexError)  # of TensorFlow's reader over damaged files
-_verified: dict[Path, Stamp] = {}  # what the files of checkpoints were like when they were found to be whole
+_verified: dict[Path, Stamp] = {}  # the files' stamps when a checkpoint was verified
 
 
 def manifest_of(prefix: Path) -> Path:
@@ -51,12 +51,12 @@ def write_manifest(prefix: Path) -> None:
 
 
 def trust(prefix: Path) -> None:
-    """Take a checkpoint for whole that this process has just written."""
+    """Mark a checkpoint as verified that this process has just written."""
     _verified[prefix.absolute()] = _stamp(prefix)
 
 
 def verify(prefix: Path) -> None:
-    """See that a checkpoint is whole; its files are read once, and a second call costs nothing while they stay as they are."""
+    """Check that a checkpoint is intact; its files are read once, and again only after they have changed."""
     try:
         stamp = _stamp(prefix)
         if _verified.get(prefix.absolute()) == stamp:
@@ -109,7 +109,7 @@ def _listed(prefix: Path) -> dict[str, tuple[int, int]]:
 
 
 def _read(prefix: Path) -> None:
-    """Let TensorFlow read every tensor, which checks the checksum of each."""
+    """Read every tensor with TensorFlow, which verifies the checksum of each."""
     where = ""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
@@ -119,9 +119,11 @@ def _read(prefix: Path) -> None:
                 if kind not in _OPAQUE:
                     reader.get_tensor(key)
             except ValueError as error:
-                if "sufficient slices" not in str(error):  # of a variable in pieces some may be saved nowhere
+                if "sufficient slices" not in str(error):  # some pieces of a partitioned variable may not be saved
                     raise
-                reader = tf.train.load_checkpoint(str(prefix))  # one that has failed ends the process at its next use
+                reader = tf.train.load_checkpoint(
+                    str(prefix)
+                )  # a reader that has failed aborts the process at its next use
     except _FAILURES as error:
         raise _damaged(prefix, f"{where}{first_words(error)[:300]}") from error
 
@@ -133,7 +135,7 @@ def _damaged(prefix: Path, words: str) -> CheckpointError:
     return CheckpointError(f"the checkpoint '{prefix}' is damaged: {words}", fix=fix)
 
 
-KEEP = 5  # how many checkpoints of a folder are kept where nobody says how many
+KEEP = 5  # the default number of checkpoints to keep
 _STAGED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(saving([._].*)?|tmp)")
 _TENSORFLOWS = re.compile(r"[^.].*(\.(index|data-\d+-of-\d+)\.tempstate\d+|-\d+_temp_[0-9a-f]{32})")
 _DATA = re.compile(r"(?P<name>[^.].*-\d+)\.(data-\d+-of-\d+|manifest)")
@@ -153,11 +155,11 @@ def index_of(prefix: Path) -> Path:
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """The prefix of the newest whole checkpoint of a folder; None where there is no sign of any.
+    """The prefix of the newest intact checkpoint of a folder; None where there is no trace of any.
 
-    The folder itself is looked at, and not only its file ``checkpoint``, which may be older than the files. The one with
-    the highest step is the newest, but for those that the file lists before its last: a training that went back has left
-    them behind. Where the file names another than its last, somebody has chosen that one.
+    The folder is scanned, since its file ``checkpoint`` may be older than the files. The newest has the highest step, except for
+    those that the file lists before its last entry: they are from before a training went back. Where the file's current
+    checkpoint is not its last entry, the user chose it.
     """
     faults: list[str] = []
     for prefix in _candidates(folder):
@@ -177,7 +179,7 @@ def newest(folder: Path, say: Callable[[str], None]) -> Path | None:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, the newest first; some may have lost their files."""
+    """The checkpoints of a folder, the newest first; files of some may be missing."""
     current, listed = _named(folder)
     there = _on_disk(folder)
     if current is None:
@@ -195,9 +197,9 @@ def _on_disk(folder: Path) -> list[Path]:
 
 
 def _history(folder: Path, keep: int | None) -> list[Path]:
-    """The checkpoints of which the oldest go: those that the file ``checkpoint`` lists, and newer ones that a kill left unlisted.
+    """The checkpoints that rotation removes from: those in the file ``checkpoint``, and newer ones that a kill left unlisted.
 
-    Older unlisted ones are somebody's own. Where the file is lost, as many are taken as are kept.
+    Older unlisted ones belong to the user. Without the file, the newest ``keep`` are taken.
     """
     current, listed = _named(folder)
     there = _on_disk(folder)
@@ -208,7 +210,7 @@ def _history(folder: Path, keep: int | None) -> list[Path]:
 
 
 def _named(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The checkpoint that the file ``checkpoint`` names, and all that it lists; nothing where it cannot be read."""
+    """The current checkpoint and all listed ones of the file ``checkpoint``; empty where it cannot be read."""
     try:
         state = tf.train.get_checkpoint_state(str(folder))
     except (tf.errors.OpError, ValueError):
@@ -217,7 +219,7 @@ def _named(folder: Path) -> tuple[Path | None, list[Path]]:
         return None, []
 
     def here(path: str) -> Path:
-        """The path in this folder, to which checkpoints may have been moved, where they are not where the file says."""
+        """The path in this folder, in case the folder has been moved."""
         moved = folder / Path(path).name
         return moved if index_of(moved).exists() or not index_of(Path(path)).exists() else Path(path)
 
@@ -228,18 +230,18 @@ def _named(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def staged(prefix: Path) -> Path:
-    """The prefix under which this process writes a checkpoint before it has its name."""
+    """The temporary prefix of a checkpoint that this process writes."""
     return prefix.with_name(f".{prefix.name}.{os.getpid()}.saving")
 
 
 def put_in_place(prefix: Path) -> None:
-    """Give the files that were written under :func:`staged` their names, for good."""
+    """Rename the files from :func:`staged`, durably."""
     made = staged(prefix)
     write_manifest(made)
     beside = [*data_files(made), manifest_of(made)]
     for path in (*beside, index_of(made)):
         files.flush(path)
-    index_of(prefix).unlink(missing_ok=True)  # that of an earlier training: it must not stand with these data
+    index_of(prefix).unlink(missing_ok=True)  # an earlier training's index must not be combined with these data
     for path in beside:
         os.replace(path, path.with_name(prefix.name + path.name.removeprefix(made.name)))
     os.replace(index_of(made), index_of(prefix))
@@ -254,10 +256,10 @@ def discard(prefix: Path) -> None:
 
 
 def name(prefix: Path, *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None) -> None:
-    """Name a checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved.
+    """List a checkpoint in its folder's ``checkpoint`` file, by relative paths so that the folder can be moved.
 
-    The newest ``keep`` are kept, this one counted (all when 0 or None), and for good, unlisted, what ``spare`` says. The others are
-    listed until their files are gone, so that whoever comes after a kill removes the rest.
+    The newest ``keep`` are kept, this one included (all when 0 or None); those that ``spare`` selects stay, unlisted. The others are
+    listed until their files are removed, so that a run after a kill removes the rest.
     """
     folder = prefix.parent
     known = [path for path in _history(folder, keep) if path.name != prefix.name]
@@ -269,7 +271,7 @@ def name(prefix: Path, *, keep: int | None = KEEP, spare: Callable[[Path], bool]
     for path in doomed:
         _remove_checkpoint(path)
     if doomed:
-        files.flush(folder)  # they are gone before nothing lists them
+        files.flush(folder)  # they are removed before they are unlisted
         _write_state(folder, [*kept, prefix])
 
 
@@ -280,7 +282,7 @@ def _write_state(folder: Path, listed: list[Path]) -> None:
 
 
 def _remove_checkpoint(prefix: Path) -> None:
-    """Remove the files of a checkpoint: the index first, so that what is left is no checkpoint."""
+    """Remove the files of a checkpoint, the index first, so that the rest is no checkpoint."""
     index_of(prefix).unlink(missing_ok=True)
     if prefix.parent.is_dir():
         for path in (prefix.with_name(f"{prefix.name}.meta"), *data_files(prefix), manifest_of(prefix)):
@@ -291,9 +293,9 @@ def _remove_checkpoint(prefix: Path) -> None:
 
 
 def collect(folder: Path) -> list[str]:
-    """Remove what runs that were killed have left: half-written files, and data that never got an index; returns their names.
+    """Remove leftovers of killed runs, temporary files and data without an index; returns their names.
 
-    Only who holds the folder's lock may do that. Data that the file ``checkpoint`` lists stay.
+    The caller must hold the folder's lock. Data of listed checkpoints stay.
     """
     listed = {path.name for path in _named(folder)[1]}
     removed = []
@@ -328,16 +330,14 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-FILE = ".tpugraph.lock"  # the file in a folder that its writer holds locked; it says who that is
-_held: set[Path] = (
-    set()
-)  # the folders that this process writes: the system's locks do not hold between parts of one process
+FILE = ".tpugraph.lock"  # locked by the folder's writer, whom it names
+_held: set[Path] = set()  # the folders locked by this process: file locks do not exclude threads of one process
 
 
 class FolderLock:
-    """Holds the right to write checkpoints into a folder, for the time of a ``with`` block.
+    """A context manager that holds the lock for writing checkpoints into a folder.
 
-    A folder that is not there is made, and goes again where nothing was written into it.
+    A missing folder is created, and removed again if it stays empty.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -377,7 +377,7 @@ class FolderLock:
         if self._made and os.listdir(self._folder) == [FILE]:
             (self._folder / FILE).unlink()
             self._folder.rmdir()
-        os.close(self._handle)  # which gives the lock back
+        os.close(self._handle)  # releases the lock
         _held.discard(self._key)
 
     def _taken(self, owner: str) -> CheckpointError:

@@ -1,8 +1,8 @@
-"""Which inputs go on from a saved position: those of the same form, whatever the number of cores and the engine.
+"""Decides which inputs can resume at a saved position: those of the same form, for any number of cores and any engine.
 
-The position of an input is what tf.data knows of its stages: how far each has come, and the elements that it holds already.
-tf.data goes on from it wherever the stages have the same names, and hands out what they held, though it has other shapes. So a
-checkpoint names the stages, each with the shapes of what it may hold, and a position of other stages is not used.
+The position of an input is tf.data's state of its stages: their progress and their buffered elements. tf.data restores it
+wherever stages have the same names, and returns buffered elements even of other shapes. So a checkpoint describes the stages,
+each with the shapes of elements that it may buffer, and the position of another form is not used.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _STRING = attrs.dtype("string")
 
 
 def save_forms(graph: Graph) -> dict[str, str]:
-    """Let checkpoints that hold the position of an input hold its form as well; returns the forms by their checkpoint keys.
+    """Save the form of an input with its position; returns the forms by checkpoint key.
 
-    A form has a line for each stage, the last one first.
+    A form has a line per stage, the last one first.
     """
     save = graph.get("tpugraph/save_with_input")
     entries = None if save is None else saved_by(save)
@@ -61,10 +61,12 @@ def _form(graph: Graph, iterator: Node) -> str:
 
 
 def _held(stage: Node, *, tuned: bool) -> str:
-    """The shapes of the elements that a stage may hold; "" of one that makes each when it is asked for."""
+    """The shapes of the elements that a stage may buffer; "" for one without buffer."""
     batches = stage.op in ops.BATCH_DATASETS | ops.REBATCH_DATASETS
-    fused = batches and stage.inputs[0].node.op in ops.MAP_DATASETS  # tf.data makes one stage of the two, with a thread
-    maps = stage.op in ops.PLAIN_MAP_DATASETS and not tuned  # else tf.data lets it run ahead
+    fused = (
+        batches and stage.inputs[0].node.op in ops.MAP_DATASETS
+    )  # tf.data fuses the two into one stage with a thread
+    maps = stage.op in ops.PLAIN_MAP_DATASETS and not tuned  # else tf.data parallelizes it
     repeats = stage.op in ops.REPEAT_DATASETS
     if (batches and not fused) or maps or repeats or not stage.has_attr("output_shapes"):
         return ""
@@ -76,7 +78,7 @@ def _text(shape: attrs.Shape) -> str:
 
 
 def why_not(prefix: Path, forms: Mapping[str, str]) -> str:
-    """Why no input of these forms goes on from the position that a checkpoint holds; "" where all do."""
+    """Why inputs of these forms cannot resume at a checkpoint's position; "" where all can."""
     reader = tf.train.load_checkpoint(str(prefix))
     for key, own in forms.items():
         if not reader.has_tensor(key):

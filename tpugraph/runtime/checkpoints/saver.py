@@ -1,4 +1,4 @@
-"""Saves and restores a session: its variables and the position of its input, under the keys of the plain graph."""
+"""Saves and restores a session's variables and input position, under the keys of the plain graph."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tpugraph.support.suggestions import near_nodes
 
 _INPUT = "tpugraph/input/"
 _NO_POSITION = (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
-"""What TensorFlow says of an input whose position it cannot save."""
+"""TensorFlow's message for an input whose position it cannot save."""
 
 
 def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
-    """The prefix of a checkpoint: the path itself, or the newest whole one of a folder.
+    """The prefix of a checkpoint: the path itself, or the newest intact one of a folder.
 
 
     ``say`` is told of each newer one of a folder that is damaged.
@@ -49,19 +49,19 @@ def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
 
 
 def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
-    """Check that a checkpoint holds every variable in its shape; returns whether it holds the input's position."""
+    """Check that a checkpoint has every variable with its shape; returns whether it has the input's position."""
     verify(prefix)
     held = compare_keys(prefix, {key: whole_shape(piece, shape) for key, piece, shape in saved.values()})
     return any(key.startswith(_INPUT) for key in held)
 
 
 def compare_keys(prefix: Path, wanted: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The keys of a checkpoint with their shapes, where it has those that are wanted, of their shapes (None: of any)."""
+    """The keys of a checkpoint with their shapes; an error where wanted keys are missing or of another shape (None: any)."""
     held: dict[str, list[int]] = tf.train.load_checkpoint(str(prefix)).get_variable_to_shape_map()
     extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
     other = [f"{key} is {held[key]}, not {list(shape)}" for key, shape in wanted.items()
              if key in held and shape is not None and list(shape) != held[key]]  # fmt: skip
-    missing = sorted(set(wanted) - set(held), key=lambda key: (key.count("/"), key))  # slots behind their variables
+    missing = sorted(set(wanted) - set(held), key=lambda key: (key.count("/"), key))  # slots after their variables
     if missing or other:
         for i, key in enumerate(missing[:_MOST_NAMED]):
             missing[i] += "".join(f" (nearest: {near})" for near in near_nodes(key, held)[:1])
@@ -86,9 +86,9 @@ def _some(names: list[str]) -> str:
 def write_durably(
     prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None
 ) -> None:
-    """Make a checkpoint that a kill or a power cut leaves either whole or not there, and name it.
+    """Write a checkpoint atomically, also under a kill or power cut, and list it.
 
-    ``write`` writes its files under the prefix that it is given. ``keep`` and ``spare`` are those of
+    ``write`` writes its files under a given prefix. ``keep`` and ``spare`` are those of
     :func:`tpugraph.runtime.checkpoints.checkpoint_folder.name`.
     """
     try:
@@ -98,7 +98,7 @@ def write_durably(
         trust(prefix)
         checkpoint_folder.name(prefix, keep=keep, spare=spare)
     except (tf.errors.OpError, OSError, LoadError) as error:
-        with contextlib.suppress(OSError):  # the folder may be gone
+        with contextlib.suppress(OSError):  # the folder may have been removed
             checkpoint_folder.discard(prefix)
         raise CheckpointError(f"the checkpoint '{prefix}' cannot be written: {first_words(error)}",
                               fix="check the folder and the free space") from error  # fmt: skip
@@ -123,7 +123,7 @@ class Saver:
         self._writing: Future[None] | None = None
 
     def find(self, path: str | os.PathLike[str]) -> tuple[Path, bool]:
-        """The prefix of a checkpoint, or the newest of a folder, and whether it holds the position of the input."""
+        """The prefix of a checkpoint, or of the newest in a folder, and whether it has the input's position."""
         prefix = resolve(path, self._note)
         return prefix, check(prefix, self.keys)
 
@@ -136,7 +136,7 @@ class Saver:
         self._engine.variables_changed()
 
     def restore_input(self, prefix: Path) -> str:
-        """Let the input go on where a checkpoint has it; returns why it cannot, else ""."""
+        """Restore the input's position from a checkpoint; returns why that is impossible, or ""."""
         if "tpugraph/restore_input" not in self._host.names:
             return "the position of the input is that of another graph"
         why = input_position.why_not(prefix, self._forms)
@@ -151,10 +151,10 @@ class Saver:
     # ------------------------------------------------------------------ saving
 
     def save(self, prefix: Path, *, with_input: bool, beside: bool, **kept: Any) -> None:
-        """Write a checkpoint, from the one process of several that writes.
+        """Write a checkpoint; of several processes only the writing one does.
 
-        It holds the position of the input if asked for and where that can be told. With ``beside`` this returns once the values
-        are copied, and :meth:`wait` raises what fails later.
+        With ``with_input`` it has the input's position where that can be saved. With ``beside`` this returns once the values are
+        copied, and :meth:`wait` raises later failures.
         """
         self._host.require_open()
         self._engine.flush_variables()
@@ -170,7 +170,7 @@ class Saver:
             write_durably(prefix, lambda path: self._through(lambda entry: self._save(entry, path), with_input), **kept)
 
     def _through(self, save: Callable[[str], None], with_input: bool) -> None:
-        """Save through the entry point that has the input's position, or else through the other."""
+        """Save by the entry point with the input's position, or by the one without."""
         if with_input:
             why = "it is no dataset iterator"
             try:
@@ -188,7 +188,7 @@ class Saver:
         self._host.session.run(entry, feed_dict={"tpugraph/checkpoint:0": path})
 
     def _save_beside(self, prefix: Path, with_input: bool, kept: Mapping[str, Any]) -> None:
-        """Copy what is saved, and write the copies in a thread; the save before it has ended."""
+        """Copy the values, and write the copies in a thread, after the previous save has ended."""
         taken: list[_Copies] = []
         try:
             self._through(lambda entry: taken.append(self._take(entry)), with_input)
@@ -212,7 +212,7 @@ class Saver:
         return self._copies[entry]
 
     def wait(self) -> None:
-        """Wait until no checkpoint is being written; raises the CheckpointError of the one that could not be."""
+        """Wait for the background save; raises its CheckpointError."""
         if self._writing is not None and ended(self._writing):
             written, self._writing = self._writing, None
             written.result()
@@ -220,10 +220,10 @@ class Saver:
 
 @dataclass(frozen=True)
 class _Copies:
-    """Variables with copies of what a save op writes: the ops that take them, write them and give their memory back.
+    """Variables with copies of a save op's tensors: the ops that copy, write and free them.
 
-    TensorFlow shares the buffer of a value between two variables until one is updated: a copy costs next to nothing, and the
-    next step pays for what it changes.
+    TensorFlow shares a buffer between two variables until one is updated (copy-on-write): the copy is nearly free, and the next
+    step pays for the variables that it changes.
     """
 
     take: Any
