@@ -12,7 +12,7 @@ from closeness import assert_close
 from tpugraph import testing
 from tpugraph.analysis import batched_input
 from tpugraph.compiler import ConvertOptions
-from tpugraph.support.errors import ConversionError, ShapeError, TpuGraphError, UsageError
+from tpugraph.support.errors import ConversionError, ShapeError, TpuGraphError
 from tpugraph.testing.verification import verify
 
 tf1 = tf.compat.v1
@@ -58,21 +58,6 @@ def test_batches_of_another_shape_than_was_set_end_the_run(tmp_path: Path, node:
     assert caught.value.fault == f"--set_shape says that '{node}' has the shape [32,2], and a batch has [16,2] there"
     assert (caught.value.node, caught.value.origin) == (node, "m.meta")
     assert f"--set_shape={node}:16,2" in str(caught.value.fix)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("IteratorGetNext", "not of the form NODE:DIMS"),
-        ("IteratorGetNext:0:a", "not of the form NODE:DIMS"),
-        ("IteratorGetNxt:16,2", "names no node"),
-        ("IteratorGetNext:1:4", "has no output|no output"),
-    ],
-)
-def test_faults_in_words(tmp_path: Path, text: str, fault: str) -> None:
-    model = _save(tmp_path, one_shot=False)
-    with pytest.raises(UsageError, match=fault):
-        tpugraph.convert(str(model), num_replicas=4, set_shape=(text,))
 
 
 def test_a_refusal_names_the_tensor_to_tell_the_shape_of(tmp_path: Path) -> None:

@@ -181,12 +181,6 @@ def test_a_variable_alone_is_compared_after_the_step() -> None:
     assert [difference.tensor for difference in found.differences] == ["dense_2/bias"]
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
-    assert_raises_block(tpugraph.compare, IRIS, engines=("plain",), words=["nothing to compare", "--engines="])
-    assert_raises_block(tpugraph.compare, IRIS, engines=("plain", "tpu"), words=["'tpu' is no engine"])
-    assert_raises_block(tpugraph.compare, IRIS, tensors="(", words=["no regular expression"])
-
-
 @pytest.mark.parametrize("when", ["", "differ", "refused", "xla:", "crashes:now"])
 def test_what_is_no_fault_is_refused(when: str) -> None:
     assert_raises_block(Question, when, max_length=200, kind=UsageError,

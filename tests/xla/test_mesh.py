@@ -15,7 +15,6 @@ from programs.harness import Program, check, compare, layout_of, run_partitioned
 from tpugraph.cli import fitting
 from tpugraph.compiler import ConvertOptions
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import UsageError
 from tpugraph.testing.verification import verify
 from tpugraph.xla import jax_client
 from tpugraph.xla.mesh import Layout, Mesh, ShardRule, optimizer_variables
@@ -39,35 +38,9 @@ def test_a_spec_in_the_syntax_of_hlo(mesh: str, spec: tuple[tuple[str, ...], ...
     assert Mesh.parse(mesh).hlo_sharding(spec) == hlo
 
 
-@pytest.mark.parametrize(("mesh", "shard", "says"), [
-    ("data=4", [], "is not AXIS:DEVICES"),
-    ("data:2,data:4", [], "each axis once"),
-    ("model:2", [], "has no axis 'data'"),
-    ("data:8", [".*kernel=-,model"], "has no axis 'model'"),
-    ("data:8", ["kernel"], "REGEX=SPEC"),
-    ("data:8", ["(=data"], "is no regular expression"),
-    ("data:8", [".*=data,data"], "one axis cannot shard two dimensions"),
-])  # fmt: skip
-def test_what_a_layout_refuses(mesh: str, shard: list[str], says: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(says)) as refusal:
-        Layout.parse(mesh, shard)
-    assert refusal.value.fix
-
-
 def module(rows: int = 8, **variables: tuple[int, ...]) -> Module:
     held = tuple(Value("variable", name.replace("__", "/"), "float32", shape) for name, shape in variables.items())
     return Module(b"", 1, 5, (Value("infeed", "0", "float32", (5, rows, 3)), *held), held)
-
-
-@pytest.mark.parametrize(("layout", "says"), [
-    (Layout.parse("data:4,model:2", ["dens/kernel=-,model"]), "matches no variable"),
-    (Layout.parse("data:4,model:4", ["dense/kernel=-,model"]), "4 devices along model do not divide the dimension 6"),
-    (Layout.parse("data:4,model:2", ["dense/bias=-,model"]), "names 2 dimensions"),
-    (Layout.parse("data:3"), "does not divide the batch of 8 rows"),
-])  # fmt: skip
-def test_what_does_not_fit_the_step(layout: Layout, says: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(says)):
-        layout.specs(module(dense__kernel=(3, 6), dense__bias=(6,)))
 
 
 def test_slots_lie_as_their_variable_and_along_the_axis_of_the_optimizer() -> None:
