@@ -332,6 +332,9 @@ def test_convert_and_verify_take_the_batch(tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["convert", *arguments, "-o", str(tmp_path / "out.pb")]) == 0
     assert "global batch 256 = 8 cores x 32" in capsys.readouterr().out
     assert "batch of 256 rows in place of 32" in json.loads(report.read_text())["notes"]
+    kept = [str(tmp_path / "out.pb"), "--global_batch=256", "-o", str(tmp_path / "again.pb")]
+    assert cli.main(["rebatch", *kept]) == 0  # of the plain graph that the converted one keeps
+    assert "batch of 256 rows in place of 32" in capsys.readouterr().out
     assert cli.main(["verify", str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=64", "--steps=2"]) == 0
     assert "global batch 64 = 8 cores x 8" in capsys.readouterr().out
     with pytest.raises(tpugraph.TpuGraphError, match="global_batch"):
