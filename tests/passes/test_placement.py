@@ -96,19 +96,6 @@ def test_float64_on_the_device_is_refused() -> None:
                                 words=["placement", "float64", "an infeed takes no float64", "cast it to"])  # fmt: skip
 
 
-def test_strings_stay_on_the_host() -> None:
-    def build(rows: int) -> None:
-        words = np.array([f"word{i % 5}" for i in range(96)], dtype=object)
-        text, value = batches((words, rows_of(96, 1)[1]), rows)
-        bucket = tf.strings.to_hash_bucket_fast(text, 7)
-        picked = tf.gather(variable("table", (7,)), bucket)
-        finish(tf.reduce_mean(tf.square(picked - value)), SGD(0.2))
-
-    graph = place(lambda: build(4))
-    assert not any(in_cluster(n) for n in graph if any(str(kind) == "string" for kind, _ in n.outputs or []))
-    assert_same_on_cores(build, relative=1e-5, absolute=1e-6)
-
-
 def test_a_print_keeps_the_step_and_prints_behind_it() -> None:
     def build(rows: int) -> None:
         features, targets, weights = linear(rows)
