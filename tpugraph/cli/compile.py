@@ -24,7 +24,7 @@ from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
 from tpugraph.xla import cache_folder, jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
-from tpugraph.xla.mesh import Layout, Lying
+from tpugraph.xla.mesh import Layout, Sharding
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -84,8 +84,8 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
             return {}
         error.fix = _what_fits(graph, flags, console, error) if layout is None else error.fix
         raise
-    variables = {} if layout is None else layout.variables(module)
-    for line in (*_lines(compiled, module), *_lying(variables.values()), *gathered_note(compiled.gathered)):
+    variables = {} if layout is None else layout.shardings(module)
+    for line in (*_lines(compiled, module), *_sharding_lines(variables.values()), *gathered_note(compiled.gathered)):
         console.say(line)
     if known:
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
@@ -140,14 +140,14 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
     return lines
 
 
-def _lying(variables: Iterable[Lying]) -> list[str]:
-    """A line for each way in which variables lie on a mesh."""
-    alike = defaultdict[str, list[Lying]](list)
+def _sharding_lines(variables: Iterable[Sharding]) -> list[str]:
+    """A line for each sharding that variables have."""
+    alike = defaultdict[str, list[Sharding]](list)
     for one in variables:
-        alike[one.how].append(one)
+        alike[one.kind].append(one)
     lines = []
-    for how, same in alike.items():
+    for kind, same in alike.items():
         most = max((one.variable for one in same), key=lambda value: value.bytes)
-        lines.append(f"variables   {len(same):,} {how}, {size_text(sum(one.bytes for one in same))} per core, the largest "
+        lines.append(f"variables   {len(same):,} {kind}, {size_text(sum(one.bytes for one in same))} per core, the largest "
                      f"'{most.name}' {list(most.shape)}")  # fmt: skip
     return lines

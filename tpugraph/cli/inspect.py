@@ -38,12 +38,12 @@ _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", 
 
 def run(flags: Parsed, console: Console) -> Outcome:
     flags = programs.evaluated(flags)
-    lying = programs.on_mesh(flags)
-    options = programs.options(flags, **({"num_replicas": 1} if lying else {}))
+    shardings = programs.shardings(flags)
+    options = programs.options(flags, **({"num_replicas": 1} if shardings else {}))
     if flags["why"] is not None:
         found = explain(flags.model, flags["why"], options, everything=flags["why_all"])
-        if found["node"] in lying:
-            found["held"] = str(lying[found["node"]])
+        if found["node"] in shardings:
+            found["held"] = str(shardings[found["node"]])
         console.say(describe(found))
         return Outcome(found)
     loaded = graphdef.sniff(Path(flags.model))
@@ -53,7 +53,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         found["tpu"] = _tpu(graph)
     else:
         found |= _plain(flags.model, graph, options)
-    found |= {"mesh": flags["mesh"], "on_mesh": {name: str(one) for name, one in lying.items()}}
+    found |= {"mesh": flags["mesh"], "on_mesh": {name: str(one) for name, one in shardings.items()}}
     console.say("\n".join(_lines(found)))
     return Outcome(found)
 

@@ -23,7 +23,7 @@ from tpugraph.tpu import program as tpu_program
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
 from tpugraph.xla import stablehlo
-from tpugraph.xla.mesh import DATA, Layout, Lying
+from tpugraph.xla.mesh import DATA, Layout, Sharding
 from tpugraph.xla.module import Module
 
 _MOST = 12
@@ -161,7 +161,7 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
         refuse_cores(flags)
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(platform or flags['platform'] or 'cpu')}"
     found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
-    return replace(found, fits=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
+    return replace(found, shrinks=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
 
 
 def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:
@@ -171,8 +171,8 @@ def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:
     return graph, stablehlo.lower(batch_search.without_hints(graph))
 
 
-def on_mesh(flags: Parsed) -> dict[str, Lying]:
-    """How each variable lies on the mesh that a command names, by name; nothing without a mesh.
+def shardings(flags: Parsed) -> dict[str, Sharding]:
+    """The sharding of each variable on the mesh that a command names, by name; nothing without a mesh.
 
     Raises:
         UsageError: as a command that trains on it.
@@ -184,7 +184,7 @@ def on_mesh(flags: Parsed) -> dict[str, Lying]:
         raise UsageError("evaluation and prediction run on emulated cores, not on a mesh", fix="leave --mesh out")
     _, module = plain_step(flags)
     layout.specs(module)  # refuses a mesh that does not divide the batch
-    return layout.variables(module)
+    return layout.shardings(module)
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:

@@ -21,12 +21,12 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.load(flags.model)
     if graph.of_type("TPUReplicateMetadata"):
         programs.refuse_late(flags)
-    lying = programs.on_mesh(flags)
-    found = view(graph, programs.options(flags, **({"num_replicas": 1} if lying else {})))
+    shardings = programs.shardings(flags)
+    found = view(graph, programs.options(flags, **({"num_replicas": 1} if shardings else {})))
     for node in found.data.nodes:
-        if node.name in lying:
-            one = lying[node.name]
-            node.lives = [Lives(0, "shard" if any(one.spec) else "replicate", one.part, one.because, deciding=[])]
+        if node.name in shardings:
+            one = shardings[node.name]
+            node.lives = [Lives(0, "shard" if any(one.spec) else "replicate", one.words, one.because, deciding=[])]
     written = found.save(output, flags["format"])
     console.say(found.data.verdict)
     for place in written:

@@ -146,7 +146,7 @@ class TPUConfig:
             shape: tuple((DATA,) * (d == 0) + (f"dim{d}",) * (count > 1) for d, count in enumerate(sizes))
             for shape, sizes in parts.items()
         }
-        return replace(found, inputs=inputs, fits=not (self.mesh or self.num_shards))
+        return replace(found, inputs=inputs, shrinks=not (self.mesh or self.num_shards))
 
     def choices(self, *, tables: bool) -> dict[str, Any]:
         """The fields of ConvertOptions; ``tables``: whether the model has tables of an EmbeddingConfigSpec that can be sharded."""

@@ -63,7 +63,7 @@ def to_try(engine: str | None, platform: str | None, *, on_tpu: bool, hosts: int
         if not trains:
             raise UsageError(f"engine '{named}' runs training graphs alone", fix="engine='emulator'")
         found = [Choice(named, "asked for", platform or "cpu")]
-        fixed = engine or (layout is not None and not layout.fits)
+        fixed = engine or (layout is not None and not layout.shrinks)
         return found if fixed else [*found, Choice("pjrt", "", platform or "cpu")]
     if on_tpu:
         return [Choice("master", "the master has TPU devices")]
@@ -92,7 +92,7 @@ def create(graph: Graph, choice: Choice, master: Master, *, layout: Layout | Non
         return ThreeParts(place_on_master(graph, master.devices), timeline)
     run_as_written(graph)
     if choice.platform is not None:
-        every = Layout(Mesh({DATA: device_count(choice.platform)}), fits=True) if choice.engine == "xla" else None
+        every = Layout(Mesh({DATA: device_count(choice.platform)}), shrinks=True) if choice.engine == "xla" else None
         devices = compile_cluster(graph, choice.platform, (layout or every) if every else None)
         return CompiledLoop(graph, devices, seed=seed, timeline=timeline)
     hosts = master.hosts_for(graph)

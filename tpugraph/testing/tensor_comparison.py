@@ -409,9 +409,8 @@ class _Comparing:
         self.variables = [name for name in keys_of(next(iter(self.graphs.values()))) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
         self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
-        self.drawn: dict[
-            str, set[str]
-        ] = {}  # of an engine whose random numbers are others, the tensors that are made of them
+        self.own: dict[str, list[Node]] = {}  # of an engine, the random ops that draw from a stream of XLA's own
+        self.drawn: dict[str, set[str]] = {}  # of an engine, the tensors that differ by that
         if not self.seen:
             raise UsageError(f"no tensor of the step matches '{tensors}'", origin=found.source,
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
@@ -489,7 +488,10 @@ class _Comparing:
         names = dict.fromkeys(self._place(engine, *one) for one in self.seen if self._sends(engine, *one))
         taps = Taps(tapped, [tapped.tensor(name) for name in names]) if names else None
         session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, **self.on.get(engine, {}))
-        return self._on_cores(engine, stack.enter_context(session), taps)
+        running = stack.enter_context(session)
+        own = running.report.get("own_streams", ())
+        self.own[engine] = [self.both.plain.graph[name] for name in own if name in self.both.plain.graph]
+        return self._on_cores(engine, running, taps)
 
     def _split(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Tensors of the step, and variables."""
@@ -523,29 +525,16 @@ class _Comparing:
         return wrong | same
 
     def _leave_out_draws(self, engine: str, compared: set[str]) -> None:
-        """Leave out what is made of random numbers that TensorFlow draws from one stream and XLA from another."""
-        differing = [found for found in self.found.differences if found.engine == engine]
-        if not differing or not {"pjrt", XLA} & {engine, self.found.engines[0]}:
-            return
+        """Leave out what differs since it is made of random numbers that XLA draws otherwise than TensorFlow."""
         graph = self.both.plain.graph
-        step, same = (
-            graph.ancestors(graph[name] for name in self.both.plain.roles.roots),
-            compared - {d.tensor for d in differing},
-        )
-        draws = [
-            node for node in graph.topological_order(step) if node.op in ops.RANDOM and str(node.out()) not in same
-        ]
-        made = graph.descendants(draws)
+        made = graph.descendants([*self.own.get(engine, ()), *self.own.get(self.found.engines[0], ())])
         writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}
         drawn = {name for name, _ in self.seen if graph.tensor(name).node in {*made, *writes}}
-        left = [found for found in differing if found.tensor in drawn]
-        if left:
-            self.drawn[engine] = drawn
+        kept = [found for found in self.found.differences if found.engine != engine or found.tensor not in drawn]
+        if len(kept) < len(self.found.differences):
+            self.found.differences, self.drawn[engine] = kept, drawn
             compared -= drawn
-            self.found.differences = [found for found in self.found.differences if found not in left]
-            self.found.notes.append(f"XLA draws random numbers of its own: {engine} and {self.found.engines[0]} begin to differ at "
-                                    f"'{draws[0].name}' ({draws[0].op}), and {counted(len(drawn), 'tensor')} made of such numbers "
-                                    f"are not compared")  # fmt: skip
+            self.found.notes.append(f"{counted(len(drawn), 'tensor')} made of such numbers not compared with {engine}")
 
     def _leave_out_rounding(self, step: int) -> None:
         """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""

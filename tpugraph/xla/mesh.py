@@ -142,13 +142,13 @@ class ShardRule:
 
 
 @dataclass(frozen=True)
-class Lying:
-    """How a variable lies on a mesh.
+class Sharding:
+    """The sharding of a variable.
 
     Attributes:
-        variable: as a whole.
+        variable: the whole.
         spec: of each dimension its axes.
-        shape: of the part that a device holds; ``bytes`` is its size.
+        shape: of the shard that a device holds, which has so many ``bytes``.
         because: the rule that says so.
     """
 
@@ -159,22 +159,23 @@ class Lying:
     because: str
 
     @property
-    def how(self) -> str:
+    def kind(self) -> str:
+        """``replicated``, or ``sharded`` with the spec."""
         axes = ",".join("+".join(of) or "-" for of in self.spec)
         return f"sharded {axes}" if any(self.spec) else "replicated"
 
     @property
-    def part(self) -> str:
+    def words(self) -> str:
         shape = ",".join(map(str, self.shape))
-        return f"{self.how}: each device holds {self.variable.dtype}[{shape}], {self.bytes:,} bytes"
+        return f"{self.kind}: each device holds {self.variable.dtype}[{shape}], {self.bytes:,} bytes"
 
     def __str__(self) -> str:
-        return f"{self.part}; {self.because}"
+        return f"{self.words}; {self.because}"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a user asks for of a mesh; :func:`specs` says how each value lies.
+    """A mesh and what a user says of shardings; :meth:`specs` gives the sharding of each value.
 
     Attributes:
         mesh: the mesh.
@@ -182,7 +183,7 @@ class Layout:
         shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
         inputs: of inputs, by the shape of an example, the axes of the batch's dimensions; rows along ``data`` for others.
         partitioner: one of ``PARTITIONERS``.
-        fits: whether fewer devices along ``data`` do where those of the mesh, which nobody named, do not divide the batch.
+        shrinks: whether fewer devices along ``data`` are taken where the mesh, whose size nobody named, does not divide the batch.
     """
 
     mesh: Mesh
@@ -190,7 +191,7 @@ class Layout:
     shard_optimizer: str = ""
     inputs: Mapping[tuple[int, ...], Spec] = field(default_factory=dict)
     partitioner: str = "shardy"
-    fits: bool = False
+    shrinks: bool = False
 
     @classmethod
     def parse(
@@ -217,43 +218,43 @@ class Layout:
         return made
 
     def specs(self, module: Module) -> dict[Value, Spec]:
-        """How each argument and result of a step lies, which was lowered for one core.
+        """The sharding of each argument and result of a step that was lowered for one core.
 
         Raises:
             UsageError: a rule that matches no variable, or a dimension that the devices of its axes do not divide.
         """
-        found = {value: _padded((), value) for value in {*module.arguments, *module.results}}
+        found = {value: _padded((), value.shape) for value in {*module.arguments, *module.results}}
         inputs = [value for value in module.arguments if value.kind == "infeed"]
-        found |= {value: _padded(self._of_input(value), value) for value in inputs}
+        found |= {value: _padded(self._of_input(value), value.shape) for value in inputs}
         if inputs and self.mesh.size > 1 and not any(axes for value in inputs for axes in found[value]):
             wanted, (rows, devices) = self.mesh.axes[DATA], self._dividing(module)
             fits = Mesh({**self.mesh.axes, DATA: devices})
             raise UsageError(f"the mesh {self.mesh} does not divide the batch of {rows} rows",
                              fix=f"--mesh={fits}, or --global_batch={math.ceil(rows / wanted) * wanted}")  # fmt: skip
-        variables = self.variables(module)
+        variables = self.shardings(module)
         return found | {value: variables[value.name].spec for value in found if value.kind in HELD}
 
-    def variables(self, module: Module) -> dict[str, Lying]:
-        """How each variable of a step lies, by name.
+    def shardings(self, module: Module) -> dict[str, Sharding]:
+        """The sharding of each variable of a step, by name.
 
         Raises:
             UsageError: as :func:`specs`.
         """
         held = {value.name: value for value in module.arguments if value.kind in HELD}
-        lies = self._of_variables({name: value.shape for name, value in held.items()}, optimizer_variables(module))
+        said = self._of_variables({name: value.shape for name, value in held.items()}, optimizer_variables(module))
         found = {}
         for name, value in held.items():
-            spec = _padded(lies[name][0], value)
-            part = tuple(size // self.mesh.along(axes) for size, axes in zip(value.shape, spec, strict=True))
-            found[name] = Lying(value, spec, part, value.bytes // self.mesh.pieces(spec), lies[name][1])
+            spec, because = _padded(said[name][0], value.shape), said[name][1]
+            shard = tuple(size // self.mesh.along(axes) for size, axes in zip(value.shape, spec, strict=True))
+            found[name] = Sharding(value, spec, shard, value.bytes // self.mesh.pieces(spec), because)
         return found
 
-    def fitted(self, module: Module) -> Layout:
-        """The same along as many devices as divide the batch, where ``fits`` asks for that."""
-        return replace(self, mesh=Mesh({**self.mesh.axes, DATA: self._dividing(module)[1]})) if self.fits else self
+    def shrunk(self, module: Module) -> Layout:
+        """The same with as many devices along ``data`` as divide the batch, where ``shrinks`` asks for that."""
+        return replace(self, mesh=Mesh({**self.mesh.axes, DATA: self._dividing(module)[1]})) if self.shrinks else self
 
     def _dividing(self, module: Module) -> tuple[int, int]:
-        """The rows of a batch, and the most devices along them that divide these."""
+        """The rows of a batch, and the most devices along ``data`` that divide them."""
         inputs = (value for value in module.arguments if value.kind == "infeed")
         rows = max((value.shape[1] for value in inputs if len(value.shape) > 1), default=0)
         return rows, most_dividing(rows, self.mesh.axes[DATA])
@@ -272,9 +273,9 @@ class Layout:
                     f"--shard='{rule.text}' matches no variable", fix=f"the nearest names: {', '.join(close)}"
                 )
             holds |= dict.fromkeys(matched, rule)
-        found |= {
-            name: (self._fitting(name, shapes[name], rule), f"--shard='{rule.text}'") for name, rule in holds.items()
-        }
+        for name, rule in holds.items():
+            self._check(name, shapes[name], rule)
+            found[name] = rule.spec, f"--shard='{rule.text}'"
         for name, of in optimizer.items():
             if name in shapes and name not in holds:
                 found[name] = self._of_optimizer(found[of][0], shapes[name], f"as its variable '{of}'")
@@ -285,7 +286,7 @@ class Layout:
         axis = self.shard_optimizer
         if not axis or any(axis in axes for axes in spec):
             return spec, because
-        whole = [*spec, *[()] * (len(shape) - len(spec))]
+        whole = list(_padded(spec, shape))
         fits = [d for d, size in enumerate(shape) if size % self.mesh.along((*whole[d], axis)) == 0]
         if not fits:
             return spec, f"{because}; the devices along {axis} divide no dimension of it"
@@ -293,7 +294,7 @@ class Layout:
         whole[best] = (*whole[best], axis)
         return tuple(whole), f"{because}, and --shard_optimizer={axis}"
 
-    def _fitting(self, name: str, shape: tuple[int, ...], rule: ShardRule) -> Spec:
+    def _check(self, name: str, shape: tuple[int, ...], rule: ShardRule) -> None:
         if len(rule.spec) > len(shape):
             raise UsageError(f"--shard='{rule.text}' names {len(rule.spec)} dimensions, and '{name}' has the shape {list(shape)}",
                              fix="an axis or - for each dimension, and a pattern that matches no other variable")  # fmt: skip
@@ -304,10 +305,9 @@ class Layout:
                     f" dimension {size} of '{name}' {list(shape)}",
                     fix=self._another(name, shape, axes),
                 )
-        return rule.spec
 
     def _another(self, name: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> str:
-        """What divides a variable: another of its dimensions, or fewer devices."""
+        """The fix for a dimension that is not divided: another dimension, or fewer devices."""
         count, said = self.mesh.along(axes), "+".join(axes)
         fits = [d for d, size in enumerate(shape) if size % count == 0]
         if not fits:
@@ -325,8 +325,9 @@ class Layout:
         return ((), *wanted) if fits else ()
 
 
-def _padded(spec: Spec, value: Value) -> Spec:
-    return (*spec, *[()] * (len(value.shape) - len(spec)))
+def _padded(spec: Spec, shape: Sequence[int]) -> Spec:
+    """A spec that names all dimensions of a shape."""
+    return (*spec, *[()] * (len(shape) - len(spec)))
 
 
 def most_dividing(rows: int, devices: int) -> int:
@@ -358,7 +359,7 @@ def sharded(module: Module, specs: Mapping[Value, Spec]) -> dict[str, Spec]:
     return {value.name: specs[value] for value in module.arguments if value.kind in HELD and any(specs.get(value, ()))}
 
 
-def ruled(module: Module, specs: Mapping[Value, Spec]) -> dict[str, tuple[int, ...]]:
+def sharded_shapes(module: Module, specs: Mapping[Value, Spec]) -> dict[str, tuple[int, ...]]:
     """The shapes of the variables that are sharded, those of the optimizer left out."""
     shapes, slots = {value.name: value.shape for value in module.arguments}, optimizer_variables(module)
     return {name: shapes[name] for name in sharded(module, specs) if name not in slots}
@@ -426,7 +427,7 @@ _FILLS = frozenset(("constant", "broadcast_in_dim", "iota"))
 
 
 def _gradients(ir: Any, value: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The operands of an elementwise update of a shape that no elementwise op makes: the last values of backpropagation."""
+    """The gradients that an update reads: of its operands of a shape, behind elementwise ops, those that no such op makes."""
     found, todo, seen = [], [value], set()
     while todo:
         value = todo.pop()
@@ -436,10 +437,8 @@ def _gradients(ir: Any, value: Any, shape: tuple[int, ...]) -> list[Any]:
         name, operands = _op(ir, value), [] if isinstance(value.owner, ir.Block) else list(value.owner.operands)
         if name in _ELEMENTWISE or (name == "reshape" and value.type == operands[0].type):
             todo += operands
-        elif (
-            name == "scatter" and _op(ir, operands[0]) not in _FILLS
-        ):  # rows of a variable; into zeros it makes a gradient
-            todo.append(operands[0])
+        elif name == "scatter" and _op(ir, operands[0]) not in _FILLS:
+            todo.append(operands[0])  # an update of rows; a scatter into zeros makes a gradient
         elif name and name not in _FILLS:
             found.append(value)
     return found
@@ -458,16 +457,14 @@ def _attribute(ir: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) 
 
 
 def _constrain(ir: Any, value: Any, layout: Layout, spec: Spec, free: Collection[int] = ()) -> None:
-    """Let all readers of a value read it sharded by a spec; the partitioner chooses for the ``free`` dimensions."""
+    """Constrain the sharding of a value for all its readers; the partitioner chooses for the ``free`` dimensions."""
     said = _attribute(ir, layout, spec, free)
     if layout.partitioner == "shardy":
         name, said = "sdy.sharding_constraint", {"sharding": said["sdy.sharding"]}
     else:
-        name, open_in = (
-            "stablehlo.custom_call",
-            f"unspecified_dims=[{','.join(map(str, sorted(free)))}]" if free else "",
-        )
-        said |= {"call_target_name": ir.StringAttr.get("Sharding"), "backend_config": ir.StringAttr.get(open_in)}
+        unspecified = f"unspecified_dims=[{','.join(map(str, sorted(free)))}]" if free else ""
+        name = "stablehlo.custom_call"
+        said |= {"call_target_name": ir.StringAttr.get("Sharding"), "backend_config": ir.StringAttr.get(unspecified)}
     block = isinstance(value.owner, ir.Block)
     where = ir.InsertionPoint.at_block_begin(value.owner) if block else ir.InsertionPoint.after(value.owner)
     made = ir.Operation.create(name, results=[value.type], operands=[value], attributes=said, ip=where)
@@ -492,9 +489,9 @@ _Dimensions = Iterator[tuple[Any, Sequence[int]]]
 
 
 def _of_convolution(operation: Any, layout: Layout) -> _Dimensions:
-    """Images and windows: where devices have parts of both, XLA sums over all devices, along idle axes too.
+    """Spatial dimensions: where images and windows are both divided, XLA sums over all devices, along idle axes too.
 
-    Images that the layout divides stay so, where all axes divide them if the convolution is a kernel's gradient.
+    Images that the layout divides along rows or columns stay divided; in a kernel's gradient only where all axes divide them.
     """
     dialect = jax_client.load("jaxlib.mlir.dialects.stablehlo", "pjrt")
     numbers = dialect.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
@@ -509,14 +506,14 @@ def _of_convolution(operation: Any, layout: Layout) -> _Dimensions:
 
 
 def _of_maximum(operation: Any, _: Layout) -> _Dimensions:
-    """Windows of two strides or more: XLA counts elements of the gradient twice."""
+    """Dimensions with windows of two strides or more: XLA counts elements of the gradient twice."""
     windows, strides = (operation.attributes[name] for name in ("window_dimensions", "window_strides"))
     overlap = [d for d, (size, stride) in enumerate(zip(windows, strides, strict=True)) if size >= 2 * stride]
     yield from ((value, overlap) for value in (*list(operation.operands)[:2], operation.results[0]))
 
 
 def _of_scatter(operation: Any, layout: Layout) -> _Dimensions:
-    """Rows that the devices do not divide: XLA ends the process."""
+    """Dimensions that the devices do not divide: XLA ends the process."""
     for value in list(operation.operands)[len(operation.results) :]:
         yield value, [d for d, size in enumerate(value.type.shape) if size % layout.mesh.size]
 

@@ -181,9 +181,10 @@ def compile_for(module: Module, topology: str, layout: Layout | None = None) -> 
     names = tuple(v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments)
     of_core = {v: v.bytes if layout is None else v.bytes // layout.mesh.pieces(specs[v]) for v in module.arguments}
     infeed = sum(of_core[v] for v in module.arguments if v.kind == "infeed") // module.iterations
+    cost = Cost.of(executable, text, mesh.sharded_shapes(module, specs))
     return Compiled(
-        **vars(Cost.of(executable, text, mesh.ruled(module, specs))), topology=topology, cores=len(devices), num_replicas=cores,
-        seconds=seconds, flops=float(costs.get("flops", 0)), bytes_accessed=float(costs.get("bytes accessed", 0)),
+        **vars(cost), topology=topology, cores=len(devices), num_replicas=cores, seconds=seconds,
+        flops=float(costs.get("flops", 0)), bytes_accessed=float(costs.get("bytes accessed", 0)),
         infeed_bytes=infeed, tensors=memory_layouts.largest(text, names),
         most_live=executable.get_compiled_memory_stats().peak_memory_in_bytes,
     )  # fmt: skip

@@ -25,7 +25,7 @@ class PartitionedDevices(Devices):
     fewer = "--mesh=data:{}"
 
     def __init__(self, module: Module, layout: Layout, *, platform: str = "cpu") -> None:
-        self.module, self.layout = module, layout.fitted(module)
+        self.module, self.layout = module, layout.shrunk(module)
         if self.layout.mesh.size < layout.mesh.size:
             self.notes = [f"{self.layout.mesh.size} of {layout.mesh.size} devices train: more do not divide the batch"]
         layout, self.specs = self.layout, self.layout.specs(module)
@@ -39,7 +39,7 @@ class PartitionedDevices(Devices):
         self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
         self._variables: dict[str, Any] = {}
         self._compile(client, mesh.annotated(module, layout, self.specs), mesh.options(layout, self._devices), platform)
-        self.cost = Cost.of(self._run, self._run.hlo_modules()[0].to_string(), mesh.ruled(module, self.specs))
+        self.cost = Cost.of(self._run, self._run.hlo_modules()[0].to_string(), mesh.sharded_shapes(module, self.specs))
 
     def _sharding(self, value: Value) -> Any:
         axes = [of or None for of in self.specs[value]]
