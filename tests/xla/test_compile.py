@@ -51,7 +51,7 @@ def test_the_module_says_what_it_takes_and_returns() -> None:
     names = [a.name for a in module.arguments if a.kind == "variable"]
     assert len(names) == 13
     assert names == [r.name for r in module.results if r.kind == "variable"]  # each is written in this model
-    assert module.facts == {"all_reduces": 7, "loops": 1, "conditionals": 0}
+    assert module.facts == {"all_reduces": 7, "loops": 1, "conditionals": 0, "own_streams": []}
 
 
 def test_lowering_twice_gives_the_same_bytes() -> None:
