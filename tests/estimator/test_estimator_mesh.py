@@ -70,6 +70,13 @@ def test_a_mesh_trains_as_one_device(
         assert np.abs(found[name] - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+def test_joined_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would write into the folder, and one would wait for the other."""
+    monkeypatch.setattr("tpugraph.estimator.cluster.joined", lambda: True)
+    with pytest.raises(ArgumentError, match="an estimator trains in one process"):
+        trained(tmp_path, mesh="data:8")
+
+
 def test_devices_that_are_named_mean_the_engine() -> None:
     assert not TPUConfig().by_xla
     assert TPUConfig(mesh="data:8").by_xla

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+from tpugraph.xla.jax_client import joined
 
 EVALUATOR = "evaluator"
 PARAMETER_SERVER = "ps"
@@ -97,7 +98,10 @@ def current_task() -> Task:
 
 
 def refuse_to_train(kind: str, index: int, *, beside_chief: bool = False) -> None:
-    """Refuses parameter servers, and workers beside the chief, which trains alone."""
+    """Refuses parameter servers, workers beside the chief, which trains alone, and processes that jax has joined."""
+    if joined():
+        raise ArgumentError("jax has joined this process with others, and an estimator trains in one process",
+                            fix="a tpugraph.TPUSession in each process, or tpugraph run --distributed=auto")  # fmt: skip
     if kind == PARAMETER_SERVER:
         raise ArgumentError(
             f"TF_CONFIG calls this process ps {index}, a parameter server, but variables live on the cores here",
