@@ -78,7 +78,7 @@ def test_every_command_and_flag_is_there(script: str) -> None:
     for command in COMMANDS.values():
         assert command.name in script
         for flag in command.flags():
-            assert f"--{flag}" in script
+            assert f"--{flag.name}" in script
 
 
 def test_it_needs_no_tensorflow() -> None:

@@ -1,19 +1,21 @@
-"""``tpugraph run step.tpugraph``: trains a bundle. Needs jax and NumPy alone: no TensorFlow."""
+"""``tpugraph run step.tpugraph``: trains a bundle. Needs jax and NumPy alone: no TensorFlow, and no absl for its flags."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tpugraph.cli.console import Console, Outcome, interruptible
-from tpugraph.cli.flags import Command, Flags, Parsed
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError, UsageError
 from tpugraph.support.wording import counted
+
+EXAMPLE = "tpugraph run step.tpugraph --data=batches.npz --steps=100 -o step.tpugraph"
 
 
 def is_bundle(words: Sequence[str]) -> bool:
@@ -30,49 +32,57 @@ def _starts_as_zip(path: Path) -> bool:
         return False
 
 
-def _declare(flags: Flags) -> None:
-    """train a bundle that `tpugraph compile -o` wrote
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, fix=EXAMPLE)
 
-    Needs jax and NumPy alone: no TensorFlow.
 
-    tpugraph run step.tpugraph --data=batches.npz --steps=100 -o step.tpugraph
-    """
-    flags.string(
-        "data", "FILE.npz", "an array for each input, by its name or in order: [steps, rows of all cores, ...]"
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser("tpugraph run", description="Trains a bundle that `tpugraph compile -o` wrote, with jax and NumPy alone.",
+                     epilog=f"example: {EXAMPLE}", allow_abbrev=False)  # fmt: skip
+    parser.add_argument("bundle", help="the file")
+    parser.add_argument("--data", required=True, metavar="FILE.npz",
+                        help="an array for each input, by its name or in order: [steps, rows of all cores, ...]")  # fmt: skip
+    parser.add_argument("--steps", type=int, metavar="N",
+                        help="how many; the data starts anew where it ends. Once through the data if not given")  # fmt: skip
+    parser.add_argument(
+        "--output", "-o", metavar="FILE.tpugraph", help="write the trained bundle; nothing if not given"
     )
-    flags.integer(
-        "steps", "N", "how many; the data starts anew where it ends. Once through the data if not given", lowest=1
+    parser.add_argument(
+        "--platform", choices=("cpu", "gpu", "tpu"), default="cpu", help="devices; cpu makes virtual ones"
     )
-    flags.string("output", "FILE.tpugraph", "write the trained bundle; nothing if not given", short="o")
-    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices; cpu makes virtual ones")
-    flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')
+    parser.add_argument("--losses", metavar="FILE.jsonl", help='write a line {"step": 1, "loss": 0.5} per step')
+    parser.add_argument("--json", action="store_true", help="print one machine-readable object on stdout")
+    parser.add_argument("--traceback", action="store_true", help="print Python's traceback with an error")
+    return parser
 
 
-COMMAND = Command("run", ["BUNDLE"], _declare, "bundles")
-
-
-def run(flags: Parsed, console: Console) -> Outcome:
-    if flags["data"] is None:
-        raise UsageError("a bundle is trained on batches of a file", fix=COMMAND.examples[0])
+def run(words: Sequence[str], console: Console) -> Outcome:
+    if {"-h", "--help"} & set(words):
+        console.say(_parser().format_help().rstrip())
+        return Outcome()
+    flags = _parser().parse_args(list(words))
+    if flags.steps is not None and flags.steps < 1:
+        raise UsageError(f"--steps={flags.steps} is not a whole number of at least 1", fix=EXAMPLE)
     from tpugraph.runtime import pjrt
 
-    step = interruptible(lambda: pjrt.load(flags.model, platform=flags["platform"]))
-    arrays = _arrays(flags["data"], list(step.inputs))
+    step = interruptible(lambda: pjrt.load(flags.bundle, platform=flags.platform))
+    arrays = _arrays(flags.data, list(step.inputs))
     begun, started = step.trained, time.monotonic()
-    count = flags["steps"] or len(arrays[0])
-    console.say(f"{flags.model}: {counted(step.num_replicas, 'core')}, trained to step {begun:,}")
+    count = len(arrays[0]) if flags.steps is None else flags.steps
+    console.say(f"{flags.bundle}: {counted(step.num_replicas, 'core')}, trained to step {begun:,}")
     losses = interruptible(lambda: step.train(_batches(arrays, count)))
     seconds = time.monotonic() - started
     last = f", loss {losses[-1]:.6g}" if losses else ""
     console.say(f"trained {counted(count, 'step')} in {seconds:.1f} s ({count / seconds:,.1f} steps/s){last}")
-    if flags["losses"] is not None:
+    if flags.losses is not None:
         lines = "".join(json.dumps({"step": begun + i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1))
-        files.write_atomically(Path(flags["losses"]), lines.encode())
-    if flags["output"] is not None:
-        step.save(flags["output"])
-        console.say(f"wrote {flags['output']}")
+        files.write_atomically(Path(flags.losses), lines.encode())
+    if flags.output is not None:
+        step.save(flags.output)
+        console.say(f"wrote {flags.output}")
     return Outcome({"steps": count, "trained": step.trained, "losses": losses, "seconds": round(seconds, 3),
-                    "output": flags["output"]})  # fmt: skip
+                    "output": flags.output})  # fmt: skip
 
 
 def _arrays(path: str, inputs: list[str]) -> list[Any]:

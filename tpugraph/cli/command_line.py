@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tpugraph import __version__
-from tpugraph.cli import bundles, flags
-from tpugraph.cli.commands import COMMANDS
+from tpugraph.cli import bundles
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
@@ -64,6 +63,11 @@ def _leave(code: int) -> NoReturn:
 
 
 def _dispatch(words: list[str], console: Console) -> Outcome:
+    if words[:1] == ["run"] and bundles.is_bundle(words[1:]):
+        return bundles.run(words[1:], console)
+    from tpugraph.cli import flags  # absl is not there where a bundle alone is run, without dependencies
+    from tpugraph.cli.commands import COMMANDS
+
     name = words[0] if words else "--help"
     if name in ("--version", "version"):
         console.say(f"tpugraph {__version__}")
@@ -72,7 +76,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
         named = COMMANDS.get(words[1]) if len(words) > 1 else None
         console.say(flags.help_of(named) if named else flags.overview())
         return Outcome(code=0 if words else REFUSED)
-    command = bundles.COMMAND if name == "run" and bundles.is_bundle(words[1:]) else COMMANDS.get(name)
+    command = COMMANDS.get(name)
     if command is None:
         raise _unknown_command(name, list(COMMANDS))
     if {"-h", "--help", "--helpfull"} & set(words):
@@ -80,9 +84,10 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
         return Outcome()
     parsed = flags.parse(command, words[1:])
     console.machine_readable = parsed["json"]
-    if command.module not in ("completion", "bundles"):
+    if name != "completion":
         load_tensorflow()
-    outcome: Outcome = importlib.import_module(f"tpugraph.cli.{command.module}").run(parsed, console)
+    module = importlib.import_module(f"tpugraph.cli.{'program_symbols' if name == 'program' else name}")
+    outcome: Outcome = module.run(parsed, console)
     return outcome
 
 

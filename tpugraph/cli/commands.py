@@ -374,7 +374,7 @@ def passes(flags: Flags) -> None:
     flags.enum("mode", ("train", "eval", "predict"), "what the graph is for")
 
 
-@command("PROGRAM", module="program_symbols")
+@command("PROGRAM")
 def program(flags: Flags) -> None:
     """list the TensorFlow 1.15 names that a program uses, and which of them work
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph.cli.commands import COMMANDS
 from tpugraph.cli.console import Console, Outcome
-from tpugraph.cli.flags import Parsed
+from tpugraph.cli.flags import Parsed, values_of
 from tpugraph.support.errors import UsageError
 
 
@@ -43,12 +43,10 @@ complete -o default -F _tpugraph tpugraph"""
 
 def _bash() -> str:
     values, words = [], []
-    for name, command in COMMANDS.items():
-        flags = command.flags().values()
-        values += [
-            f'            "{name} --{flag.name}") words="{" ".join(flag.values)}" ;;' for flag in flags if flag.values
-        ]
-        written = " ".join(f"--{flag.name}{'=' if flag.shown else ''}" for flag in flags)
+    for name, flags in ((name, list(command.flags())) for name, command in COMMANDS.items()):
+        values += [f'            "{name} --{flag.name}") words="{" ".join(values_of(flag))}" ;;'
+                   for flag in flags if values_of(flag)]  # fmt: skip
+        written = " ".join(f"--{flag.name}{'' if flag.boolean else '='}" for flag in flags)
         words.append(f'            "{name} -"*) words="{written}" ;;')
     filled = _BASH.replace("COMMANDS", " ".join(COMMANDS))
     return filled.replace("VALUES", "\n".join(values)).replace("FLAGS", "\n".join(words))

@@ -1,14 +1,15 @@
-"""Declares the flags of commands, understands a command line and explains it. Needs no package but this one."""
+"""Declares the flags of commands, understands a command line and explains it. Needs no TensorFlow."""
 
 from __future__ import annotations
 
 import inspect
 import shlex
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
+
+from absl import flags as absl_flags
 
 from tpugraph.support.errors import UsageError
 from tpugraph.support.suggestions import GONE, did_you_mean, near
@@ -16,72 +17,43 @@ from tpugraph.support.suggestions import GONE, did_you_mean, near
 # --------------------------------------------------------------------------- declarations
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A flag; ``value`` makes its value of a text, and raises an error where that is not what it ``takes``."""
+class Flags:
+    """The flags of a command, in the order in which it declares them; each is given with how its value is shown in the help."""
 
-    name: str
-    shown: str  # its value, as the help shows it; "" where it takes none
-    help: str
-    default: Any
-    value: Callable[[str], Any] = str
-    takes: str = ""
-    values: Sequence[str] = ()  # all that it can have; none where it may be any text or number
-    short: str = ""
-    repeated: bool = False
+    def __init__(self) -> None:
+        self.known = absl_flags.FlagValues()  # type: ignore[no-untyped-call]
+        self.known.set_gnu_getopt(True)
+        self.shown: dict[str, str] = {}
 
-    @property
-    def usage(self) -> str:
-        text = f"--{self.name}={self.shown}" if self.shown else f"--{self.name}"
-        return f"-{self.short}, {text}" if self.short else text
+    def __iter__(self) -> Iterator[Any]:
+        return (self.known[name] for name in self.shown)
 
-    @property
-    def default_shown(self) -> str:
-        """The default as one would write it; of several values the first is."""
-        if self.default in (None, False, [], "") or self.values:
-            return ""
-        return f" (default {','.join(self.default) if isinstance(self.default, list) else self.default})"
+    def _define(self, kind: str, shown: str, name: str, told: str, *how: Any, **more: Any) -> None:
+        getattr(absl_flags, f"DEFINE_{kind}")(name, *how, told, flag_values=self.known, **more)
+        self.known[name].help = told  # without what absl adds
+        self.shown[name] = shown
 
-
-class Flags(dict[str, Flag]):
-    """The flags of a command by name, in the order in which it declares them; each is given with how the help shows its value."""
-
-    def _add(self, name: str, *flag: Any, **more: Any) -> None:
-        self[name] = Flag(name, *flag, **more)
-
-    def string(self, name: str, shown: str, told: str, default: str | None = None, short: str = "") -> None:
-        self._add(name, shown, told, default, short=short)
+    def string(self, name: str, shown: str, told: str, default: str | None = None, short: str | None = None) -> None:
+        self._define("string", shown, name, told, default, short_name=short)
 
     def integer(self, name: str, shown: str, told: str, default: int | None = None, lowest: int = 0) -> None:
-        takes = f"a whole number of at least {lowest}"
-        self._add(name, shown, told, default, partial(_at_least, lowest, int), takes)
+        self._define("integer", shown, name, told, default, lower_bound=lowest)
 
     def number(self, name: str, shown: str, told: str, default: float | None = None) -> None:
-        self._add(name, shown, told, default, partial(_at_least, 0, float), "a number of at least 0")
+        self._define("float", shown, name, told, default, lower_bound=0)
 
-    def boolean(self, name: str, told: str, short: str = "") -> None:
-        self._add(name, "", told, False, {"true": True, "false": False}.__getitem__, "true or false", short=short)
+    def boolean(self, name: str, told: str, short: str | None = None) -> None:
+        self._define("boolean", "", name, told, False, short_name=short)
 
     def enum(self, name: str, values: Sequence[str], told: str, default: str | None = "") -> None:
         """The default is the first value, unless it is None."""
-        self._add(name, "|".join(values), told, values[0] if default == "" else default, values=values)
+        self._define("enum", "|".join(values), name, told, values[0] if default == "" else default, values)
 
     def names(self, name: str, shown: str, told: str, default: Sequence[str] = ()) -> None:
-        self._add(name, shown, told, list(default), _names)
+        self._define("list", shown, name, told, list(default))
 
     def repeated(self, name: str, shown: str, told: str) -> None:
-        self._add(name, shown, told, [], repeated=True)
-
-
-def _at_least(lowest: int, kind: type[int] | type[float], text: str) -> float:
-    value = kind(text)
-    if not value >= lowest:  # which no number is not, either
-        raise ValueError(text)
-    return value
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
+        self._define("multi_string", shown, name, told, [])
 
 
 @dataclass(frozen=True)
@@ -91,7 +63,6 @@ class Command:
     name: str
     arguments: list[str]
     declare: Callable[[Flags], None]
-    module: str  # of tpugraph.cli, whose ``run`` runs it
 
     @property
     def paragraphs(self) -> list[str]:
@@ -115,12 +86,11 @@ COMMANDS: dict[str, Command] = {}
 """The commands by name, in the order of the help."""
 
 
-def command(arguments: str = "MODEL", module: str = "") -> Callable[[Callable[[Flags], None]], None]:
-    """Make a command of the function that declares its flags; it is run by the module of its name, unless another is named."""
+def command(arguments: str = "MODEL") -> Callable[[Callable[[Flags], None]], None]:
+    """Make a command of the function that declares its flags."""
 
     def add(declare: Callable[[Flags], None]) -> None:
-        name = declare.__name__
-        COMMANDS[name] = Command(name, arguments.split(), declare, module or name)
+        COMMANDS[declare.__name__] = Command(declare.__name__, arguments.split(), declare)
 
     return add
 
@@ -144,41 +114,21 @@ class Parsed:
 
 def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     flags = command.flags()
-    short = {flag.short: flag for flag in flags.values()}
-    values, words = {name: flag.default for name, flag in flags.items()}, dict[str, str]()
-    rest, left = list[str](), iter(arguments)
-    for word in left:
-        written, equals, text = word.partition("=")
-        if word == "--":
-            rest += left
-        elif word == "-" or not word.startswith("-"):
-            rest.append(word)
-        else:
-            name = written.lstrip("-").replace("-", "_")  # dashes are underscores
-            flag = flags.get(name) if written.startswith("--") else short.get(name)
-            if flag is None:
-                raise _unknown_flag(command, flags, name)
-            if not equals and flag.shown:
-                text, equals = next(left, ""), "="
-                if not text:
-                    raise UsageError(f"--{flag.name} needs a value", fix=f"{flag.usage}: {flag.help}")
-            value, said = _value(flag, text if equals else "true"), shlex.quote(f"--{flag.name}{equals}{text}")
-            again = flag.repeated and flag.name in words
-            values[flag.name] = [*(values[flag.name] if again else []), value] if flag.repeated else value
-            words[flag.name] = f"{words[flag.name]} {said}" if again else said
-    if values["help"] or values.get("topologies"):
-        return Parsed(values, frozenset(words))
-    return Parsed(values, frozenset(words), words, *_models(command, rest))
-
-
-def _value(flag: Flag, text: str) -> Any:
-    usage, given = f"{flag.usage}: {flag.help}", f"--{flag.name}={text}"
-    if flag.values and text not in flag.values:
-        raise UsageError(f"{given} is none of {', '.join(flag.values)}", fix=did_you_mean(text, flag.values, usage))
     try:
-        return flag.value(text)
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"{given} is not {flag.takes}", fix=usage) from error
+        rest = flags.known([f"tpugraph {command.name}", *map(_underscores, arguments)])[1:]
+    except absl_flags.UnrecognizedFlagError as error:
+        raise _unknown_flag(command, error.flagname) from error
+    except absl_flags.Error as error:
+        raise _bad_value(command, flags, str(error)) from error
+    values = {flag.name: flag.value for flag in flags}
+    for name, value in values.items():
+        if value != value:
+            raise _bad_value(command, flags, f"--{name}=nan: is no number")
+    given = frozenset(flag.name for flag in flags if flag.present)
+    if values["help"] or values.get("topologies"):
+        return Parsed(values, given)
+    words = {flag.name: " ".join(map(shlex.quote, flag.serialize().splitlines())) for flag in flags if flag.present}
+    return Parsed(values, given, words, *_models(command, rest))
 
 
 def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
@@ -210,21 +160,56 @@ def rebinds(texts: Sequence[str]) -> dict[str, str]:
     return pairs(texts, "rebind", "OLD=NEW", "train.tfrecords=/data/train.tfrecords")
 
 
-def _unknown_flag(command: Command, flags: Flags, name: str) -> UsageError:
+def _underscores(argument: str) -> str:
+    """``--batch-norm=per_core`` as ``--batch_norm=per_core``."""
+    if not argument.startswith("--") or argument == "--":
+        return argument
+    name, equals, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value
+
+
+def _unknown_flag(command: Command, name: str) -> UsageError:
     if name in GONE:
         return UsageError(f"--{name} is gone", fix=f"{GONE[name]}; --global_batch=G has it read G rows")
-    close = near(name, flags)
-    known = {other: COMMANDS[other].flags() for other in COMMANDS}
-    meant = next(iter(near(name, {flag for names in known.values() for flag in names})), "")
-    others = [other for other, names in known.items() if meant in names]
+    close = near(name, command.flags().shown)
+    shown = {other: list(COMMANDS[other].flags().shown) for other in COMMANDS}
+    meant = next(iter(near(name, {flag for names in shown.values() for flag in names})), "")
+    others = [other for other, names in shown.items() if meant in names]
     if close:
         fix = f"did you mean --{close[0]}?"
-    elif others and command.name not in others:
+    elif others:
         fix = f"--{meant} is a flag of: tpugraph {', tpugraph '.join(others)}"
     else:
         fix = f"`tpugraph {command.name} --help` lists the flags"
     dashes = "-" if len(name) == 1 else "--"
     return UsageError(f"'tpugraph {command.name}' has no flag {dashes}{name}", fix=fix)
+
+
+def _bad_value(command: Command, flags: Flags, message: str) -> UsageError:
+    """absl's words about a value, with the flag's help as the fix."""
+    words = message.removeprefix("flag ").strip()
+    name = words.removeprefix("Missing value for flag ").lstrip("-").partition("=")[0].split(":")[0].strip()
+    flag = next((f for f in flags if name in (f.name, f.short_name)), None)
+    if flag is None:
+        return UsageError(words, fix=f"`tpugraph {command.name} --help` lists the flags")
+    usage = f"{_usage(flag, flags)}: {flag.help}"
+    if words.startswith("Missing value"):
+        return UsageError(f"--{flag.name} needs a value", fix=usage)
+    given, kind = words.partition(":")[0], flag.parser
+    if isinstance(kind, absl_flags.IntegerParser):
+        return UsageError(f"{given} is not a whole number of at least {kind.lower_bound}", fix=usage)
+    if isinstance(kind, absl_flags.FloatParser):
+        return UsageError(f"{given} is not a number of at least 0", fix=usage)
+    if flag.boolean:
+        return UsageError(f"{given} is not true or false", fix=usage)
+    values = values_of(flag)
+    fix = did_you_mean(given.partition("=")[2], values, usage)
+    return UsageError(f"{given} is none of {', '.join(values)}" if values else words, fix=fix if values else usage)
+
+
+def values_of(flag: Any) -> list[str]:
+    """What the value of a flag may be; nothing where it may be any text or number."""
+    return list(getattr(flag.parser, "enum_values", ()))
 
 
 # --------------------------------------------------------------------------- help
@@ -234,15 +219,22 @@ _WIDTH, _NAMES = 80, 14  # columns of a line, and of the names of commands
 
 
 def help_of(command: Command) -> str:
-    summary, text, _ = command.paragraphs
+    (summary, text, _), flags = command.paragraphs, command.flags()
     lines = [" ".join(["usage: tpugraph", command.name, *command.arguments, "[flags]"]), "",
              *_folded(f"{summary[0].upper()}{summary[1:]}."), "", *_folded(text), "",
              "example:" if len(command.examples) == 1 else "examples:"]  # fmt: skip
     lines += [line for example in command.examples for line in _folded_command(example)]
     lines += ["", "flags (dashes instead of underscores are fine):"]
-    for flag in command.flags().values():
-        lines += [f"  {flag.usage}", *_folded(flag.help + flag.default_shown, indent=6)]
+    for flag in flags:
+        lines += [f"  {_usage(flag, flags)}", *_folded(flag.help + _default(flag), indent=6)]
     return "\n".join(lines)
+
+
+def _default(flag: Any) -> str:
+    """The default of a flag as one would write it; an enum has its own first among its values."""
+    if flag.default in (None, False, [], "") or values_of(flag):
+        return ""
+    return f" (default {','.join(flag.default) if isinstance(flag.default, list) else flag.default})"
 
 
 def _folded(text: str, *, indent: int = 0) -> list[str]:
@@ -255,6 +247,11 @@ def _folded_command(text: str) -> list[str]:
     lines = textwrap.wrap(text, _WIDTH - 2, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False,
                           break_long_words=False)  # fmt: skip
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def _usage(flag: Any, flags: Flags) -> str:
+    text = f"--{flag.name}" if flag.boolean else f"--{flag.name}={flags.shown[flag.name]}"
+    return f"-{flag.short_name}, {text}" if flag.short_name else text
 
 
 def overview() -> str:
