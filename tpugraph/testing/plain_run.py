@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,11 @@ class PlainRun:
     def __init__(self, graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> None:
         refuse_to_end(graph)
         self.graph = graph
-        self._chosen = {"train_op": train_op, "loss": loss}
-        copy = graphdef.copy(graph)
-        run_as_written(copy)  # the same elements; closing the session never waits for the measuring
-        self._target = shapes.import_graph(copy)  # with its functions
-        lower_functional.inline_updates(copy, train_op)
-        self.roles = roles.find(copy, train_op=train_op, loss=loss)
+        own = graphdef.copy(graph)
+        run_as_written(own)  # the same elements; closing the session never waits for the measuring
+        self._target = shapes.import_graph(own)  # with its functions
+        lower_functional.inline_updates(own, train_op)
+        self.roles = roles.find(own, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
         self._session: Any = None
         self._watch = StallWatch(lambda: None)
@@ -128,8 +128,10 @@ class PlainRun:
                 self._reads[name] = handle
 
     def again(self) -> PlainRun:
-        """The same graph, as it is now, in a session of its own."""
-        return PlainRun(self.graph, **self._chosen)
+        """The same graph in a session of its own, without another import."""
+        other = copy(self)
+        other._session = None
+        return other
 
     def close(self) -> None:
         if self._session is not None:

@@ -239,7 +239,7 @@ def smallest(units: Sequence[Unit], shows: Callable[[Sequence[Unit]], bool], hin
     """The fewest units that still show a fault, which points to the nodes ``hints``.
 
     Units far from these are dropped before delta debugging, which would keep either of two paths at random; then what comes
-    before the fault in topological order, and what comes after it.
+    after the fault in topological order, and what comes before it.
     """
     tried: dict[tuple[int, ...], bool] = {}
 
@@ -250,7 +250,7 @@ def smallest(units: Sequence[Unit], shows: Callable[[Sequence[Unit]], bool], hin
         return tried[key]
 
     kept = list(range(len(units)))
-    for order in (_by_distance(units, hints), kept[::-1], kept):
+    for order in (_by_distance(units, hints), kept, kept[::-1]):
         inside = set(kept)
         order = [number for number in order if number in inside]
         kept = sorted(order[: _fewest(order, shown)]) if order else kept

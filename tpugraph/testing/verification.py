@@ -236,7 +236,7 @@ def pair(
             graph_def, recorded = on_one_stream(plain, program.graph_def, start, steps, Path(folder), notes)
             if recorded is not None:
                 plain.close()
-                plain = plain.again()
+                plain = PlainRun(plain.graph, train_op=options.train_op, loss=options.loss)
                 program = Program(graph_def, program.report)
             yield Pair(plain, program, start, notes, recorded)
     finally:
