@@ -86,6 +86,7 @@ def marked(values, marks):
 
 _TAKEN: dict[str, _Taken] = {
     "first_two": lambda e, m, x: marked(e, m)[:2],
+    "sliced": lambda e, m, x: tf.slice(marked(e, m + 1), [0], [1]),
     "behind_all": lambda e, m, x: tf.concat([e, marked(e, m)], 0),
     "pairs_with_themselves": lambda e, m, x: (marked(e, m)[:, None] - marked(e, m)[None]) / 2,
 }
