@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
@@ -94,6 +95,13 @@ def test_what_lies_on_all_cores_is_told(tmp_path: Path) -> None:
     assert lines[-1] == "    then    broadcast: every core has what core 0 draws"
     path = written(tmp_path, lambda x: tf1.reduce_mean(tf1.square(tf1.concat([x, 2.0 * x], 0, name="both"))))
     assert "both (ConcatV2): sharded along dimension 0 (4 rows a core of each of 2 batches)" in told(path, "both")[1]
+
+
+def test_without_a_saver_a_variable_is_saved_under_its_name(tmp_path: Path) -> None:
+    with mock.patch.object(tf1.train, "Saver"):  # trace makes one otherwise
+        path = written(tmp_path, tf1.reduce_mean)
+    found = explain(str(path), "w", ConvertOptions())
+    assert "trained, saved as 'w', since the graph has no saver, first value by 'w/Assign'" in describe(found)
 
 
 MODEL = CORPUS / "iris_dnn" / "model.pb"

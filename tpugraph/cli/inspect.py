@@ -373,7 +373,9 @@ def _roles_of(found: Roles, name: str) -> list[str]:
              if finding["name"].partition(":")[0] == name]  # fmt: skip
     variable = found.variables.get(name)
     if variable is not None:
-        key = f"saved as '{variable.key}'" if variable.key is not None else "not saved"
+        has_saver = any(v.key is not None for v in found.variables.values())
+        key = "not saved" if variable.key is None else f"saved as '{variable.key}'"
+        key = key if has_saver else f"saved as '{name}', since the graph has no saver"
         start = f", first value by '{variable.initializer}'" if variable.initializer else ""
         texts.append(f"variable: {'trained' if variable.trained else 'not trained'}, {key}{start}")
     return texts + [f"initialiser of '{v.name}'" for v in found.variables.values() if v.initializer == name]
