@@ -7,7 +7,7 @@ their size: the largest trip count, read from the loop's condition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -111,33 +111,26 @@ def _bound(loop: str, condition: Node) -> int:
 
 def most_iterations(condition: Node) -> float:
     """The largest trip count of the loop with this LoopCond; infinity where none is known."""
+    tests = reached((condition.inputs[0],), _conjoined)
     most = math.inf  # a conjunction ends with the first comparison that fails
-    stack, seen = [condition.inputs[0]], set[Tensor]()
-    while stack:
-        test = stack.pop()
-        if test in seen:
-            continue
-        seen.add(test)
-        node = test.node
-        if node.op in ops.IDENTITIES:
-            stack.append(node.inputs[0])
-        elif node.op in _BOTH:
-            stack += node.inputs
-        elif node.op in ops.ORDERINGS:
-            small, large, inclusive = ops.ORDERINGS[node.op]
-            lower, upper = node.inputs[small], node.inputs[large]
-            up = steps_of(lower) is not None
-            bound = _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
-            most = min(most, bound)
+    for node in (test.node for test in tests if test.node.op in ops.ORDERINGS):
+        small, large, inclusive = ops.ORDERINGS[node.op]
+        lower, upper = node.inputs[small], node.inputs[large]
+        up = steps_of(lower) is not None
+        bound = _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
+        most = min(most, bound)
     return most
+
+
+def _conjoined(test: Tensor) -> Sequence[Tensor]:
+    return test.node.inputs[: 2 if test.node.op in _BOTH else 1 if test.node.op in ops.IDENTITIES else 0]
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
     step, loop = steps_of(counter), carried(counter.node)
     if step is None or loop is None or step * (1 if up else -1) <= 0:
         return math.inf
-    last = largest(limit) if up else smallest(limit)
-    start = smallest(loop.initial) if up else largest(loop.initial)
+    last, start = _bound_of(limit, upper=up), _bound_of(loop.initial, upper=not up)
     if math.isinf(last) or math.isinf(start):
         return math.inf
     distance = (last - start if up else start - last) + inclusive
@@ -159,16 +152,10 @@ def steps_of(counter: Tensor) -> float | None:
     return -step if step is not None and found["following"].node.op in _SUBTRACTIONS else step
 
 
-def largest(tensor: Tensor) -> float:
-    """The upper bound of an integer scalar by constant propagation; infinity where there is none."""
-    found: float | None = ask(_largest, tensor)
-    return math.inf if found is None else found
-
-
-def smallest(tensor: Tensor) -> float:
-    """The lower bound of an integer scalar by constant propagation; minus infinity where there is none."""
-    found: float | None = ask(_smallest, tensor)
-    return -math.inf if found is None else found
+def _bound_of(tensor: Tensor, *, upper: bool) -> float:
+    """The bound of an integer scalar by constant propagation; infinity or minus infinity where there is none."""
+    found: float | None = ask(_largest if upper else _smallest, tensor)
+    return (math.inf if upper else -math.inf) if found is None else found
 
 
 def _largest(tensor: Tensor) -> Answer:

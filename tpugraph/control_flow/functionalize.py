@@ -28,15 +28,7 @@ from tpugraph.ir.walks import reached, source_of
 from tpugraph.support.errors import ConversionError, GraphError
 
 
-@dataclass(frozen=True)
-class Raised:
-    """How many loops, and conditionals outside of loops, were raised."""
-
-    loops: int
-    branches: int
-
-
-def raise_control_flow(graph: Graph) -> Raised:
+def raise_control_flow(graph: Graph) -> dict[str, int]:
     """Raise every TF1 loop and conditional of a graph, nested ones and gradients included, to While and If, in place.
 
     Each tensor's dtype must be known. The results of a loop keep their names: an Exit becomes an Identity of the While.
@@ -48,7 +40,7 @@ def raise_control_flow(graph: Graph) -> Raised:
     while graph.of_type(*ops.ENTER):
         _raise_loop(_innermost(graph))
         count += 1
-    return Raised(count, raise_branches(graph))
+    return {"loops": count, "conditionals": raise_branches(graph)}
 
 
 # --------------------------------------------------------------------------- finding loops
@@ -444,7 +436,7 @@ def make_function(
         known = group[0].node.output(group[0].port)
         given[index] = body.add(ARGUMENT, f"in{index}", outputs=[known]).out()  # reserves the name
         tensors.update(dict.fromkeys(group, given[index]))
-    copy_into(body, graph.topological_order(nodes), tensors)
+    _copy_into(body, graph.topological_order(nodes), tensors)
     copies = [tensors[tensor] for tensor in results]
     returned = [t if t.node.op == ARGUMENT else body.add(RESULT, "result", [t], outputs=[]).out() for t in copies]
     finish(body)
@@ -459,25 +451,15 @@ RESULT = "_Retval"
 """A placeholder node for a result while the body is edited, so that edits of its producer reach it."""
 
 
-def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:
-    """Copy nodes of another graph, in topological order; returns the copy of each.
-
-    ``tensors`` maps tensors of that graph to those of ``target``; the outputs of the copies are added.
-    """
-    copies: dict[Node, Node] = {}
+def _copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> None:
+    """Copy nodes of another graph, whose ``tensors`` it maps to those of ``target``; the outputs of the copies are added."""
+    chosen = dict.fromkeys(nodes)
     for node in nodes:
-        inputs = []
-        for tensor in node.inputs:
-            if tensor not in tensors and tensor.node in copies:
-                tensors[tensor] = copies[tensor.node].out(tensor.port)
-            if tensor not in tensors:
-                raise GraphError(f"the function reads '{tensor}', which it does not have", node=node)
-            inputs.append(tensors[tensor])
-        copy = target.add(
-            node.op, node.name, inputs, controls=[copies[c] for c in node.controls if c in copies],
-            attrs=node.raw_attrs, outputs=node.outputs, source=node,
-        )  # fmt: skip
-        copies[node] = copy
+        missing = next((t for t in node.inputs if t not in tensors and t.node not in chosen), None)
+        if missing is not None:
+            raise GraphError(f"the function reads '{missing}', which it does not have", node=node)
+    outside: dict[Node, Sequence[Node]] = {c: () for node in nodes for c in node.controls if c not in chosen}
+    copies = target.clone_subgraph(nodes, str, replace=tensors, replace_controls=outside)
+    for node, copy in copies.items():
         for port in range(len(node.outputs or ())):
             tensors.setdefault(node.out(port), copy.out(port))
-    return copies

@@ -70,8 +70,7 @@ def _check_inside(closing: Iterable[Node], inside: Container[Node]) -> None:
 
 def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:
     for merge in node.consumers():
-        entries = [maker for maker, _ in merge.inputs if maker.op in ops.ENTER]
-        if merge.op not in ops.MERGE or len(merge.inputs) != 2 or len(entries) != 1:
+        if carried(merge) is None:
             raise GraphError(
                 "NextIteration leads to no Merge with an Enter: the loop has no beginning", node=node, fix=_FIX
             )

@@ -19,7 +19,7 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.walks import reached, source_of, variable_of
 from tpugraph.roles import find_step, find_variables, input_reason
 from tpugraph.roles.findings import Finding, Roles, Variable, named
-from tpugraph.roles.training_roles import from_checkpoints, of_every_mode
+from tpugraph.roles.training_roles import from_checkpoints, no_input, of_every_mode
 from tpugraph.support.errors import RolesError
 
 NO_LOSS = Finding("", "there is none")
@@ -47,11 +47,8 @@ class PlainStep:
 
     def check_input(self) -> None:
         if not self.inputs:
-            raise RolesError(
-                "the graph reads no input: there is no iterator, queue or placeholder",
-                origin=self.graph.source,
-                fix="give the graph that Estimator.evaluate or Estimator.predict builds (it holds its input pipeline)",
-            )
+            fix = "give the graph that Estimator.evaluate or Estimator.predict builds (it holds its input pipeline)"
+            raise no_input(self.graph, fix)
 
     def trains(self, node: Node) -> str | None:
         """The variable of a write that trains: one in checkpoints, or written by an optimizer op; else None."""

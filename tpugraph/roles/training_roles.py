@@ -413,13 +413,17 @@ def _train_finding(node: Node, runs: tuple[int, int], total: int, hinted: bool) 
     return Finding(node.name, f"runs {count} of {total} updates and {writes} writes, nothing follows it{where}")
 
 
+def no_input(graph: Graph, fix: str) -> RolesError:
+    fault = "the graph reads no input: there is no iterator, queue or placeholder"
+    return RolesError(fault, origin=graph.source, fix=fix)
+
+
 def no_update(
     graph: Graph, train_ops: list[Finding], inputs: list[Node], writes: list[Node], cone: dict[Node, None]
 ) -> RolesError:
     name = train_ops[0].name if train_ops else None
     if not inputs:
-        return RolesError("the graph reads no input: there is no iterator, queue or placeholder", origin=graph.source,
-                          fix="give the training graph that Estimator.train writes (it holds its input pipeline)")  # fmt: skip
+        return no_input(graph, "give the training graph that Estimator.train writes (it holds its input pipeline)")
     if not any(node in cone for node in writes):
         fault = f"'{name}' is no train op: it writes no variable"
     else:

@@ -14,6 +14,12 @@ from tpugraph.ir.conditionals import sides
 from tpugraph.support.errors import ConversionError, ShapeError
 
 
+def in_the_middle(node: Node, reader: Node, fix: str) -> ConversionError:
+    """The error of a host-only op whose result the device reads."""
+    return ConversionError(f"the op {node.op} runs on a host only, but is in the middle of the step: '{reader.name}' on the "
+                           "device reads it and it depends on variables", node=node, fix=fix)  # fmt: skip
+
+
 class Step:
     """The step."""
 
@@ -72,12 +78,8 @@ class Step:
         for node in [n for n in self.cone if n in self.variable_dependents and must_be_host(n)]:
             readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
             if readers:
-                raise ConversionError(
-                    f"the op {node.op} runs on a host only, but is in the middle of the step: "
-                    f"'{readers[0].name}' on the device reads it and it depends on variables",
-                    node=node,
-                    fix="compute it in the input pipeline, replace it by TensorFlow ops, or drop it from the train op",
-                )
+                fix = "compute it in the input pipeline, replace it by TensorFlow ops, or drop it from the train op"
+                raise in_the_middle(node, readers[0], fix)
             for waiting in node.control_uses():
                 self.graph.remove_control(waiting, node)
             self.graph.note(node, "only observes the step: runs on the host after the outfeed")

@@ -27,6 +27,7 @@ from tpugraph.spmd.placing import Placing, Verdict
 from tpugraph.spmd.rules.signature import has_rule
 from tpugraph.spmd.splats import splat_value
 from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.device_cut import in_the_middle
 
 
 @dataclass(frozen=True)
@@ -262,13 +263,7 @@ class EvaluationSplit:
             after = self.graph.descendants([node], data_only=True)
             reader = next((n for n in after if n in self.cone and self._multiplies_variables(n)), None)
             if reader is not None:
-                raise ConversionError(
-                    f"the op {node.op} runs on a host only, but is in the middle of the step: "
-                    f"'{reader.name}' on the device reads it and it depends on variables",
-                    node=node,
-                    origin=self.graph.source,
-                    fix="compute it in the input pipeline, or replace it by TensorFlow ops",
-                )
+                raise in_the_middle(node, reader, "compute it in the input pipeline, or replace it by TensorFlow ops")
 
     def _multiplies_variables(self, node: Node) -> bool:
         return node.op in ops.PRODUCTS and any(
@@ -361,19 +356,16 @@ class HostTail:
         """The nodes of the device. Control edges to them from the tail are removed; asserts among these run in the tail."""
         graph = self.graph
         watches: dict[str, Finding] = {finding.name: finding for finding in graph.roles.updates}
-        found = dict.fromkeys(ends)
-        stack = list(found)
-        while stack:
-            node = stack.pop()
+
+        def before(node: Node) -> list[Node]:
             for control in node.controls:
                 if control in self.tail:
                     graph.remove_control(node, control)
                     graph.note(control, f"'{node.name}' waited for it; now it runs on the host behind the device")
                     watches.setdefault(control.name, Finding(control.name, "watches the step"))
-            for producer in node.producers():
-                if producer not in found:
-                    found[producer] = None
-                    stack.append(producer)
+            return node.producers()
+
+        found = reached(ends, before)
         graph.roles = replace(graph.roles, updates=tuple(watches.values()))
         return found
 

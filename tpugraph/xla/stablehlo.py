@@ -72,7 +72,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     gives = [_value(*held) for held in results]
     gives += [Value(*held_as[name], *variables[name]) for name in found.variables if name in found.written]
     seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
-    facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches, "own_streams": own}
+    facts = {"all_reduces": reduces, **raised, "own_streams": own}
     return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
 
 
