@@ -130,7 +130,7 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
     step, loop = steps_of(counter), carried(counter.node)
     if step is None or loop is None or step * (1 if up else -1) <= 0:
         return math.inf
-    last, start = _bound_of(limit, upper=up), _bound_of(loop.initial, upper=not up)
+    last, start = bound_of(limit, upper=up), bound_of(loop.initial, upper=not up)
     if math.isinf(last) or math.isinf(start):
         return math.inf
     distance = (last - start if up else start - last) + inclusive
@@ -152,7 +152,7 @@ def steps_of(counter: Tensor) -> float | None:
     return -step if step is not None and found["following"].node.op in _SUBTRACTIONS else step
 
 
-def _bound_of(tensor: Tensor, *, upper: bool) -> float:
+def bound_of(tensor: Tensor, *, upper: bool) -> float:
     """The bound of an integer scalar by constant propagation; infinity or minus infinity where there is none."""
     found: float | None = ask(_largest if upper else _smallest, tensor)
     return (math.inf if upper else -math.inf) if found is None else found

@@ -33,16 +33,23 @@ ARGUMENT = "Placeholder"
 
 
 @dataclass(frozen=True)
-class Body:
-    """What a library function does, as a graph to read from; its arguments are nodes of op ``ARGUMENT``."""
+class Wiring:
+    """A function body as nodes, each with what it reads and waits for; its arguments come first."""
+
+    nodes: list[Wired]
+    arguments: list[Node]
+    results: list[Tensor]
+    must_run: list[Node]  # the nodes that the function names as its control outputs
+
+
+@dataclass(frozen=True)
+class Body(Wiring):
+    """The same as a graph to read from; arguments are nodes of op ``ARGUMENT``."""
 
     graph: Graph
-    arguments: list[Node]
     types: list[DType]
     shapes: list[Shape]  # the shape of each argument where the function was written; None where that is not known
-    results: list[Tensor]
     result_types: list[DType]
-    must_run: list[Node]  # the nodes that the function names as its control outputs
 
 
 def function_body(graph: Graph, name: str, call: Node | None) -> Body:
@@ -58,18 +65,7 @@ def function_body(graph: Graph, name: str, call: Node | None) -> Body:
     body.adopt(wired.nodes)
     arguments, results = function.signature.input_arg, function.signature.output_arg
     types, result_types = ([_type_of(argument, call) for argument in some] for some in (arguments, results))
-    shapes = _argument_shapes(function)
-    return Body(body, wired.arguments, types, shapes, wired.results, result_types, wired.must_run)
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """A function body as nodes, each with what it reads and waits for; its arguments come first."""
-
-    nodes: list[Wired]
-    arguments: list[Node]
-    results: list[Tensor]
-    must_run: list[Node]
+    return Body(**vars(wired), graph=body, types=types, shapes=_argument_shapes(function), result_types=result_types)
 
 
 def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = None) -> Wiring:

@@ -489,12 +489,8 @@ class Graph:
     def _drop(self, nodes: Mapping[Node, None]) -> int:
         """Drop nodes that nothing else uses; returns how many."""
         for node in nodes:
-            for index, (producer, _) in enumerate(node.inputs):
-                if producer not in nodes:
-                    producer._uses.pop(_new(Use, (node, index)), None)
+            self._unlink(node)
             node._uses.clear()
-            assign(node, "inputs", ())
-            self._stop_waiting(node)
             del self._nodes[node.name]
             del self._of_op[node.op][node]
         self.edits.removed += len(nodes)

@@ -51,13 +51,13 @@ def from_loaded(loaded: Loaded, *, source: str) -> Graph:
 
 def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
     """A Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
-    graph, wired = _read(graph_def, source)
-    ordered = Validator(graph_def.library, source).check(wired)
-    graph.adopt(wired)
     try:
+        graph, wired = _read(graph_def, source)
+        ordered = Validator(graph_def.library).check(wired)
+        graph.adopt(wired)
         check_loops(graph, ordered=ordered)
     except GraphError as error:
-        raise LoadError(error.fault, node=error.node, origin=source, fix=error.fix) from error
+        raise LoadError(error.fault, node=error.node, origin=source, fix=error.fix or FIX) from error
     return graph
 
 
@@ -80,13 +80,13 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
     for definition in graph_def.node:
         name = definition.name
         if name in by_name:
-            raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix=FIX)
+            raise GraphError(f"two nodes have the name '{name}'", node=name)
         attributes = definition.attr
         node = by_name[name] = Node(
             definition.op, name, definition.device, {key: attributes[key] for key in attributes}
         )
         texts.append((node, definition.input[:]))
-    return graph, list(wire(texts, by_name, source))
+    return graph, list(wire(texts, by_name))
 
 
 def to_graph_def(graph: Graph) -> Any:

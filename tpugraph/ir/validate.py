@@ -23,7 +23,7 @@ from tpugraph.ir.attrs import OPEN
 from tpugraph.ir.function_library import calls, wire_body
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor, Wired
-from tpugraph.support.errors import GraphError, LoadError, TpuGraphError
+from tpugraph.support.errors import GraphError
 from tpugraph.support.wording import counted
 
 FIX = "the file is cut off, damaged or was edited by hand: write the graph again, or copy it again"
@@ -47,7 +47,7 @@ _Early = tuple[Node, tuple[Tensor, ...], Kinds]
 _PORT = re.compile(r"\d{1,9}")
 
 
-def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[Wired]:
+def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node]) -> Iterator[Wired]:
     """Each node with what it reads and waits for, from the texts of its inputs; what many nodes name alike is looked up once."""
     tensors: dict[str, Tensor] = {}
     waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
@@ -59,53 +59,48 @@ def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node]
             if tensor is None:
                 if text.startswith("^"):
                     names = tuple(texts[index:])
-                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
+                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node))
                     break
-                tensor = tensors[text] = _tensor(text, by_name, node, source)
+                tensor = tensors[text] = _tensor(text, by_name, node)
             inputs.append(tensor)
         yield node, tuple(inputs), controls
 
 
-def _tensor(text: str, by_name: Mapping[str, Node], node: Node, source: str) -> Tensor:
+def _tensor(text: str, by_name: Mapping[str, Node], node: Node) -> Tensor:
     producer = by_name.get(text)
     if producer is not None:
         return Tensor(producer, 0)
     base, _, port = text.rpartition(":")
-    producer = _producer(by_name, base or text, node, source)
+    producer = _producer(by_name, base or text, node)
     if not _PORT.fullmatch(port):
-        raise _refusal(f"the input '{text}' names no output", node, source)
+        raise GraphError(f"the input '{text}' names no output", node=node)
     return Tensor(producer, int(port))
 
 
-def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
+def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node) -> tuple[Node, ...]:
     found: dict[Node, None] = {}
     for name in names:
         base, _, port = name.removeprefix("^").partition(":")
-        found[_producer(by_name, base, node, source)] = None
+        found[_producer(by_name, base, node)] = None
         if port or name[:1] != "^":
             fault = "names an output, which a control input has not"
             if name[:1] != "^":
                 fault = "stands behind a control input, where TensorFlow takes none"
-            raise _refusal(f"the input '{name}' {fault}", node, source)
+            raise GraphError(f"the input '{name}' {fault}", node=node)
     return tuple(found)
 
 
-def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
+def _producer(by_name: Mapping[str, Node], name: str, consumer: Node) -> Node:
     producer = by_name.get(name)
     if producer is None:
-        raise _refusal(f"the input '{name}' is not in the graph", consumer, source)
+        raise GraphError(f"the input '{name}' is not in the graph", node=consumer)
     return producer
 
 
-def _refusal(fault: str, node: Node, source: str) -> LoadError:
-    return LoadError(fault, node=node, origin=source, fix=FIX)
-
-
 class Validator:
-    """Validates one graph with its ``FunctionDefLibrary``; ``source`` is the file, for messages."""
+    """Validates one graph with its ``FunctionDefLibrary``; a GraphError says what is wrong."""
 
-    def __init__(self, library: Any, source: str) -> None:
-        self._source = source
+    def __init__(self, library: Any) -> None:
         self._library = library
         self._functions: dict[str, Any] = {function.signature.name: function for function in library.function}
         self._schemas: dict[str, Schema | None] = {}
@@ -124,7 +119,7 @@ class Validator:
             self._check_inputs(node, inputs, wanted, outputs)
         claimed = sum(map(len, filter(None, outputs.values())))
         if claimed > MOST_OUTPUTS_TOGETHER + 16 * len(nodes):
-            raise LoadError(f"the nodes claim {claimed:,} outputs together", origin=self._source, fix=FIX)
+            raise GraphError(f"the nodes claim {claimed:,} outputs together")
         return not early
 
     def _check_in_order(self, wired: Sequence[Wired], given: _Outputs | None = None) -> tuple[_Outputs, list[_Early]]:
@@ -139,69 +134,65 @@ class Validator:
         matching: set[tuple[Any, Any]] = set()
         signatures = self._signatures[in_body]
         chosen: dict[tuple[str, ...], _Taker] = {}  # takes out what is compared of the attributes
-        for node, inputs, controls in wired:
-            held = node._attrs
-            names = tuple(held)
-            declared = chosen.get(names)
-            if declared is None:
-                declared = chosen[names] = _taker([name for name in names if name[:1] != "_" and name != "value"])
-            key = (node.op, len(inputs), names, *map(_serialized, declared(held)))
-            found = signatures.get(key)
-            if found is None:
-                found = signatures[key] = self._signature(node, len(inputs), in_body)
-            wanted, made = found
-            if inputs:
-                try:
-                    read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
-                except (KeyError, IndexError, TypeError):  # what stands behind, is not there or is open to a call
-                    read = None
-                if read != wanted and (read is None or (read, wanted) not in matching):
-                    self._check_inputs(node, inputs, wanted, outputs)
-                    matching.add((read, wanted))
-                    if read is None:
-                        early.append((node, inputs, wanted))
-            if controls and id(controls) not in released:
-                if all(map(outputs.__contains__, controls)):
-                    released.add(id(controls))
-                else:
-                    early.append((node, inputs, wanted))
-            outputs[node] = made
-            if node.op in ops.CONSTANTS:
-                self._check_constant(node)
-            if _SHAPES in held and not in_body:
-                self._check_told_shapes(node, len(made or ()))
-        return outputs, early
-
-    def _signature(self, node: Node, given: int, in_body: bool) -> Signature:
-        """The dtypes of what a node takes and gives; nodes with the same attributes are looked at once."""
-        schema = self.schema(node.op)
-        assert schema is not None, "unknown ops were refused"
         try:
-            return schema.signature(node._attrs, given, in_body=in_body)
-        except Mismatch as error:
-            raise self._refusal(str(error), node) from error
+            for node, inputs, controls in wired:
+                held = node._attrs
+                names = tuple(held)
+                declared = chosen.get(names)
+                if declared is None:
+                    declared = chosen[names] = _taker([name for name in names if name[:1] != "_" and name != "value"])
+                key = (node.op, len(inputs), names, *map(_serialized, declared(held)))
+                found = signatures.get(key)
+                if found is None:
+                    schema = self.schema(node.op)
+                    assert schema is not None, "unknown ops were refused"
+                    found = signatures[key] = schema.signature(held, len(inputs), in_body=in_body)
+                wanted, made = found
+                if inputs:
+                    try:
+                        read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
+                    except (KeyError, IndexError, TypeError):  # what stands behind, is not there or is open to a call
+                        read = None
+                    if read != wanted and (read is None or (read, wanted) not in matching):
+                        self._check_inputs(node, inputs, wanted, outputs)
+                        matching.add((read, wanted))
+                        if read is None:
+                            early.append((node, inputs, wanted))
+                if controls and id(controls) not in released:
+                    if all(map(outputs.__contains__, controls)):
+                        released.add(id(controls))
+                    else:
+                        early.append((node, inputs, wanted))
+                outputs[node] = made
+                if node.op in ops.CONSTANTS:
+                    self._check_constant(node)
+                if _SHAPES in held and not in_body:
+                    self._check_told_shapes(node, len(made or ()))
+        except GraphError as error:
+            error.node = error.node or str(node)
+            raise
+        return outputs, early
 
     def _check_names(self, nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
         joined = "\n".join([*names, ""])
         if joined.count("\n") != len(names) or not _NAMES.fullmatch(joined):
             node = next(node for node in nodes if "\n" in node.name or not _NAMES.fullmatch(node.name + "\n"))
-            raise self._refusal(f"{node.name[:100]!r} is no name of a node", node)
+            raise GraphError(f"{node.name[:100]!r} is no name of a node", node=node)
         for device in {node.device for node in nodes}:
             if not _DEVICE.fullmatch(device):
                 node = next(node for node in nodes if node.device == device)
-                raise self._refusal(f"{device[:100]!r} is no device", node)
+                raise GraphError(f"{device[:100]!r} is no device", node=node)
 
     def _check_known(self, first_of: Mapping[str, Node]) -> None:
         unknown = sorted(op for op in first_of if self.schema(op) is None)
         if unknown:
             import tensorflow as tf
 
-            raise LoadError(
+            raise GraphError(
                 f"this TensorFlow ({tf.__version__}) does not know the op{'s' if len(unknown) > 1 else ''} "
                 + ", ".join(unknown)[:300],
                 node=first_of[unknown[0]],
-                origin=self._source,
                 fix="load its library with tf.load_op_library before converting, or remove it from the graph",
             )
 
@@ -218,18 +209,20 @@ class Validator:
         if key in self._known_shapes:
             return
         if value.WhichOneof("value") not in ("list", None) or len(value.list.shape) < outputs:
-            raise self._refusal(f"the attribute '{_SHAPES}' does not hold a shape of each output ({outputs})", node)
+            raise GraphError(f"the attribute '{_SHAPES}' does not hold a shape of each output ({outputs})", node=node)
         for fault in filter(None, map(shape_fault, value.list.shape)):
-            raise self._refusal(f"the attribute '{_SHAPES}' {fault}", node)
+            raise GraphError(f"the attribute '{_SHAPES}' {fault}", node=node)
         self._known_shapes.add(key)
 
     def _check_constant(self, node: Node) -> None:
-        if node._attrs["value"].WhichOneof("value") == "placeholder":
-            return
-        try:
-            self._constants.check(node._attrs["value"].tensor, node._attrs["dtype"].type)
-        except Mismatch as error:
-            raise self._refusal(f"the constant '{node.name}' {error}", node) from error
+        value = node._attrs["value"]
+        fault = (
+            None
+            if value.WhichOneof("value") == "placeholder"
+            else self._constants.fault(value.tensor, node._attrs["dtype"].type)
+        )
+        if fault is not None:
+            raise GraphError(f"the constant '{node.name}' {fault}", node=node)
 
     def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Kinds, outputs: _Outputs) -> None:
         """Check each input of a node, with words; what was not come by yet is passed over."""
@@ -238,10 +231,12 @@ class Validator:
             if made is None:
                 continue
             if port >= len(made):
-                raise self._refusal(f"input {index} is output {port} of '{producer.name}', which has {len(made)}", node)
+                raise GraphError(
+                    f"input {index} is output {port} of '{producer.name}', which has {len(made)}", node=node
+                )
             if OPEN not in (made[port], kind) and made[port] not in (kind, kind + 100):
-                raise self._refusal(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
-                                    f"{node.op} takes {attr_codec.dtype(kind)}", node)  # fmt: skip
+                raise GraphError(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
+                                 f"{node.op} takes {attr_codec.dtype(kind)}", node=node)  # fmt: skip
 
     def _check_library(self) -> None:
         seen: set[str] = set()
@@ -253,14 +248,11 @@ class Validator:
                 if not name or ops.op_def(name) is not None:
                     raise GraphError("a function cannot have the name of an op" if name else "a function has no name")
                 self._check_body(function)
-            except TpuGraphError as error:
-                raise LoadError(f"the function '{name[:100]}': {error.fault}", node=error.node, origin=self._source,
-                                fix=error.fix or FIX) from error  # fmt: skip
+            except GraphError as error:
+                error.fault = f"the function '{name[:100]}': {error.fault}"
+                raise
             seen.add(name)
-        try:
-            _check_calls(self._functions, self._library.gradient)
-        except GraphError as error:
-            raise LoadError(error.fault, origin=self._source, fix=FIX) from error
+        _check_calls(self._functions, self._library.gradient)
 
     def _check_body(self, function: Any) -> None:
         """Check a ``FunctionDef`` as far as it can be known without a call."""
@@ -279,9 +271,6 @@ class Validator:
             graph.adopt(body.nodes)
             graph.topological_order()
 
-    def _refusal(self, fault: str, node: Node) -> LoadError:
-        return _refusal(fault, node, self._source)
-
 
 def _taker(names: list[str]) -> _Taker:
     if len(names) > 1:
@@ -297,10 +286,6 @@ MOST_ELEMENTS = 1 << 48  # of a static shape: more than any machine holds, and n
 
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor",
            "func": "func"}  # fmt: skip
-
-
-class Mismatch(ValueError):
-    """What of a node is not as its op is defined, as a sentence without the node."""
 
 
 class Signature(NamedTuple):
@@ -322,27 +307,27 @@ class Schema:
         """The dtypes of inputs and outputs of a node with ``given`` data inputs; in a body, a call may fill in attributes."""
         for name, value in attributes.items():
             if not name:
-                raise Mismatch("an attribute has no name")
+                raise GraphError("an attribute has no name")
             if name[:1] != "_" and name not in self._attributes and value.WhichOneof("value") is not None:
-                raise Mismatch(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
+                raise GraphError(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
             open_ = in_body and value.WhichOneof("value") == "placeholder"
             if name in self._attributes and not open_:
                 self._check_attribute(self._attributes[name], value)
         held = {name: attributes.get(name, declared.default_value) for name, declared in self._attributes.items()}
         for name, declared in self._attributes.items():
             if name not in attributes and not declared.HasField("default_value"):
-                raise Mismatch(f"the attribute '{name}' of {self.definition.name} is missing")
+                raise GraphError(f"the attribute '{name}' of {self.definition.name} is missing")
         self._check_trusted(held)
         form, op = self._form, self.definition.name
         for arguments, most, what in ((form.inputs, given, "inputs"), (form.outputs, MOST_OUTPUTS, "outputs")):
             for name in (argument.number_attr for argument in arguments if argument.number_attr):
                 if not 0 <= held[name].i <= most:
                     most_said = f"it has {most:,}" if what == "inputs" else f"at most {most:,} can be read from a file"
-                    raise Mismatch(f"the attribute '{name}' claims {held[name].i:,} of {op} {what}; {most_said}")
+                    raise GraphError(f"the attribute '{name}' claims {held[name].i:,} of {op} {what}; {most_said}")
         inputs, outputs = (None if None in [argument.count(held) for argument in arguments] else
                            tuple(form.dtypes(arguments, attributes)) for arguments in (form.inputs, form.outputs))  # fmt: skip
         if inputs is not None and len(inputs) != given:
-            raise Mismatch(f"{op} takes {counted(len(inputs), 'input')} here and has {given}")
+            raise GraphError(f"{op} takes {counted(len(inputs), 'input')} here and has {given}")
         return Signature(inputs, outputs)
 
     @cached_property
@@ -357,20 +342,20 @@ class Schema:
             items = [getattr(value, _FIELDS[kind])] if value.WhichOneof("value") == _FIELDS.get(kind) else None
         if items is None:
             held = value.WhichOneof("value") or "nothing"
-            raise Mismatch(f"the attribute '{declared.name}' holds {_KIND_OF.get(held, held)}, not {kind}")
+            raise GraphError(f"the attribute '{declared.name}' holds {_KIND_OF.get(held, held)}, not {kind}")
         element = kind.removeprefix("list(").removesuffix(")")
         for fault in filter(None, (self._fault(element, item) for item in items)):
-            raise Mismatch(f"the attribute '{declared.name}' {fault}")
+            raise GraphError(f"the attribute '{declared.name}' {fault}")
         if declared.has_minimum:
             size = items[0] if kind == "int" else len(items)
             if size < declared.minimum:
-                raise Mismatch(f"the attribute '{declared.name}' is {'' if kind == 'int' else 'a list of '}{size}, less "
+                raise GraphError(f"the attribute '{declared.name}' is {'' if kind == 'int' else 'a list of '}{size}, less "
                                f"than {declared.minimum}")  # fmt: skip
         if declared.HasField("allowed_values"):
             allowed = getattr(declared.allowed_values.list, _FIELDS[element])
             for item in items:
                 if item not in allowed:
-                    raise Mismatch(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
+                    raise GraphError(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
                                    f"{self.definition.name} does not take")  # fmt: skip
 
     def _check_trusted(self, held: Mapping[str, Any]) -> None:
@@ -381,15 +366,15 @@ class Schema:
             return
         for attribute, most in trusted.most:
             if abs(held[attribute].i) > most:
-                raise Mismatch(f"the attribute '{attribute}' is {held[attribute].i:,}; {name} takes at most {most:,}")
+                raise GraphError(f"the attribute '{attribute}' is {held[attribute].i:,}; {name} takes at most {most:,}")
         for attribute, kind in trusted.never:
             if attr_codec.dtype(kind).number == held[attribute].type:
-                raise Mismatch(f"the attribute '{attribute}' is {kind}, which {name} does not take")
+                raise GraphError(f"the attribute '{attribute}' is {kind}, which {name} does not take")
         lists = {attribute: held[attribute].list.ListFields() for attribute in trusted.alike}
         lengths = {attribute: sum(len(items) for _, items in fields) for attribute, fields in lists.items()}
         if len(set(lengths.values())) > 1:
             told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
-            raise Mismatch(f"{name} is told of {told}, which must be as many")
+            raise GraphError(f"{name} is told of {told}, which must be as many")
 
     def _fault(self, kind: str, item: Any) -> str | None:
         if kind == "type":
@@ -451,43 +436,40 @@ class Constants:
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
 
-    def check(self, tensor: Any, declared: int) -> None:
-        """Check a ``TensorProto`` against the number of the dtype that its node declares."""
+    def fault(self, tensor: Any, declared: int) -> str | None:
+        """What is wrong with a ``TensorProto`` whose node declares the dtype of that number, after the words for it, or None."""
         kind = tensor.dtype
         if kind != declared:
-            raise Mismatch("holds another dtype than it declares")
+            return "holds another dtype than it declares"
         field = attr_codec.VALUE_FIELDS.get(kind)
         if field is None:
-            raise Mismatch(f"has the dtype {attr_codec.dtype(kind)}, which a file cannot hold")
+            return f"has the dtype {attr_codec.dtype(kind)}, which a file cannot hold"
         size = attr_codec.dtype(kind).size
         proto = tensor.tensor_shape
         shape = proto.SerializeToString()
-        count = self._counts.get(shape)
-        if count is None:
-            count = self._counts[shape] = _count(proto)
+        if shape not in self._counts:
+            if proto.unknown_rank or any(dim.size == -1 for dim in proto.dim):
+                return "is of an unknown shape"
+            fault = shape_fault(proto)
+            if fault is not None:
+                return fault
+            self._counts[shape] = math.prod(dim.size for dim in proto.dim)
+        count = self._counts[shape]
         content = len(tensor.tensor_content)
         if content:
             if size is None:
-                raise Mismatch(f"is damaged: it holds {content} bytes and no strings")
+                return f"is damaged: it holds {content} bytes and no strings"
             if content != count * size:
-                raise Mismatch(f"is damaged: it holds {content} bytes, but its shape and dtype make {count * size}")
-            return
+                return f"is damaged: it holds {content} bytes, but its shape and dtype make {count * size}"
+            return None
         values = len(getattr(tensor, field))
         if values < count and count - values > (MOST_PADDED_STRINGS if size is None else MOST_PADDED):
             floating = attr_codec.dtype(kind).floating and values <= 1
             if not floating:
-                raise Mismatch(f"claims {count:,} elements and holds {values}")
+                return f"claims {count:,} elements and holds {values}"
         if values > count and values > (2 * count if "complex" in field else count):
-            raise Mismatch(f"is damaged: it holds {values} values, but its shape makes {count}")
-
-
-def _count(shape: Any) -> int:
-    if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
-        raise Mismatch("is of an unknown shape")
-    fault = shape_fault(shape)
-    if fault is not None:
-        raise Mismatch(fault)
-    return math.prod(dim.size for dim in shape.dim)
+            return f"is damaged: it holds {values} values, but its shape makes {count}"
+        return None
 
 
 # --------------------------------------------------------------------------- functions
