@@ -44,6 +44,11 @@ def run(flags: Parsed, console: Console) -> Outcome:
         return fitting.run(flags, console)
     layout = programs.layout_of(flags)
     if layout is not None:
+        if flags["largest_batch"]:
+            raise UsageError(
+                "--largest_batch searches the batch of cores, not of a mesh",
+                fix="leave out --mesh, or try --global_batch=N",
+            )
         topologies.check(flags["topology"], 1, layout.mesh)
     for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:
