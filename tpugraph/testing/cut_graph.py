@@ -1,4 +1,4 @@
-"""Cut graphs: training graphs of a part of a step, in which values that were recorded from the plain graph stand in for the rest."""
+"""Cut graphs: training graphs of a part of a step, with values recorded from the plain graph in place of the rest."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Unit = tuple[Node, ...]
 
 
 def units_of(graph: Graph, nodes: NodeSet) -> list[Unit]:
-    """The units that the nodes of a step, and those that fill its iterators and tables, fall into, in topological order.
+    """Partition the nodes of a step, and those that fill its iterators and tables, into units, in topological order.
 
-    Together stay: a loop with the loops inside of it; what stands between the Switches of a predicate and their Merges, forward
-    and backward; whoever hands on a handle (a stack, a dataset, a table) with who reads it. Variables are units of their own.
+    A unit is a loop with its inner loops; the nodes between the Switches of a predicate and their Merges, forward and backward; or
+    the producer and the readers of a handle (a stack, dataset or table). Variables are units of their own.
     """
     order = graph.topological_order(nodes)
     joined: UnionFind[object] = UnionFind(order)
@@ -55,9 +55,9 @@ def _together(graph: Graph, order: Iterable[Node], nodes: NodeSet) -> Iterator[t
 
 
 class Subject:
-    """The plain graph, which is edited, with values of its tensors at its first batches; no variable is trained.
+    """The plain graph, which is edited, with the values of its tensors for the first batches; no variable is trained.
 
-    ``notes`` say why values are made up from the shapes, as where files are not here.
+    ``notes`` say why values are made up from shapes, for example where files are missing.
     """
 
     def __init__(self, graph: Graph, options: ConvertOptions, batches: int, checkpoint: str | None) -> None:
@@ -80,7 +80,7 @@ class Subject:
                 raise TpuGraphError("the graph is fed from outside")
             self._plain = plain = PlainRun(graph, loss=options.loss, train_op=options.train_op)
             plain.open({} if checkpoint is None else checkpoint_values(roles, checkpoint))
-            self.variables = plain.values(list(plain.roles.variables))  # what is computed later may write them
+            self.variables = plain.values(list(plain.roles.variables))  # later computations may write them
             found = plain.batches([str(tensor) for tensor in self._inputs], batches)
             if not found:
                 raise TpuGraphError("the data hold no batch")
@@ -107,7 +107,7 @@ class Subject:
             feeds = ({str(t): self._values[t][number] for t in self._inputs} for number in range(self.batches))
             rows = [self._plain.compute([str(tensor) for tensor in wanted], feed) for feed in feeds]
             self._values |= {tensor: [np.asarray(row[i]) for row in rows] for i, tensor in enumerate(wanted)}
-        except TpuGraphError:  # one of them fails by itself: the others are asked for alone
+        except TpuGraphError:  # one of them fails: the others are computed one by one
             half = len(wanted) // 2
             for part in (wanted[:half], wanted[half:]) if half else ():
                 self._compute(part)
@@ -115,7 +115,7 @@ class Subject:
                 self._values[wanted[0]] = [_made_up(wanted[0])] * self.batches
 
     def cut(self, units: Iterable[Unit]) -> tuple[Graph, dict[str, Any]]:
-        """A training graph of some units, and the options of its conversion that name nodes."""
+        """A training graph of some units, and the conversion options that name its nodes."""
         kept = [node for unit in units for node in unit]
         read = [t.node for node in kept for t in node.inputs if t.node.op in ops.VARIABLES]
         cut = _Cut(self, list(dict.fromkeys([*read, *kept])))
@@ -126,7 +126,7 @@ class Subject:
 
 
 def _made_up(tensor: Tensor) -> Any:
-    """Some value of a tensor's dtype and shape; an open dimension has one element."""
+    """An arbitrary value of a tensor's dtype and shape; unknown dimensions are 1."""
     shape = [1 if dim is None else dim for dim in tensor.shape or ()]
     if tensor.dtype.name == "string":
         return np.full(shape, b"text", object)
@@ -165,7 +165,7 @@ class _Cut:
         self._weigh(self.graph.descendants([self.new[variable] for variable in variables], data_only=True))
 
     def _record(self, wanted: Mapping[Tensor, None]) -> dict[Tensor, Tensor]:
-        """Recorded values instead of tensors: rows of the batch come from an input, the rest is constant."""
+        """Replace tensors by recorded values: rows of the batch from an input, all else as constants."""
         values, varying = self.subject.values(wanted), [t for t in wanted if t.node in self.subject.varying]
         rows = [t for t in varying if t.dtype.size is not None and np.shape(values[t][0])[:1] == (self.subject.rows,)]
         fed = rows or [t for t in varying if t.dtype.size][:1] or [t for t in wanted if t.dtype.floating][:1]
@@ -181,7 +181,7 @@ class _Cut:
         return found | {t: self._constant(t.node.name, values[t][0]) for t in wanted if t not in found}
 
     def _weigh(self, of_variables: NodeSet) -> None:
-        """Multiply what is fed by the weight where nothing else that depends on a variable reads it."""
+        """Multiply fed values by the weight where their readers depend on no other variable."""
         for port, (kind, shape) in enumerate(self.next.outputs or ()):
             loose = [use for use in self.next.uses(port) if use.node not in of_variables]
             if loose and kind.floating:
@@ -191,7 +191,7 @@ class _Cut:
                     self.graph.set_input(use.node, use.index, weighted)
 
     def ends(self) -> tuple[str, list[str]]:
-        """The loss and the train ops: half the square of all that is made, times the weight, which stays 1.
+        """The loss and the train ops: half the squared sum of all results, times the weight, which stays 1.
 
         An optimizer that is kept alone trains its own variable, which is multiplied by what is fed, instead.
         """
@@ -220,7 +220,7 @@ class _Cut:
         self.build.node(op, [variable, value], name="assign")
 
     def _trained(self, like: Tensor) -> Tensor | None:
-        """The value of a variable that a kept optimizer op trains, of the dtype and shape of a tensor."""
+        """The value of a variable that a kept optimizer op trains, with the dtype and shape of a tensor."""
         applies = [node for node in self.kept if node.op in ops.WRITES and ops.WRITES[node.op].kind == "apply"]
         for variable in (variable_of(node.inputs[ops.WRITES[node.op].variables[0]]) for node in applies):
             if variable in self.new and (variable.attr("dtype"), variable.attr("shape")) == (like.dtype, like.shape):
@@ -230,7 +230,7 @@ class _Cut:
         return None
 
     def _unread(self) -> tuple[list[Tensor], list[Node]]:
-        """An output of each kept node that nothing kept reads, and the nodes that have none."""
+        """An output of each kept node without kept readers, and the nodes without outputs."""
         read = {other for node in self.kept for other in (*node.producers(), *node.controls)}
         made, waits = [], []
         for node in self.kept:
@@ -247,7 +247,7 @@ class _Cut:
         return self.build.add("L2Loss", [value], (), name="half_square")
 
     def _constant(self, near: str, value: Any) -> Tensor:
-        """A constant; one for all that is equal."""
+        """A constant, shared by equal values."""
         array = np.asarray(value)
         text = array.dtype.kind in "OSU"
         alike = array.dtype.name, array.shape, repr(array.tolist()) if text else array.tobytes()
@@ -257,6 +257,6 @@ class _Cut:
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    """The values of all batches in one array; the first for all where their shapes differ."""
+    """The values of all batches in one array; where their shapes differ, the first value repeated."""
     alike = {np.shape(value) for value in values}
     return np.stack(values if len(alike) == 1 else [values[0]] * len(values))

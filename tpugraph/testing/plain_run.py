@@ -1,4 +1,4 @@
-"""The plain graph, trained by TensorFlow itself one ``Session.run`` a step: the reference for cores."""
+"""Trains the plain graph by TensorFlow itself, one ``Session.run`` per step: the reference for cores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SEED = 20_111
 
 
 def fix_seeds(graph: Graph) -> list[str]:
-    """Give every random op and every shuffle without a seed a fixed one, the same in each copy of the graph."""
+    """Set a fixed seed for every random op and shuffle without one, the same in each copy of the graph."""
     seeded = []
     for position, node in enumerate(graph):
         if node.op in ops.RANDOM and node.has_attr("seed2") and not (node.attr("seed") or node.attr("seed2")):
@@ -61,15 +61,15 @@ Values = dict[str, np.ndarray[Any, Any]]
 
 
 def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
-    """The values in a checkpoint of a graph's variables, by name; each piece of a partitioned variable gets its slice."""
+    """The values of a graph's variables in a checkpoint, by name; each piece of a partitioned variable gets its slice."""
     return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
 
 
 def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, str]]) -> Values:
     """The parts of a checkpoint that are asked for, each a key and a slice such as ``20 4 0,10:0,4`` (empty for all of it).
 
-    No more is read than that: TensorFlow 1 can save a slot of a partitioned variable as one part of a whole whose other
-    parts are nowhere, and then refuses the whole.
+    Nothing else is read: TensorFlow 1 can save a slot of a partitioned variable as one slice of a whole whose other slices are
+    missing, and then refuses to read the whole.
     """
     kinds = tf.train.load_checkpoint(str(path)).get_variable_to_dtype_map()
     keys, slices = [key for key, _ in pieces.values()], [part for _, part in pieces.values()]
@@ -86,7 +86,7 @@ def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, st
 
 
 def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
-    """Values of variables by their keys in checkpoints; the pieces of a partitioned variable are put together."""
+    """Values of variables by their checkpoint keys; the pieces of a partitioned variable are concatenated."""
     saved = any(v.key for v in found.variables.values())
     whole: Values = {}
     for variable in found.variables.values():
@@ -110,7 +110,7 @@ class PlainRun:
         refuse_to_end(graph)
         self.graph = graph
         own = graphdef.copy(graph)
-        run_as_written(own)  # the same elements; closing the session never waits for the measuring
+        run_as_written(own)  # the same elements, and closing the session never waits for autotuning
         self._target = shapes.import_graph(own)  # with its functions
         lower_functional.inline_updates(own, train_op)
         self.roles = roles.find(own, train_op=train_op, loss=loss)
@@ -161,7 +161,7 @@ class PlainRun:
             yield float(loss), dict(zip(tensors, values, strict=True)) | self.values(variables)
 
     def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
-        """The next batches as tensors of the input, one after the other; fewer where the data end."""
+        """The next batches as values of the input's tensors; fewer where the data end."""
         found: list[list[np.ndarray[Any, Any]]] = []
         while len(found) < count:
             try:
@@ -171,7 +171,7 @@ class PlainRun:
         return found
 
     def compute(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-        """The values of tensors, at given values of others and the variables as they are; nothing is trained."""
+        """The values of tensors, given values of others, with the current variables; nothing is trained."""
         return list(self._run([self._tensor(name) for name in names],
                               {self._tensor(name): value for name, value in feed.items()}))  # fmt: skip
 
@@ -182,7 +182,7 @@ class PlainRun:
         self._watch = StallWatch(self._session.close)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
-        # all at once: each op that is added between two runs, and each new fetch, costs a walk over the whole graph
+        # all at once: each op added between two runs, and each new fetch, costs a traversal of the whole graph
         assigns = {name: self._assign(name, np.shape(value)) for name, value in start.items()}
         self._run(
             [assign for _, assign in assigns.values()], {given: start[name] for name, (given, _) in assigns.items()}
@@ -194,14 +194,14 @@ class PlainRun:
             threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
 
     def _config(self) -> Any:
-        """TensorFlow's default configuration, without the merging of reads of ref variables."""
+        """TensorFlow's default configuration, without common subexpression elimination of reads of ref variables."""
         config = tf.compat.v1.ConfigProto()
-        if self.graph.of_type(*ops.REF_VARIABLES):  # two reads are merged there, though a write stands between them
+        if self.graph.of_type(*ops.REF_VARIABLES):  # it merges two reads despite a write between them
             config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
         return config
 
     def _assign(self, name: str, shape: Sequence[int]) -> tuple[Any, Any]:
-        """A placeholder, and the op that gives its value to a variable."""
+        """A placeholder, and the op that assigns it to a variable."""
         if name not in self._assigns:
             handle = self._target.get_operation_by_name(name).outputs[0]
             with self._target.as_default():
@@ -213,7 +213,7 @@ class PlainRun:
         return self._assigns[name]
 
     def _initializers(self) -> list[list[str]]:
-        """Initialisers that read no other variable run first, together; then those that do, such as that of an average."""
+        """Initializers that read no other variable, to run first, and those that do, such as that of a moving average."""
         names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
         position = {node: i for i, node in enumerate(self.graph.topological_order())}
 
@@ -226,10 +226,10 @@ class PlainRun:
         return [[name for name in depths if depths[name][0] <= 1], *([name] for name in alone)]
 
     def values(self, names: Sequence[str]) -> Values:
-        """The values of the variables among the names that have one."""
+        """The values of the initialized variables among the names."""
         try:
             return dict(zip(names, map(np.asarray, self._session.run([self._reads[n] for n in names])), strict=True))
-        except tf.errors.FailedPreconditionError:  # one was never initialised, so the step does not read it
+        except tf.errors.FailedPreconditionError:  # one is uninitialized, so the step does not read it
             if len(names) == 1:
                 return {}
             half = len(names) // 2
@@ -261,7 +261,7 @@ class PlainRun:
 
 
 def _fill(session: Any, enqueue: Any, graph: Any) -> None:
-    """Fill a queue until its input ends, then close it, as a queue runner does."""
+    """Fill a queue until its input ends, then close it, like a queue runner."""
     try:
         while True:
             session.run(enqueue)

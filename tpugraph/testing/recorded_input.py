@@ -1,4 +1,4 @@
-"""Input pipelines that are not deterministic: their batches are recorded once, so that several runs read the same."""
+"""Records the batches of non-deterministic input pipelines, so that several runs read the same."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _UNREADABLE = ("variant", "resource")
 
 
 _SLOPPY_REWRITE = b"make_sloppy"
-"""How the rewrites of TensorFlow 1's tf.data name what ``experimental_deterministic = False`` asks for."""
+"""The rewrite by which TensorFlow 1's tf.data implements ``experimental_deterministic = False``."""
 
 _LOOKED_AT = ("deterministic", "sloppy", "seed", "seed2")
 
 
 def changing_inputs(graph: Graph) -> list[str]:
-    """Why the input of a plain graph gives other batches when it is read again, a sentence for each reason that is found."""
+    """Why the input of a plain graph is not repeatable, a sentence per reason."""
     behind = graph.ancestors(maker.inputs[0].node for maker in graph.of_type(*ops.MAKE_ITERATOR))
     nodes = [node for node in graph if node in behind and ops.is_dataset(node.op)]
     reasons = [f"'{node.name}' hands elements on as soon as they are there" for node in nodes if _is_sloppy(node)]
@@ -39,7 +39,7 @@ def changing_inputs(graph: Graph) -> list[str]:
 
 
 def _is_sloppy(node: Node) -> bool:
-    """Whether a dataset's elements come in the order in which they are done."""
+    """Whether a dataset's order of elements depends on timing."""
     if node.attr("deterministic", "") == "false" or node.attr("sloppy", False):
         return True
     if node.has_attr("serialized_options"):
@@ -75,7 +75,7 @@ def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Recording:
-    """The batches of each iterator: how many, and by its name, for each batch a file for each of its tensors."""
+    """The number of batches and, for each iterator by name and each batch, a file per tensor."""
 
     batches: int
     files: Mapping[str, Sequence[Sequence[Path]]]
@@ -96,10 +96,10 @@ def why_not_recordable(plain: PlainRun) -> str:
 def on_one_stream(
     plain: PlainRun, graph_def: Any, start: Values, steps: int, folder: Path, notes: list[str]
 ) -> tuple[Any, int | None]:
-    """Let a plain graph and its conversion read recorded batches, where the input would give others in each run.
+    """Make a plain graph and its conversion read recorded batches, where the input is not repeatable.
 
-    The plain graph is changed, and has to be opened anew. Returns the conversion that reads them, and how many were recorded;
-    None where nothing was. The notes are told what was done.
+    The plain graph is changed, and must be opened again. Returns the conversion that reads the batches, and their number; None
+    where nothing was recorded. Adds to ``notes``.
     """
     reasons = changing_inputs(plain.graph)
     if not reasons:
@@ -117,7 +117,7 @@ def on_one_stream(
 
 
 def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recording:
-    """Read batches of the plain graph, which is opened anew, and write them to files in a folder."""
+    """Open the plain graph again, read batches, and write them to files in a folder."""
     drawn = [plain.graph[finding.name] for finding in plain.roles.inputs]
     ports = [(node, port) for node in drawn for port in range(len(node.attr("output_types")))]
     plain.open(start)
@@ -132,7 +132,7 @@ def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recordin
 
 
 def read_again(graph: Graph, recording: Recording) -> None:
-    """Let the iterators of a plain or a converted graph give recorded batches, and then end."""
+    """Replace the datasets of a plain or converted graph by recorded batches."""
     for name, batches in recording.files.items():
         maker = makers_of(graph[name])[0]
         graph.set_input(maker, 0, _dataset(graph, maker, graph[name], batches))
@@ -146,7 +146,7 @@ def _write(folder: Path, name: str, values: Sequence[np.ndarray[Any, Any]]) -> l
 
 
 def _dataset(graph: Graph, maker: Node, iterator: Node, batches: Sequence[Sequence[Path]]) -> Tensor:
-    """A dataset of batches in files, made of one for each by halves, so that it is never nested deeply."""
+    """A dataset of batches in files, concatenated as a balanced tree to bound the nesting depth."""
     types, shapes = iterator.attr("output_types"), iterator.attr("output_shapes")
     build = Builder(graph, scope=f"{iterator.name}/recorded", device=maker.device, source=iterator)
 

@@ -1,4 +1,4 @@
-"""Compare: which tensor of a step is the first to differ between engines, in which step, on which core, and where it lives."""
+"""Compare: finds the first tensor of a step that differs between engines, with its step, core and placement."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from tpugraph.xla.mesh import DATA, Layout, Mesh
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """A tensor that differs; a variable as it is after the step.
+    """A tensor that differs; for a variable its value after the step.
 
     Attributes:
-        step: in which step, from 1.
-        core: on which core; None where the value of all together differs.
-        engine: which engine has it otherwise than the first one.
-        difference: by how much, relative to the largest element.
-        lives: its placement; ``because`` is the rule that gave it.
-        how: how the values of the cores were put together.
-        reader: the node that reads it so; "" where it is compared as it is made.
-        reads: what it is made of that was compared too and is the same.
-        unseen: what it is made of that could not be compared.
+        step: the step, from 1.
+        core: the core; None where the combined value differs.
+        engine: the engine whose value differs from the first one's.
+        difference: the largest difference, relative to the largest element.
+        lives: its placement; ``because`` is the rule for it.
+        how: how the cores' values were combined.
+        reader: the node that reads it in this placement; "" where it is compared as produced.
+        reads: operands that were compared and are equal.
+        unseen: operands that could not be compared.
     """
 
     tensor: str
@@ -71,16 +71,16 @@ class TensorDifference:
 
 @dataclass(repr=False)
 class TensorComparison:
-    """What :func:`compare` found.
+    """The result of :func:`compare`.
 
     Attributes:
-        engines: what was compared, the reference first.
-        cores: how many cores the engines ``emulator`` and ``pjrt`` have.
+        engines: the compared engines, the reference first.
+        cores: the number of cores of the engines ``emulator`` and ``pjrt``.
         mesh: the mesh of the engine ``xla``; "" without it.
-        tolerance: the largest difference that is none.
-        notes: what was changed so that they can be compared, and what rounding makes of them.
-        compared: the tensors that were compared on all engines, in topological order, then the loss and the variables.
-        differences: those that differ in the first step in which any does, in the same order.
+        tolerance: the largest difference that counts as equal.
+        notes: changes to the graph for the comparison, and differences that are rounding.
+        compared: the tensors compared on all engines, in topological order, then the loss and the variables.
+        differences: those of the first step with any difference, in the same order.
     """
 
     source: str
@@ -110,12 +110,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class OnCores:
-    """A tensor of the plain graph on the cores, as a node reads it there: scaled, reduced or gathered where it is."""
+    """A tensor of the plain graph on the cores, as a node reads it there: after scaling, reduction or all-gather."""
 
     tensor: str  # its name in the converted graph
     placement: Placement = REPLICATE
-    reader: str = ""  # the node that reads it so; "" where it is compared as it is made
-    because: str = ""  # why it lives so
+    reader: str = ""  # the reader in this placement; "" where it is compared as produced
+    because: str = ""  # the rule for the placement
 
     @property
     def how(self) -> str:
@@ -139,7 +139,7 @@ class OnCores:
         return parts[0]
 
     def difference(self, whole: Array, parts: Sequence[Array]) -> list[float]:
-        """The difference from the plain graph's value: per core where each has its own part, else of the combined value."""
+        """The difference from the plain graph's value: per core where each has a shard, else of the combined value."""
         if isinstance(self.placement, Shard):
             shares = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
             return [relative(share.reshape(part.shape), part, whole) for share, part in zip(shares, parts, strict=True)]
@@ -156,7 +156,7 @@ _COMBINED: dict[str, tuple[str, Any]] = {
 
 
 def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, list[OnCores]]]:
-    """A converted graph, and how the cores read each tensor of the plain graph, by its name."""
+    """A converted graph, and the form in which the cores read each tensor of the plain graph, by name."""
     reads: list[tuple[Tensor, str, int, OnCores]] = []
 
     def before(name: str, number: int, count: int) -> None:
@@ -180,18 +180,18 @@ def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str,
 
 
 def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
-    """Each tensor of the step with its reader and operand number; -1 where no node of the step reads it."""
+    """Each tensor of the step with its reader and operand index; -1 where no node of the step reads it."""
     verdicts = placing.verdicts
     for node, verdict in verdicts.items():
         record = ops.record(node.op)
         for index, tensor in enumerate(node.inputs):
             placement = verdict.wants.get(index, placing.read(tensor))
             placement = SUM if isinstance(placement, Share) else placement
-            sizes = index in (record.shaped_by, record.rows_operand)  # those of this core's rows
+            sizes = index in (record.shaped_by, record.rows_operand)  # local sizes
             if tensor.node in verdicts and isinstance(placement, Replicate | Shard | Partial) and not sizes:
                 yield tensor, node.name, index, OnCores("", placement, node.name, verdicts[tensor.node].why)
         if node.op in ops.RANDOM | ops.SHAPES | ops.SIZES:
-            continue  # what a core makes itself stands for itself
+            continue  # values that a core produces represent themselves
         for port, made in enumerate(verdict.outputs):
             read = port in (*verdict.averaged, *verdict.cuts) or any(use.node in verdicts for use in node.uses(port))
             if not read and isinstance(made, Replicate | Shard | Partial):
@@ -199,29 +199,29 @@ def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
 
 
 def _blocks(value: Array, rows: Shard) -> Array:
-    """A value with a dimension of its own for the batches that lie one after the other along the dimension of rows."""
+    """A value reshaped so that concatenated batches along the dimension of rows get a dimension of their own."""
     shape = value.shape
     return value.reshape(*shape[: rows.axis], rows.outer, shape[rows.axis] // rows.outer, *shape[rows.axis + 1 :])
 
 
 def _wide(part: Array) -> Any:
-    """The dtype in which values are added up: float64 for what is not whole."""
+    """The dtype for sums: float64 for floating point."""
     return part.dtype if part.dtype.kind in "biu" else np.complex128 if part.dtype.kind == "c" else np.float64
 
 
 class Taps:
-    """Sends tensors of the step of a TPU graph, which is edited, over the outfeed as well, and keeps what arrives.
+    """Adds tensors of a TPU graph's step to the outfeed, in place, and collects their values on the host.
 
-    Any engine runs the graph afterwards: emulated cores and compiled ones send what they send.
+    Any engine can run the graph afterwards.
 
     Attributes:
-        steps: of each step, by the name of a tensor, its value on each core.
+        steps: for each step the values of each tensor on all cores, by name.
     """
 
     def __init__(self, graph: Graph, tensors: Sequence[Tensor]) -> None:
         self._names = [str(tensor) for tensor in tensors]
-        self._arrived: list[list[list[Array]]] = []  # on each core in each step
-        self._functions = tf.Graph()  # keeps the functions alive that the taps call
+        self._arrived: list[list[list[Array]]] = []  # by core and step
+        self._functions = tf.Graph()  # keeps the Python functions of the taps alive
         enqueue = graph.of_type("OutfeedEnqueueTuple")[0]
         sent = [*enqueue.inputs, *tensors]
         graph.set_inputs(enqueue, sent)
@@ -248,7 +248,7 @@ class Taps:
         ]
 
     def _keeper(self) -> str:
-        """The name under which TensorFlow calls a function that keeps what arrives on one more core."""
+        """Register a Python function that collects the values of one more core; returns its token."""
         arrived: list[list[Array]] = []
         self._arrived.append(arrived)
         with self._functions.as_default():
@@ -260,9 +260,9 @@ class Taps:
 
 
 def can_tap(graph: Graph) -> dict[str, Tensor]:
-    """The tensors of the device's step that can be sent to the host, by name.
+    """The tensors of the device's step that the outfeed can send, by name.
 
-    That is what each core makes once a step, of a fixed shape: nothing inside of loops and branches, no handles.
+    They have static shapes and one value per core and step: none inside of loops and branches, no handles.
     """
     sends = graph.of_type("OutfeedEnqueueTuple")
     if len(sends) != 1:
@@ -282,7 +282,7 @@ def can_tap(graph: Graph) -> dict[str, Tensor]:
 
 
 _NO_VALUES = ops.SWITCH | ops.EXIT | ops.CONSTANTS
-"""What hands on to one side alone, what leaves a loop inside of the step's own frame, and what is no news."""
+"""Ops whose outputs are not compared: dead on one side, values of an inner loop, constants."""
 
 
 XLA = "xla"
@@ -290,16 +290,16 @@ ENGINES = ("plain", "emulator", "pjrt", XLA)
 """What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones, the plain step that XLA divides."""
 
 _ON_NO_CORE = OnCores("-")
-"""A tensor that a mesh alone has as the plain graph has it."""
+"""A tensor with the plain graph's value on a mesh only."""
 
 _DIVIDED = ("as XLA divides it", "the whole is compared", "", "")
-"""What there is to say of a tensor on a mesh, in place of a placement."""
+"""The text for a tensor on a mesh, in place of a placement."""
 
 _LOSS = ""
 """The name of the loss among the values of the cores, which is told by each core's part of it."""
 
 _Parts = Sequence[Array]
-"""A value on each core; of the plain graph, of the loss and of a variable one value."""
+"""The values on all cores; a single one for the plain graph, the loss and variables."""
 
 
 def compare(
@@ -416,7 +416,7 @@ class _Comparing:
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
 
     def run(self, steps: int, progress: Callable[[str], None]) -> None:
-        """Compare step by step, until something differs or the data end."""
+        """Compare step by step, until a tensor differs or the data end."""
         compared: dict[str, set[str]] = {engine: set() for engine in self.found.engines[1:]}
         with ExitStack() as stack:
             runs = [self._engine(engine, stack) for engine in self.found.engines]
@@ -448,7 +448,7 @@ class _Comparing:
                              origin=self.found.source, fix="--tensors=all, which has the loss and the variables")  # fmt: skip
 
     def _ended(self, step: int, ended: Sequence[str]) -> None:
-        """The data have ended: of all engines, or of some, which is a difference."""
+        """Handle the end of the data: a difference where only some engines have reached it."""
         self.found.notes.append(f"the data of {' and '.join(ended)} end after {counted(step - 1, 'step')}")
         if len(ended) < len(self.found.engines):
             uneven = next(e for e in self.found.engines if (e in ended) != (self.found.engines[0] in ended))
@@ -457,7 +457,7 @@ class _Comparing:
                                                            lives.how, ""))  # fmt: skip
 
     def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
-        """The tensors of the plain step, in topological order, as far as an engine can send them to the host."""
+        """The tensors of the plain step that an engine can send to the host, in topological order."""
         graph, names = self.both.plain.graph, _fetchable(self.both.plain)
         sums = [s for s in graph.of_type(*ops.UNSORTED_SUMS) if source_of(s.inputs[1]).node.op in ops.UNIQUE]
         by_number = graph.descendants(sums)
@@ -479,7 +479,7 @@ class _Comparing:
         return found is not None and found.dtype == self.both.plain.graph.tensor(name).dtype
 
     def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
-        """The compared values, step by step; nothing for one that an engine does not have."""
+        """The compared values, step by step; without those that an engine does not have."""
         if engine == "plain":
             steps = self.both.plain.steps(self.both.start, *self._split(name for name, _ in self.seen))
             return ([[by[name]] for name, _ in self.seen] for _, by in steps)
@@ -506,7 +506,7 @@ class _Comparing:
             yield [by.get(self._place(engine, *one), ()) for one in self.seen]
 
     def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> set[str]:
-        """Keep what differs in a step; returns the names of what was compared."""
+        """Record the differences of a step; returns the compared names."""
         values = zip(self.seen, reference, other, strict=True)
         apart = [(name, held, _apart(held, expected, actual)) for (name, held), expected, actual in values]
         wrong = {name for name, _, by in apart if max(by, default=0.0) > self.found.tolerance}
@@ -514,7 +514,7 @@ class _Comparing:
         for name, held, by in apart:
             beyond = [core for core, difference in enumerate(by) if difference > self.found.tolerance]
             known = engine == XLA and any(d.tensor == name and d.engine == XLA for d in self.found.differences)
-            if beyond and not known:  # a mesh has one value, however many nodes read it
+            if beyond and not known:  # a mesh has one value for all readers
                 node = self.both.plain.graph.tensor(name).node
                 reads = [str(tensor) for tensor in node.inputs]
                 how = (str(held.placement), held.how, held.because, held.reader) if engine != XLA else _DIVIDED
@@ -554,7 +554,7 @@ class _Comparing:
 
 
 def _sized_by_data(graph: Graph) -> set[Node]:
-    """The nodes that make or read a tensor whose size the data decide, and what is made of such sizes alone."""
+    """The nodes that produce or read a tensor of data-dependent size, and those computed from such sizes alone."""
     found: set[Node] = set()
     counts: set[Node] = set()
     for node in graph.topological_order():
