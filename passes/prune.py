@@ -22,9 +22,8 @@ class Prune(Pass):
         keep = [graph[name] for name in roles.roots]
         keep += [graph[f.name] for f in roles.summaries]
         keep += [graph.tensor(name).node for name in roles.values.values()]
-        keep += [
-            graph[v.name] for v in roles.variables.values() if v.key is not None
-        ]  # checkpoints must stay compatible with the plain graph
+        # checkpoints must stay compatible with the plain graph
+        keep += [graph[v.name] for v in roles.variables.values() if v.key is not None]
         step = graph.ancestors(keep)
         queues = {node.name for node in step if node.op in ops.QUEUES}
         keep += [graph[name] for name in roles.enqueues if graph[name].inputs[0].node.name in queues]

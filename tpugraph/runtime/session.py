@@ -177,9 +177,8 @@ class TPUSession:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
         prefix, has_input = self._saver.find(path)
-        trains = (
-            "tpugraph/train" in self._host.names
-        )  # evaluation and prediction start with the first batch of their own input
+        # evaluation and prediction start with the first batch of their own input
+        trains = "tpugraph/train" in self._host.names
         used = self._initialized
         if not used:
             self._run(["tpugraph/init_local"])

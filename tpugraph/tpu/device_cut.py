@@ -240,9 +240,8 @@ def _opener(tensor: Tensor) -> Tensor:
 
 
 def _open(tensor: Tensor) -> int:
-    return (
-        sys.maxsize if tensor.shape is None else tensor.shape.count(None)
-    )  # an unknown rank counts as the most unknown dimensions
+    """The number of unknown dimensions; the most where even the rank is unknown."""
+    return sys.maxsize if tensor.shape is None else tensor.shape.count(None)
 
 
 def _as_set_shape(tensor: Tensor) -> str:

@@ -37,9 +37,8 @@ class Batch:
     rows: int
     whole: bool  # whether every batch of the plain graph has this many rows, so that rows may mix
     placements: Mapping[Tensor, Placement]  # of its tensors, for one core per row
-    plain: Mapping[
-        Tensor, Tensor
-    ]  # the unpadded tensor for each tensor of the padded batch, or computed from its padding
+    # the unpadded tensor for each tensor of the padded batch, or computed from its padding
+    plain: Mapping[Tensor, Tensor]
     parts: Mapping[Tensor, Tensor]  # the tensor of the unpadded batch, by tensor of the padded one
 
 

@@ -37,9 +37,8 @@ class Cluster:
     infeed: list[Tensor] = field(default_factory=list)  # the staged batches, each [iterations, ...] of one core
     variables: dict[str, Tensor] = field(default_factory=dict)  # the handles by the variable's name
     host: dict[str, Tensor] = field(default_factory=dict)  # other values from the host, by name
-    outfeed: list[Tensor] = field(
-        default_factory=list
-    )  # the tensors sent in each step, each [iterations, ...] of one core
+    # the tensors sent in each step, each [iterations, ...] of one core
+    outfeed: list[Tensor] = field(default_factory=list)
     # the results after the loop, by the tensor's name in the TPU graph
     outputs: dict[str, Tensor] = field(default_factory=dict)
     # the names of the variables that it writes, in the order of variables

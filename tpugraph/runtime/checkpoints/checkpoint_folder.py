@@ -121,9 +121,8 @@ def _read(prefix: Path) -> None:
             except ValueError as error:
                 if "sufficient slices" not in str(error):  # some pieces of a partitioned variable may not be saved
                     raise
-                reader = tf.train.load_checkpoint(
-                    str(prefix)
-                )  # a reader that has failed aborts the process at its next use
+                # a reader that has failed aborts the process at its next use
+                reader = tf.train.load_checkpoint(str(prefix))
     except _FAILURES as error:
         raise _damaged(prefix, f"{where}{first_words(error)[:300]}") from error
 

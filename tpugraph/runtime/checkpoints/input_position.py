@@ -63,9 +63,8 @@ def _form(graph: Graph, iterator: Node) -> str:
 def _held(stage: Node, *, tuned: bool) -> str:
     """The shapes of the elements that a stage may buffer; "" for one without buffer."""
     batches = stage.op in ops.BATCH_DATASETS | ops.REBATCH_DATASETS
-    fused = (
-        batches and stage.inputs[0].node.op in ops.MAP_DATASETS
-    )  # tf.data fuses the two into one stage with a thread
+    # tf.data fuses map and batch into one stage with a thread
+    fused = batches and stage.inputs[0].node.op in ops.MAP_DATASETS
     maps = stage.op in ops.PLAIN_MAP_DATASETS and not tuned  # else tf.data parallelizes it
     repeats = stage.op in ops.REPEAT_DATASETS
     if (batches and not fused) or maps or repeats or not stage.has_attr("output_shapes"):
