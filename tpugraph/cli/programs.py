@@ -161,6 +161,10 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
         refuse_cores(flags)
     mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(platform or flags['platform'] or 'cpu')}"
     found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
+    cores = flags["num_replicas"] if flags["mesh"] and "engines" not in flags.values else None
+    if cores not in (None, found.mesh.size):
+        raise UsageError(f"--mesh={mesh} has {found.mesh.size} devices, and --num_replicas={cores} asks for another number",
+                         fix="leave --num_replicas out")  # fmt: skip
     return replace(found, shrinks=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
 
 
