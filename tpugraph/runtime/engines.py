@@ -14,7 +14,7 @@ from tpugraph.runtime.masters import Master, place_on_master
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_cluster
 from tpugraph.runtime.timeline import Timeline
-from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.errors import RunError, TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import stderr_held_back
 from tpugraph.xla import jax_client
 from tpugraph.xla.mesh import DATA, Layout, Mesh
@@ -103,25 +103,24 @@ def accelerator() -> str | None:
     """The platform of jax's accelerators; None without any, or without jax."""
     there = importlib.util.find_spec("jax") is not None
     with stderr_held_back() if there else contextlib.nullcontext():  # jax logs warnings about missing platforms
-        return next((name for name in ("tpu", "gpu") if there and _count(name)), None)
+        return next((name for name in ("tpu", "gpu") if there and _sees(name)), None)
 
 
 def device_count(platform: str) -> int:
     """The default number of devices."""
-    return VIRTUAL_DEVICES if platform == "cpu" else max(1, _count(platform))
+    return VIRTUAL_DEVICES if platform == "cpu" else len(jax_client.devices(platform))
 
 
 def device_memory(platform: str) -> int | None:
     """The bytes of memory of a device; None where unknown, as for virtual ones."""
-    if platform == "cpu" or not _count(platform):
+    if platform == "cpu":
         return None
-    stats = jax_client.load("jax", "pjrt").devices(platform)[0].memory_stats() or {}
+    stats = jax_client.devices(platform)[0].memory_stats() or {}
     return int(stats["bytes_limit"]) if "bytes_limit" in stats else None
 
 
-def _count(platform: str) -> int:
-    jax = jax_client.load("jax", "pjrt")
+def _sees(platform: str) -> bool:
     try:
-        return len(jax.devices(platform))
-    except RuntimeError:  # jax has no such backend
-        return 0
+        return bool(jax_client.devices(platform))
+    except RunError:
+        return False

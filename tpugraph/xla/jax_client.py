@@ -36,6 +36,16 @@ def joined() -> bool:
     return jax is not None and bool(jax.distributed.is_initialized())
 
 
+def devices(platform: str) -> list[Any]:
+    """jax's devices of a platform; a RunError where there are none."""
+    jax = load("jax", "pjrt")
+    try:
+        return list(jax.devices(platform))
+    except RuntimeError as error:
+        fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
+        raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
+
+
 def parse(code: bytes) -> Any:
     """Parse a StableHLO module with jax's MLIR, in a context of its own.
 
