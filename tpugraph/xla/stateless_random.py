@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,15 +49,11 @@ def own_streams(found: Cluster) -> tuple[Tensor, list[str]]:
     return seed, [*own.values()]
 
 
-_DRAWN = {"RandomUniform": ("float32",), "RandomStandardNormal": ("float32",), "RandomUniformInt": ("int32", "int64")}
-"""The dtypes of which TensorFlow's kernel makes each element of one or two words of its stream."""
-
-
 def _is_known(node: Node) -> bool:
     """Whether it is known what a node's kernel draws."""
     kind, shape = node.output(0)
     fixed = shape is not None and None not in shape
-    return fixed and kind.name in _DRAWN.get(node.op, ()) and bool(node.attr("seed") or node.attr("seed2"))
+    return fixed and kind.name in _KERNELS.get(node.op, ((), None))[0] and bool(node.attr("seed") or node.attr("seed2"))
 
 
 class _Counters:
@@ -148,22 +146,38 @@ _RESERVED = 256  # blocks of the stream that a kernel takes for each element
 
 
 def _as_kernel(node: Node, key: tf.Tensor, step: tf.Tensor, *limits: tf.Tensor) -> tf.Tensor:
-    """Draw as a node's kernel at one of its calls: Philox's words as in philox_random.h, numbers as in random_distributions.h."""
-    shape, normal = [int(d or 0) for d in node.out().shape or ()], node.op == "RandomStandardNormal"
-    size = math.prod(shape)
+    """Draw as a node's kernel in one of its calls: words of Philox as in philox_random.h, numbers as in random_distributions.h."""
+    shape = [int(d or 0) for d in node.out().shape or ()]
     own, high = (tf.constant(node.attr(name) % 2**64, tf.uint64) for name in ("seed", "seed2"))
-    stream = {"key": [tf.cast(key, tf.uint64) + own], "alg": _PHILOX,
-              "counter": tf.stack([tf.cast(step, tf.uint64) * tf.constant(size * _RESERVED, tf.uint64), high])}  # fmt: skip
-    if limits:
-        return tf.raw_ops.StatelessRandomUniformIntV2(shape=shape, minval=limits[0], maxval=limits[1], **stream)
-    drawn = [-(-size // 2), 2] if normal else shape
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=drawn, dtype=tf.uint32, **stream)
-    unit = tf.bitcast(bits & 0x7FFFFF | 0x3F800000, tf.float32) - 1.0
-    if not normal:
-        return unit
+    low = tf.cast(step, tf.uint64) * tf.constant(math.prod(shape) * _RESERVED, tf.uint64)
+    stream = {"key": [tf.cast(key, tf.uint64) + own], "alg": _PHILOX, "counter": tf.stack([low, high])}
+    return _KERNELS[node.op][1](shape, stream, *limits)
+
+
+def _integers(shape: list[int], stream: dict[str, Any], low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.StatelessRandomUniformIntV2(shape=shape, minval=low, maxval=high, **stream)
+
+
+def _uniform(shape: list[int], stream: dict[str, Any]) -> tf.Tensor:
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, dtype=tf.uint32, **stream)
+    return tf.bitcast(bits & 0x7FFFFF | 0x3F800000, tf.float32) - 1.0
+
+
+def _normal(shape: list[int], stream: dict[str, Any]) -> tf.Tensor:
+    """Box-Muller on pairs of uniform numbers."""
+    size = math.prod(shape)
+    unit = _uniform([-(-size // 2), 2], stream)
     radius, angle = tf.sqrt(-2.0 * tf.math.log(tf.maximum(unit[:, 0], 1e-7))), 2 * math.pi * unit[:, 1]
     pairs = tf.stack([tf.sin(angle) * radius, tf.cos(angle) * radius], axis=1)
     return tf.reshape(tf.reshape(pairs, [-1])[:size], shape)
+
+
+_KERNELS: dict[str, tuple[tuple[str, ...], Callable[..., tf.Tensor]]] = {
+    "RandomUniform": (("float32",), _uniform),
+    "RandomStandardNormal": (("float32",), _normal),
+    "RandomUniformInt": (("int32", "int64"), _integers),
+}
+"""Ops whose kernel computes each element from one or two words of its stream: its dtypes, and the same in stateless ops."""
 
 
 def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None:
