@@ -1,4 +1,3 @@
-
 """``--step_order``: what comes first where a graph leaves it to chance, against the same step with explicit control dependencies."""
 
 import json
