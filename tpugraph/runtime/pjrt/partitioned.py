@@ -37,6 +37,7 @@ class PartitionedDevices(Devices):
         self.own, self.first, self.kind = [0], self._devices[0] in self._local, str(self._devices[0].device_kind)
         grid = np.array(self._devices).reshape(list(layout.mesh.axes.values()))
         self._mesh = self._jax.sharding.Mesh(grid, tuple(layout.mesh.axes))
+        self._same = self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec())
         self._variables: dict[str, Any] = {}
         self._compile(client, mesh.annotated(module, layout, self.specs), mesh.options(layout, self._devices), platform)
         self.cost = Cost.of(self._run, self._run.hlo_modules()[0].to_string(), mesh.sharded_shapes(module, self.specs))
@@ -75,11 +76,6 @@ class PartitionedDevices(Devices):
         """Put global batches on the devices, each device's rows on it."""
         values = zip(self._of("infeed"), infeed[0], strict=True)
         return [self._spread(np.asarray(part, value.dtype), value) for value, part in values]
-
-    def _everywhere(self, array: Array) -> Any:
-        with self._jax.enable_x64(True):
-            same = self._jax.sharding.NamedSharding(self._mesh, self._jax.sharding.PartitionSpec())
-            return self._jax.device_put(array, same)
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
         sent: list[Array] = []
