@@ -1,4 +1,4 @@
-"""The graph that passes rewrite, its text form, and how it is read from and written to TensorFlow's files."""
+"""The graph that passes rewrite, its text form, and reading from and writing to TensorFlow's files."""
 
 from tpugraph.ir.graph import Edits, Graph, Node, Output, Tensor, Use, is_back_edge
 

@@ -57,7 +57,7 @@ class DType:
 
     @property
     def is_handle(self) -> bool:
-        """Whether values are references, resources or variants, which no other process can hold."""
+        """Whether values are references, resources or variants, which are local to a process."""
         return self.ref or self.name in ("resource", "variant")
 
     @property
@@ -74,7 +74,7 @@ _DTYPES.update({number + _REF: DType(dtype.name, ref=True) for number, dtype in 
 
 
 NUMBERS = frozenset(number for number in _DTYPES if 0 < number < _REF)
-"""TensorFlow's numbers of all dtypes that a tensor can have; references have others."""
+"""TensorFlow's enumeration numbers of dtypes, without references."""
 
 
 def dtype(value: int | str) -> DType:
@@ -108,7 +108,7 @@ def decode(attr: Any) -> Any:
 
 
 def keeps_order(options: Any) -> bool | None:
-    """Whether serialized options of a dataset, an ``AttrValue``, keep its elements in order; None if unsaid."""
+    """Whether serialized dataset options, an ``AttrValue``, are deterministic; None if unset."""
     found = dataset_options_pb2.Options.FromString(options.s)
     return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
 
@@ -117,18 +117,18 @@ _HELD_IN = {"float_val": "float32", "double_val": "float64", "int64_val": "int64
             "int_val": "int32 int16 int8 uint16 uint8", "uint32_val": "uint32", "uint64_val": "uint64",
             "half_val": "float16 bfloat16", "scomplex_val": "complex64", "dcomplex_val": "complex128"}  # fmt: skip
 VALUE_FIELDS = {dtype(name).number: field for field, names in _HELD_IN.items() for name in names.split()}
-"""Of the dtypes that a constant may have, by number, the field that holds single values."""
+"""The ``TensorProto`` field with the values of each dtype number."""
 
 _ENCODED = frozenset(
     {"", "string_val", "half_val", "scomplex_val", "dcomplex_val"}
-)  # a value is no single number there
+)  # dtypes whose values are not single numbers
 
 _MANY = 1 << 16
-"""Elements from which on a constant that repeats one value is decoded as a view of that value, which takes no memory."""
+"""The number of elements from which a constant of equal values is decoded as a broadcast view, without memory."""
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
-    """The array of a ``TensorProto``; TensorFlow's own way takes five times as long for the small ones of a graph."""
+    """The array of a ``TensorProto``; TensorFlow's own function takes five times as long for small ones."""
     field = VALUE_FIELDS.get(tensor.dtype, "")
     dims = [d.size for d in tensor.tensor_shape.dim]
     if field not in _ENCODED:
@@ -146,7 +146,7 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def _repeated(tensor: Any, dims: list[int]) -> np.ndarray[Any, Any]:
-    """The array of a tensor of many elements with few values, the last of which stands for all that follow it."""
+    """The array of a tensor with fewer values than elements, where the last value is repeated."""
     flat = tensor_pb2.TensorProto()
     flat.CopyFrom(tensor)
     values = max([len(held) for field, held in tensor.ListFields() if field.name.endswith("_val")], default=0)
@@ -190,13 +190,13 @@ def _shape_proto(shape: Shape) -> Any:
 
 
 def encode_shape(shape: Shape) -> Any:
-    """The ``AttrValue`` of a shape, also of one of open rank."""
+    """The ``AttrValue`` of a shape, also of unknown rank."""
     return AttrValue(shape=_shape_proto(shape))
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _encode_plain(value: bool | int | str) -> Any:
-    """One object for all attributes alike; an ``AttrValue`` of a graph is never changed."""
+    """Equal attributes share one ``AttrValue``, which is never modified."""
     if isinstance(value, bool):
         return AttrValue(b=value)
     return AttrValue(i=value) if isinstance(value, int) else AttrValue(s=value.encode())
@@ -240,7 +240,7 @@ def _encode_list(values: Sequence[Any]) -> Any:
 def tensor_proto(value: Any) -> Any:
     """A ``TensorProto`` of an array; arrays of one value are stored as one element."""
     array = np.asarray(value)
-    if array.dtype == object:  # the names of a saver: TensorFlow takes some microseconds for each
+    if array.dtype == object:  # a saver's names: TensorFlow takes some microseconds for each
         texts = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
         return tensor_pb2.TensorProto(
             dtype=types_pb2.DT_STRING, tensor_shape=_shape_proto(array.shape), string_val=texts
@@ -249,26 +249,26 @@ def tensor_proto(value: Any) -> Any:
     return proto
 
 
-OPEN = 0  # stands for a dtype that a function leaves open to its call
+OPEN = 0  # a dtype that is an attribute of the call
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An input or output of an op: how many tensors it is and of which dtype, or the attributes that say so ("" for none)."""
+    """An input or output of an op's definition: number of tensors and dtype, or the attributes with these ("" for none)."""
 
     name: str
     number_attr: str
     kinds: str
     kind: str
     fixed: int
-    ref: int  # what is added to the number of the dtype where it is a reference
+    ref: int  # the offset of the dtype number for a reference
 
     @property
     def several(self) -> str:
         return self.number_attr or self.kinds
 
     def count(self, held: Mapping[str, Any]) -> int | None:
-        """How many tensors it is; None where a call decides it, KeyError where the attribute is missing."""
+        """The number of tensors; None where the call decides it, KeyError where the attribute is missing."""
         if not self.several:
             return 1
         value = held[self.several]
@@ -277,7 +277,7 @@ class Argument:
         return int(value.i) if self.number_attr else len(value.list.type)
 
     def dtypes(self, held: Mapping[str, Any]) -> list[int]:
-        """TensorFlow's number of the dtype of each tensor."""
+        """The dtype number of each tensor."""
         if self.kinds:
             return list(held[self.kinds].list.type)
         kind = self.fixed or held[self.kind].type  # a placeholder holds 0, which is OPEN
@@ -285,7 +285,7 @@ class Argument:
 
 
 class Form:
-    """What a definition says of operands, with its encoded defaults; read once, since to read a protobuf takes long."""
+    """The operands of an op's definition, with its encoded default attributes; cached, since protobufs are slow to read."""
 
     def __init__(self, definition: Any) -> None:
         self.inputs = tuple(map(_argument, definition.input_arg))
@@ -293,12 +293,12 @@ class Form:
         self.defaults = {a.name: a.default_value for a in definition.attr if a.HasField("default_value")}
 
     def dtypes(self, arguments: Sequence[Argument], attributes: Mapping[str, Any]) -> list[int]:
-        """The number of the dtype of each tensor of ``inputs`` or ``outputs``; KeyError where an attribute is missing."""
+        """The dtype number of each tensor of ``inputs`` or ``outputs``; KeyError where an attribute is missing."""
         held = {**self.defaults, **attributes}
         return [kind for argument in arguments for kind in argument.dtypes(held)]
 
     def names(self, arguments: Sequence[Argument], attributes: Mapping[str, Any]) -> list[tuple[str, int]]:
-        """The name of the argument of each tensor, and the number of the tensor within it."""
+        """The argument name of each tensor, and the tensor's index within the argument."""
         held = {**self.defaults, **attributes}
         return [(a.name, index) for a in arguments for index in range(a.count(held) or 0)]
 
@@ -318,7 +318,7 @@ def form(op: str) -> Form:
 
 
 def arity(op: str, attributes: Mapping[str, Any]) -> int | None:
-    """How many data inputs a node has by the definition of its op and its encoded attributes; None where they do not say."""
+    """The number of a node's data inputs by its op's definition and encoded attributes; None where unknown."""
     try:
         return sum(argument.count(attributes) or 0 for argument in form(op).inputs)
     except (GraphError, KeyError):
@@ -326,6 +326,6 @@ def arity(op: str, attributes: Mapping[str, Any]) -> int | None:
 
 
 def first_element() -> dict[str, Any]:
-    """The attributes of a StridedSlice that takes the first of a vector of int32, from [0] to [1] by [1]."""
+    """The attributes of a StridedSlice that takes element 0 of an int32 vector, with operands [0], [1], [1]."""
     masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
     return {"T": dtype("int32"), "Index": dtype("int32"), "shrink_axis_mask": 1, **masks}

@@ -1,4 +1,4 @@
-"""Makes nodes: dtypes and attributes follow from the operands and from TensorFlow's definition of the op."""
+"""Builds nodes: dtypes and attributes follow from the operands and TensorFlow's op definition."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from tpugraph.support.errors import GraphError
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes nodes that have a scope, a device, marks and a reason in common.
+    """Builds nodes with a common scope, device, marker attributes and provenance.
 
-    Of an attribute that the operands decide (``T``, ``N``, ``Tidx``, a list of dtypes) nothing need be said; what is given
-    goes before. The dtypes of the outputs follow from the attributes. Shapes are what the caller knows: the pass that infers
-    them looks at new nodes anyway.
+    Attributes that the operands determine (``T``, ``N``, ``Tidx``, lists of dtypes) may be left out; given ones take precedence.
+    Output dtypes follow from the attributes. Shapes are optional, since shape inference visits new nodes.
 
     Attributes:
-        scope: what names begin with, without the slash at the end; "" for none.
-        source: the node for whose sake the others are made.
-        made_by: who is told to have made the nodes; the pass at work where None.
+        scope: the prefix of names, without the final slash; "" for none.
+        source: the node on whose behalf the others are made (provenance).
+        made_by: the recorded creator of the nodes; the running pass where None.
     """
 
     graph: Graph
@@ -46,13 +45,13 @@ class Builder:
         controls: Iterable[Node] = (),
         **attributes: Any,
     ) -> Node:
-        """Make a node.
+        """Build a node.
 
         Args:
             inputs: its operands; their dtypes must be known.
-            name: the name wished for, below the scope; the op type where None.
+            name: the preferred name, below the scope; the op type where None.
             shapes: the shapes of the first outputs; those of the rest are unknown.
-            **attributes: what the operands do not decide, as Python values.
+            **attributes: those that the operands do not determine, as Python values.
 
         Raises:
             GraphError: TensorFlow has no such op, the dtype of an operand is unknown, or an attribute of an output is missing.
@@ -85,15 +84,15 @@ class Builder:
         controls: Iterable[Node] = (),
         **attributes: Any,
     ) -> Tensor:
-        """Make a node and return its first output, of the shape given; see :meth:`node`."""
+        """Build a node and return its first output, with a shape; see :meth:`node`."""
         return self.node(op, inputs, name=name, shapes=(shape,), controls=controls, **attributes).out()
 
     def constant(
         self, value: Any, kind: DType | None = None, *, name: str = "const", controls: Iterable[Node] = ()
     ) -> Tensor:
-        """A constant: a number, a list or an array, of a dtype that a list or a Python number has to be given.
+        """A constant from a number, list or array; lists and Python numbers need a dtype.
 
-        What stands in a loop or a branch waits for a node there (``controls``).
+        In a loop or branch it needs ``controls`` from there.
         """
         array = (
             np.asarray(value) if kind is None else np.asarray(value, "object" if kind.name == "string" else kind.name)
@@ -105,13 +104,13 @@ class Builder:
         return self.add("Cast", [tensor], _shape(tensor), name=name, DstT=kind, Truncate=False)
 
     def identity(self, tensor: Tensor, *, name: str = "identity", controls: Iterable[Node] = ()) -> Tensor:
-        """The same value, once all of ``controls`` have run."""
+        """An Identity, after ``controls``."""
         return self.add("Identity", [tensor], _shape(tensor), name=name, controls=controls)
 
     def reshape(
         self, tensor: Tensor, shape: Sequence[int], *, name: str = "reshape", target: str = "reshape/shape"
     ) -> Tensor:
-        """A tensor in another shape of as many elements; ``target`` is the name wished for the constant of the shape."""
+        """Reshape; ``target`` is the preferred name of the shape constant."""
         wanted = self.constant(np.asarray(shape, "int32"), name=target)
         return self.add("Reshape", [tensor, wanted], tuple(shape), name=name)
 
@@ -120,12 +119,12 @@ class Builder:
         return self.node("Placeholder", name=name, shapes=(shape,), dtype=kind, **known).out()
 
     def variable(self, kind: DType, shape: Shape, *, name: str) -> Node:
-        """The handle of a resource variable, whose shared name is the name wished for."""
+        """The handle of a resource variable with the shared name ``name``."""
         return self.node("VarHandleOp", name=name, shapes=((),), dtype=kind, shape=shape, container="",
                          shared_name=f"{self.scope}/{name}" if self.scope else name)  # fmt: skip
 
     def enter(self, tensor: Tensor, frame: str, *, constant: bool = True) -> Tensor:
-        """A value from outside of a loop, inside its frame: the same in all iterations, or what the first one begins with."""
+        """An Enter of a value into a loop's frame: a loop invariant, or the initial value of a loop variable."""
         return self.add(
             "Enter", [tensor], _shape(tensor), frame_name=frame, is_constant=constant, parallel_iterations=1
         )
@@ -136,7 +135,7 @@ def _shape(tensor: Tensor) -> Shape:
 
 
 def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that the dtypes of operands decide, but those given; an operand of an unknown dtype decides nothing."""
+    """The attributes that the operands' dtypes determine, without given ones; unknown dtypes determine none."""
     found: dict[str, Any] = {}
     arguments = form(op).inputs
     several = len(inputs) - sum(not argument.several for argument in arguments)
@@ -155,7 +154,7 @@ def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, A
 
 
 def output_dtypes(op: str, attributes: Mapping[str, Any]) -> list[DType]:
-    """The dtypes of the outputs by encoded attributes; a GraphError where one that decides them is missing."""
+    """The output dtypes by encoded attributes; a GraphError where a needed attribute is missing."""
     found = form(op)
     try:
         return [attr_codec.dtype(number) for number in found.dtypes(found.outputs, attributes)]

@@ -11,40 +11,40 @@ from tpugraph.ir.node import Node, Tensor
 from tpugraph.ir.walks import descendants, is_back_edge, source_of
 
 Side = tuple[Tensor, int]
-"""A predicate, and the output of the Switches on it that is taken."""
+"""A predicate, and the taken output of its Switches."""
 Sides = frozenset[Side]
 NONE: Sides = frozenset()
-"""What a node that always runs has."""
+"""The sides of a node that always runs."""
 
 
 def conditional(graph: Graph) -> dict[Node, None]:
-    """The nodes that may not run: those behind a Switch and not behind the Merge that joins its branches."""
+    """The nodes that may not run: those between a Switch and the Merge that joins its branches."""
     return behind(graph.of_type(*ops.SWITCH))
 
 
 def nested(graph: Graph) -> dict[Node, None]:
-    """The nodes in loops and branches, which may run never or many times in a step."""
+    """The nodes in loops and branches, which may run zero or many times per step."""
     return conditional(graph) | {node: None for node, frame in frames(graph).items() if frame}
 
 
 def behind(switches: Iterable[Node], *, until: Container[str] = ops.MERGE | ops.EXIT) -> dict[Node, None]:
-    """What reads nodes or waits for them, and what follows that, up to nodes of some op types, which are not among it."""
+    """The descendants of Switches over data and control edges, up to nodes of some op types, exclusive."""
     first = [reader for switch in switches for reader in switch.consumers() if reader.op not in until]
     return {node: None for node in descendants(first, until=until) if node.op not in until}
 
 
 def joins_branches(node: Node) -> bool:
-    """Whether a Merge takes the value of the branch that ran; that of a loop takes what the loop carries."""
+    """Whether a Merge joins the branches of a conditional, and is not that of a loop variable."""
     return node.op in ops.MERGE and not any(tensor.node.op in ops.NEXT_ITERATION for tensor in node.inputs)
 
 
 def decides(switch: Node) -> Tensor:
-    """The predicate of a Switch, behind the identities that ``tf.cond`` puts before it."""
+    """The predicate of a Switch, through the identities of ``tf.cond``."""
     return source_of(switch.inputs[1])
 
 
 def sides(graph: Graph) -> dict[Node, Sides]:
-    """The sides of branches that each node is on, where it is on any; those of loops are told by their frames."""
+    """The conditionals' sides of each node that has any; loops are given by frames instead."""
     return graph.remember("sides", _sides)
 
 
@@ -64,7 +64,7 @@ def _sides(graph: Graph) -> dict[Node, Sides]:
 
 
 def side(tensor: Tensor) -> Sides:
-    """What the output of a Switch adds: its predicate and the number of the output."""
+    """The side of a Switch's output: the predicate and the output's index."""
     if tensor.node.op not in ops.SWITCH:
         return NONE
     predicate = decides(tensor.node)

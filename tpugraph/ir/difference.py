@@ -19,9 +19,9 @@ from tpugraph.ir.text import format_node, format_value
 
 @dataclass(frozen=True)
 class Change:
-    """A node of both graphs that is not the same in them, by its name and op type in the second one.
+    """A node that differs between two graphs, by its name and op type in the second one.
 
-    ``facts`` has what changed as (kind, text); the kind is ``op type``, ``input``, ``waits``, ``device`` or an attribute.
+    ``facts`` are the changes as (kind, text); the kind is ``op type``, ``input``, ``waits``, ``device`` or an attribute.
     """
 
     node: str
@@ -31,7 +31,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a second graph differs from a first one."""
+    """The difference of two graphs."""
 
     added: dict[str, str] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Difference:
         return bool(self.added or self.removed or self.renamed or self.changed or self.functions)
 
     def scopes_renamed(self) -> dict[tuple[str, str], int]:
-        """How many nodes each renaming of a scope, or of a single node, renamed: the parts of the names that differ."""
+        """The number of nodes for each renamed scope or node, by the differing parts of their names."""
         return dict(Counter(_differing_parts(old, new) for old, new in self.renamed.items()).most_common())
 
     def kinds_changed(self) -> dict[str, int]:
@@ -55,10 +55,10 @@ class Difference:
 
 
 def difference(first: Graph, second: Graph) -> Difference:
-    """How the second graph differs from the first by what it means.
+    """The semantic difference of two graphs.
 
-    The order of nodes and of control inputs, shapes that were inferred, an attribute that is written out where it has its
-    op's default, and the way in which a constant is stored mean nothing.
+    Ignored are the order of nodes and control inputs, inferred shapes, explicit default attributes, and the encoding of
+    constants.
     """
     there = match(first, second)
     taken = set(there.values())
@@ -122,7 +122,7 @@ def _functions(first: Graph, second: Graph) -> dict[str, str]:
 
 
 def _differing_parts(old: str, new: str) -> tuple[str, str]:
-    """The parts of two names that differ, without the scopes and last names that they share at their ends."""
+    """The differing parts of two names, without their common first and last components."""
     before, after = old.split("/"), new.split("/")
     while len(before) > 1 and len(after) > 1 and before[-1] == after[-1]:
         before, after = before[:-1], after[:-1]
@@ -130,7 +130,7 @@ def _differing_parts(old: str, new: str) -> tuple[str, str]:
 
 
 def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """What changed from some nodes to others, as lines by name: ``-`` as it was, ``+`` as it is."""
+    """The changes between two texts of nodes, as lines: ``-`` before, ``+`` after."""
     lines = []
     for name in {**before, **after}:
         old, new = before.get(name), after.get(name)
@@ -142,14 +142,14 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
 
 UNTOLD = frozenset({"_output_shapes", "_class"})
-"""Attributes that say nothing of their own: shapes that were inferred, and names of nodes to stand beside."""
+"""Attributes without meaning of their own: inferred shapes and colocation."""
 
 _MOST_NAMES = 4
-"""How many of a node's last scopes and name are looked at, where no neighbour tells which node it is."""
+"""The number of last name components that identify a node without matched neighbours."""
 
 
 def attributes(node: Node) -> dict[str, Any]:
-    """The attributes that say something, decoded, less those that have their op's default value."""
+    """The meaningful attributes, decoded, without defaults."""
     definition = ops.op_def(node.op)
     defaults = {a.name: a.default_value for a in definition.attr if a.HasField("default_value")} if definition else {}
     return {
@@ -160,7 +160,7 @@ def attributes(node: Node) -> dict[str, Any]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two decoded attributes are the same value, however they were written."""
+    """Whether two decoded attributes have equal values, in any encoding."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         alike = left.dtype == right.dtype and left.shape == right.shape
         return alike and bool(np.array_equal(left, right, equal_nan=left.dtype.kind in "fc"))
@@ -168,11 +168,11 @@ def same(left: Any, right: Any) -> bool:
 
 
 def match(first: Graph, second: Graph) -> dict[Node, Node]:
-    """Of each node of the first graph that the second one has too, the node there.
+    """Match the nodes of two graphs; returns the second graph's node for each matched one of the first.
 
-    Nodes of one name and op type are one. From them on, nodes of the same op type and attributes that read or make the same
-    values are one as well: they were renamed. What has no such neighbour goes by its last scopes and name, and what is left
-    then by its whole name, whatever its op type.
+    Nodes with equal name and op type match. From these, neighbours with equal op type and attributes that read or produce
+    matched values match: they were renamed. Nodes without such a neighbour match by their last name components, and the rest by
+    the whole name, with any op type.
     """
     found = _Matching()
     for node in first:
@@ -191,7 +191,7 @@ def match(first: Graph, second: Graph) -> dict[Node, Node]:
 
 
 class _Matching:
-    """Pairs of nodes, and those whose neighbours are yet to be looked at."""
+    """Matched pairs, and a worklist of those whose neighbours are not yet visited."""
 
     def __init__(self) -> None:
         self.there: dict[Node, Node] = {}
@@ -219,7 +219,7 @@ class _Matching:
                         self.add(reader, other)
 
     def _readers(self, node: Node, twin: Node) -> Iterator[tuple[list[Node], list[Node]]]:
-        """The readers of both, grouped by how they read; those of one last name first."""
+        """The readers of both nodes, grouped by the operand that reads; those with equal last name first."""
         mine, theirs = _reading(node, self.there), _reading(twin, self.taken)
         for use, readers in mine.items():
             others = theirs.get(use, [])
@@ -231,7 +231,7 @@ class _Matching:
                 yield readers, others
 
     def _alike(self, node: Node, twin: Node) -> bool:
-        """Whether two nodes that stand in one place can be one: same op type, and same attributes or last name."""
+        """Whether two nodes in corresponding places can match: equal op type, and equal attributes or last name."""
         if not self.free(node, twin) or node.op != twin.op or len(node.inputs) != len(twin.inputs):
             return False
         if _last(node) == _last(twin):
@@ -250,7 +250,7 @@ def _reading(node: Node, known: Container[Node]) -> dict[Hashable, list[Node]]:
 
 
 def _alone(found: _Matching, first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
-    """Nodes that are the only ones of their op type and last names in both graphs, where nothing around them is matched."""
+    """Unmatched nodes that are unique by op type and last name components in both graphs."""
     for count in range(1, _MOST_NAMES + 1):
         theirs = _by_last_names((node for node in second if node not in found.taken), count)
         for kind, nodes in _by_last_names((node for node in first if node not in found.there), count).items():

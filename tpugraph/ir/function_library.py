@@ -19,7 +19,7 @@ from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError, GraphError
 
 _KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
-"""Attributes of no op definition that mean something to XLA."""
+"""Attributes outside of op definitions that XLA reads."""
 
 
 def functions_named(graph: Graph) -> dict[str, Any]:
@@ -29,31 +29,31 @@ def functions_named(graph: Graph) -> dict[str, Any]:
 _LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
 
 ARGUMENT = "Placeholder"
-"""What stands for an argument in the graph of a function body."""
+"""The op of an argument in the graph of a function body."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A function body as nodes, each with what it reads and waits for; its arguments come first."""
+    """A function body as nodes, each with its data and control inputs; arguments come first."""
 
     nodes: list[Wired]
     arguments: list[Node]
     results: list[Tensor]
-    must_run: list[Node]  # the nodes that the function names as its control outputs
+    must_run: list[Node]  # the function's control outputs
 
 
 @dataclass(frozen=True)
 class Body(Wiring):
-    """The same as a graph to read from; arguments are nodes of op ``ARGUMENT``."""
+    """A function body as a graph; arguments are nodes of op ``ARGUMENT``."""
 
     graph: Graph
     types: list[DType]
-    shapes: list[Shape]  # the shape of each argument where the function was written; None where that is not known
+    shapes: list[Shape]  # the shape of each argument in the function's definition; None where unknown
     result_types: list[DType]
 
 
 def function_body(graph: Graph, name: str, call: Node | None) -> Body:
-    """The body of a library function; a node that calls it gives the attributes that the function leaves open."""
+    """The body of a library function; the calling node gives the function's open attributes."""
     library = functions_named(graph)
     if name not in library:
         raise ConversionError(f"the function '{name}' is not in the graph's library", node=call, origin=graph.source,
@@ -69,7 +69,7 @@ def function_body(graph: Graph, name: str, call: Node | None) -> Body:
 
 
 def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = None) -> Wiring:
-    """Find out what each node of a library function reads; a GraphError where that is not in the function."""
+    """Resolve the inputs of each node of a library function; a GraphError where one is missing."""
     arguments = [Node(ARGUMENT, argument.name, "", {}) for argument in function.signature.input_arg]
     made = [
         Node(d.op, d.name, d.device, {key: _given(value, call) for key, value in d.attr.items()})
@@ -116,7 +116,7 @@ def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = Non
 
 
 def _given(value: Any, call: Node | None) -> Any:
-    """An attribute of a body; one that the function leaves open is an attribute of the call."""
+    """An attribute of a body; open ones are taken from the call."""
     return value if call is None or value.WhichOneof("value") != "placeholder" else call.raw_attrs[value.placeholder]
 
 
@@ -125,7 +125,7 @@ def _type_of(argument: Any, call: Node | None) -> DType:
 
 
 def is_closed(function: Any) -> bool:
-    """Whether a function leaves no attribute open to its call."""
+    """Whether a function has no open attributes."""
     arguments = [*function.signature.input_arg, *function.signature.output_arg]
     given = (value.WhichOneof("value") for node in function.node_def for value in node.attr.values())
     return all(argument.type for argument in arguments) and "placeholder" not in given
@@ -141,12 +141,12 @@ def _argument_shapes(function: Any) -> list[Shape]:
 
 
 def form(op: str, library: Mapping[str, Any]) -> attr_codec.Form:
-    """The form of an op type or of a function of the library; a GraphError of what is neither."""
+    """The form of an op type or a library function; a GraphError where it is neither."""
     return attr_codec.Form(library[op].signature) if op in library else attr_codec.form(op)
 
 
 def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int] | None:
-    """The number of the first tensor of each output, by name; None where op type or attributes are not known."""
+    """The index of the first tensor of each output, by name; None where op type or attributes are unknown."""
     if node.op not in library and ops.op_def(node.op) is None:
         return None
     found, ports, port = form(node.op, library), dict[str, int](), 0
@@ -165,7 +165,7 @@ def callers(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def used_by(graph: Graph, nodes: Iterable[Node]) -> dict[str, Any]:
-    """The functions of the library, by name, that nodes refer to, themselves or through other functions."""
+    """The library functions that nodes refer to, transitively, by name."""
     library = functions_named(graph)
     if not library:
         return {}
@@ -180,7 +180,7 @@ def used_by(graph: Graph, nodes: Iterable[Node]) -> dict[str, Any]:
 
 
 def remove_unused(graph: Graph) -> int:
-    """Remove the functions that no node and no function that is used refers to; returns how many."""
+    """Remove unused functions; returns their number."""
     library, used = functions_named(graph), used_by(graph, graph)
     if len(used) < len(library):
         kept = function_pb2.FunctionDefLibrary()
@@ -195,7 +195,7 @@ def _referred(values: Iterable[Any]) -> list[str]:
 
 
 def calls(function: Any) -> list[str]:
-    """What the nodes of a function may call: op types, and the functions that their attributes name."""
+    """The possible callees of a function's nodes: op types, and functions named in attributes."""
     return [name for d in function.node_def for name in (d.op, *_referred(d.attr.values()))]
 
 
@@ -207,9 +207,9 @@ def add_function(
     results: Sequence[Tensor],
     alike: Mapping[Tensor, Tensor],
 ) -> str:
-    """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
+    """Add a function with copies of nodes to the library, marked for XLA compilation; returns its name.
 
-    Other tensors that the body reads are ``alike`` an argument or an output of the body.
+    ``alike`` maps other tensors that the body reads to arguments or outputs of the body.
     """
     function = function_pb2.FunctionDef()
     signature = function.signature
@@ -233,7 +233,7 @@ def add_function(
 
 
 def put(graph: Graph, name: str, function: Any) -> str:
-    """Add a function to the library, which is copied, since other graphs may hold it; returns its name."""
+    """Add a function to a copy of the library, which other graphs may share; returns its name."""
     library, taken = function_pb2.FunctionDefLibrary(), functions_named(graph)
     if graph.library is not None:
         library.CopyFrom(graph.library)
@@ -245,7 +245,7 @@ def put(graph: Graph, name: str, function: Any) -> str:
 
 
 def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, str]) -> None:
-    """Give a function copies of nodes, under the names of ``own``; what they read is called as in ``names``."""
+    """Copy nodes into a function under the names of ``own``; ``names`` has the names of their inputs."""
     for node, label in own.items():
         try:
             inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
@@ -266,7 +266,7 @@ def _output_names(node: Node) -> list[str]:
 
 
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
-    """The operands of a node by their names in the op's definition; those of a list share one, those of a call have none."""
+    """The operands of a node with their names in the op's definition; those of a list share one, those of a call have ""."""
     if ops.op_def(node.op) is None:
         return (("", operand) for operand in node.inputs)
     found = attr_codec.form(node.op)
@@ -275,7 +275,7 @@ def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
 
 
 def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:
-    """A GraphDef of some nodes under other names, without control edges; what they read from outside has the names given.
+    """A GraphDef of some nodes under other names, without control edges; ``inputs`` names their outside operands.
 
     Identities in all but name become identities.
     """

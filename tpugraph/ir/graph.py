@@ -23,12 +23,12 @@ from tpugraph.support.suggestions import did_you_mean
 __all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
 
 _T = TypeVar("_T")
-_new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
+_new = tuple.__new__  # a third of the time of Use(...), which matters for every edge of a graph
 
 
 @dataclass
 class Edits:
-    """How often a graph was edited."""
+    """Edit counts of a graph."""
 
     added: int = 0
     removed: int = 0
@@ -44,7 +44,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Note:
-    """Why a pass did, or did not do, something to a node; answers ``tpugraph inspect --why``."""
+    """A pass's reason for what it did with a node; shown by ``tpugraph inspect --why``."""
 
     stage: str
     node: str
@@ -57,12 +57,12 @@ class Graph:
     Attributes:
         library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
-        roles: what :func:`tpugraph.roles.find` said about the graph, or None.
+        roles: the result of :func:`tpugraph.roles.find`, or None.
         source: the file or folder the graph came from, for messages.
-        stage: name of the pass at work; new nodes are marked with it.
-        notes: what passes said about nodes, in order.
-        readable: the classes of results that the pass at work may look up; None where no pipeline runs.
-        imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.analysis.shapes` keeps it here), or None.
+        stage: name of the running pass; new nodes are marked with it.
+        notes: the passes' notes on nodes, in order.
+        readable: the classes of results that the running pass may read; None outside of a pipeline.
+        imported: TensorFlow's import of the graph, opaque (owned by :mod:`tpugraph.analysis.shapes`), or None.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Graph:
         return node
 
     def get(self, name: str) -> Node | None:
-        """The node of that name, or None."""
+        """The node with a name, or None."""
         return self._nodes.get(name)
 
     def tensor(self, name: str) -> Tensor:
@@ -147,12 +147,12 @@ class Graph:
         last: Container[Node] = (),
         extra: Mapping[Node, Sequence[Node]] | None = None,
     ) -> list[Node]:
-        """The nodes so that each follows what it reads and waits for, but for the ends of loops.
+        """The nodes in topological order of data and control edges, without the back edges of loops.
 
         Args:
             nodes: the nodes; all where None.
-            last: nodes that come only when nothing else can.
-            extra: by node, further nodes that it follows.
+            last: nodes that are placed as late as possible.
+            extra: additional predecessors by node.
 
         Raises:
             GraphError: a cycle that is no loop; the message names its nodes.
@@ -166,7 +166,7 @@ class Graph:
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
     def remember(self, key: str, make: Callable[[Self], dict[_T, Any]]) -> dict[_T, Any]:
-        """What ``make(graph)`` says of the graph and its roles; computed once for as long as nothing is edited."""
+        """The cached result of ``make(graph)``, recomputed after an edit of the graph or its roles."""
         edits = self.edits
         state = (edits.added, edits.removed, edits.changed, self._inferred, id(self.roles))
         held = self._remembered.get(key)
@@ -175,15 +175,15 @@ class Graph:
         return dict(held[1])
 
     def with_attr(self, name: str) -> dict[Node, None]:
-        """The nodes that have an attribute, in the order of the graph; computed once for as long as nothing is edited."""
+        """The nodes with an attribute, in the order of the graph; cached until an edit."""
         return self.remember(f"with {name}", lambda graph: {n: None for n in graph._nodes.values() if name in n._attrs})
 
     def take_touched(self) -> list[Node]:
-        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
+        """The nodes of the graph that were added or changed since the last call, other than in ``_`` attributes."""
         return self._taken(self._touched)
 
     def take_stale(self) -> list[Node]:
-        """The nodes added or changed since the last call in what dtypes and shapes depend on."""
+        """The nodes added or changed since the last call in ways that affect dtypes and shapes."""
         return self._taken(self._stale)
 
     def _taken(self, marked: dict[Node, None]) -> list[Node]:
@@ -192,23 +192,23 @@ class Graph:
         return found
 
     def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
-        """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
+        """Record dtype and shape of each output; not counted as an edit."""
         assign(node, "outputs", list(outputs))
         self._inferred += 1
 
     def expect_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
-        """As ``set_outputs``, of shapes that follow from edits elsewhere: TensorFlow infers them the next time, as a check."""
+        """As ``set_outputs``, for shapes that follow from edits elsewhere; the next shape inference checks them."""
         self.set_outputs(node, outputs)
         self._mark_stale(node)
 
     # ------------------------------------------------------------------ what passes leave for later ones
 
     def keep(self, result: object) -> None:
-        """Keep what a pass found or made, for later ones, instead of what is kept of its class."""
+        """Store a pass's result for later ones, replacing the one of its class."""
         self._kept[type(result)] = result
 
     def kept(self, kind: type[_T]) -> _T | None:
-        """The result of that class; None where none is kept. The pass at work has to say that it reads it."""
+        """The stored result of a class, or None. The running pass must declare that it reads it."""
         if self.readable is not None and kind not in self.readable:
             raise GraphError(f"the pass '{self.stage}' looks up {kind.__name__}, which it does not name in its reads",
                              origin=self.source)  # fmt: skip
@@ -216,7 +216,7 @@ class Graph:
         return found if isinstance(found, kind) else None
 
     def result(self, kind: type[_T]) -> _T:
-        """The result of that class, which the pass at work has to say that it reads; a GraphError where none is kept."""
+        """The stored result of a class, which the running pass must declare; a GraphError where there is none."""
         found = self.kept(kind)
         if found is None:
             raise GraphError(f"{kind.__name__} is not known of the graph", origin=self.source,
@@ -224,7 +224,7 @@ class Graph:
         return found
 
     def note(self, node: Node | str, text: str) -> None:
-        """Record what the pass at work did with a node, or why it left it alone."""
+        """Record what the running pass did with a node, or why it did nothing."""
         self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
 
     # ------------------------------------------------------------------ editing
@@ -244,10 +244,10 @@ class Graph:
         """Add a node.
 
         Args:
-            name: the name wished for; a suffix is added where it is taken.
+            name: the preferred name; a suffix is added where it is taken.
             attrs: attributes as Python values or protobufs.
             outputs: dtype and shape of each output, where known.
-            source: the node for whose sake this one is made (provenance).
+            source: the node on whose behalf this one is made (provenance).
 
         Raises:
             GraphError: an input that is not in this graph.
@@ -279,18 +279,18 @@ class Graph:
         return node
 
     def adopt(self, wired: Sequence[Wired]) -> None:
-        """Take over freshly made nodes in bulk, as loading does: each with its inputs and controls."""
+        """Add new nodes in bulk, each with its inputs and controls, as loading does."""
         for node, _, _ in wired:
             self._insert(node)
         for node, inputs, controls in wired:
             self._link(node, inputs, controls)
 
     def remove(self, node: Node) -> None:
-        """Remove a node; a GraphError where something reads it or waits for it."""
+        """Remove a node; a GraphError where it has data or control users."""
         self.remove_all((node,))
 
     def remove_all(self, nodes: Iterable[Node]) -> int:
-        """Remove nodes together, which nothing else may use; returns how many."""
+        """Remove nodes without users outside of the set; returns their number."""
         doomed = dict.fromkeys(nodes)
         self._check_members(doomed, "removal")
         waits: dict[Wait, None] = {}
@@ -306,9 +306,9 @@ class Graph:
         return self._drop(doomed)
 
     def remove_dead(self, keep: Iterable[Node]) -> int:
-        """Remove every node that none of ``keep`` depends on; returns how many."""
+        """Remove every node that is no ancestor of ``keep``; returns the number removed."""
         alive = self.ancestors(keep)
-        return self._drop({node: None for node in self if node not in alive})  # what uses a dead node is dead itself
+        return self._drop({node: None for node in self if node not in alive})  # users of a dead node are dead
 
     def retype(
         self,
@@ -366,7 +366,7 @@ class Graph:
                 self._mark_stale(node)
 
     def set_device(self, nodes: Node | Iterable[Node], device: str) -> None:
-        """Ask for a device for a node, or for several; "" asks for none."""
+        """Set the device of a node, or of several; "" for none."""
         others = [n for n in ([nodes] if isinstance(nodes, Node) else nodes) if n.device != device]
         self._check_members(others, "device")
         for node in others:
@@ -381,7 +381,7 @@ class Graph:
         replace: Mapping[Tensor, Tensor] | None = None,
         replace_controls: Mapping[Node, Sequence[Node]] | None = None,
     ) -> dict[Node, Node]:
-        """Copy nodes; edges among them lead to the copies, other edges stay or follow the replacements. Returns the copy of each."""
+        """Copy nodes; edges among them connect the copies, others keep their source or follow replacements. Returns the copies."""
         replace, replace_controls = replace or {}, replace_controls or {}
         chosen = list(dict.fromkeys(nodes))
         copies: dict[Node, Node] = {}
@@ -400,7 +400,7 @@ class Graph:
     # ------------------------------------------------------------------ edges
 
     def set_input(self, node: Node, index: int, tensor: Tensor) -> None:
-        """Let input ``index`` of ``node`` read ``tensor``."""
+        """Connect input ``index`` of ``node`` to ``tensor``."""
         self._check_members((node, tensor.node), f"input {index} of '{node.name}'")
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"there is no input {index}", node=node)
@@ -428,11 +428,11 @@ class Graph:
         self._relink(node, node.inputs, wanted)
 
     def add_control(self, node: Node, control: Node) -> None:
-        """Let ``node`` wait for ``control``; nothing happens where it does already."""
+        """Add a control edge from ``control`` to ``node``; idempotent."""
         self.add_controls(node, (control,))
 
     def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
-        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
+        """Add control edges from ``controls`` to ``node``; each new one counts as an edit."""
         held = dict.fromkeys(node.controls)
         new = [control for control in dict.fromkeys(controls) if control not in held]
         if not new:
@@ -442,13 +442,13 @@ class Graph:
         self.edits.changed += len(new) - 1
 
     def remove_control(self, node: Node, control: Node) -> None:
-        """Let ``node`` no longer wait for ``control``."""
+        """Remove the control edge from ``control`` to ``node``."""
         self.set_controls(node, [c for c in node.controls if c is not control])
 
     def swap_controls(self, nodes: Iterable[Node], swap: Callable[[Node], Sequence[Node]]) -> int:
-        """Let each of ``nodes`` wait for ``swap(control)`` where it waits for ``control``; returns how many changed.
+        """Replace each control input of ``nodes`` by ``swap(control)``; returns the number of changed nodes.
 
-        What many wait for together is looked at once.
+        Equal sets of control inputs are computed once.
         """
         swapped: dict[tuple[Node, ...], tuple[Node, ...]] = {}
         changed = 0
@@ -466,14 +466,14 @@ class Graph:
         return changed
 
     def replace_uses(self, old: Tensor, new: Tensor, *, where: Callable[[Use], bool] | None = None) -> int:
-        """Let the readers of ``old`` (those that ``where`` accepts) read ``new``; returns how many reads moved."""
+        """Connect the readers of ``old`` (those that ``where`` accepts) to ``new``; returns the number of moved reads."""
         uses = [use for use in old.node.uses(old.port) if where is None or where(use)]
         for use in uses:
             self.set_input(use.node, use.index, new)
         return len(uses)
 
     def replace_control_uses(self, old: Node, new: Iterable[Node]) -> int:
-        """Let the nodes that wait for ``old`` wait for all of ``new``; returns how many nodes changed."""
+        """Replace control edges from ``old`` by edges from all of ``new``; returns the number of changed nodes."""
         new = tuple(new)
         waiting = [node for node in old.control_uses() if node not in new]
         return self.swap_controls(waiting, lambda control: new if control is old else (control,))
@@ -487,7 +487,7 @@ class Graph:
         self._inferred += 1
 
     def _drop(self, nodes: Mapping[Node, None]) -> int:
-        """Drop nodes that nothing else uses; returns how many."""
+        """Remove nodes without other users; returns their number."""
         for node in nodes:
             self._unlink(node)
             node._uses.clear()

@@ -1,6 +1,6 @@
-"""The door between files and :class:`~tpugraph.ir.Graph`: GraphDef, MetaGraphDef, SavedModel, Estimator folders.
+"""Converts between files and :class:`~tpugraph.ir.Graph`: GraphDef, MetaGraphDef, SavedModel, Estimator folders.
 
-The kind of a file is told from its content, never from its name.
+The kind of a file is detected from its content, never from its name.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def load(path: str | os.PathLike[str]) -> Graph:
             model_dir (its newest ``.meta``, else ``graph.pbtxt``) or folder of evaluations (its newest event file).
 
     Raises:
-        LoadError: nothing there, not a graph, or a graph that is not well formed.
+        LoadError: no file, no graph, or a malformed graph.
     """
     return from_loaded(sniff(Path(path)), source=str(path))
 
 
 def from_loaded(loaded: Loaded, *, source: str) -> Graph:
-    """The Graph of a file that was read; a LoadError where it is not well formed."""
+    """The Graph of a loaded file; a LoadError where it is malformed."""
     graph = from_graph_def(loaded.graph_def, source=source)
     if loaded.meta is not None:
         graph.collections = collections_of(loaded.meta, source)
@@ -50,7 +50,7 @@ def from_loaded(loaded: Loaded, *, source: str) -> Graph:
 
 
 def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
-    """A Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
+    """The Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
     try:
         graph, wired = _read(graph_def, source)
         ordered = Validator(graph_def.library).check(wired)
@@ -62,7 +62,7 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
 
 
 def copy(graph: Graph) -> Graph:
-    """The same graph once more, for what edits it on trial; what is known of shapes and roles is not copied."""
+    """A copy of the graph for tentative edits, without shapes and roles."""
     copied, wired = _read(to_graph_def(graph), graph.source)
     copied.adopt(wired)
     copied.collections = dict(graph.collections)
@@ -70,7 +70,7 @@ def copy(graph: Graph) -> Graph:
 
 
 def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
-    """An empty Graph with the library of a GraphDef, and the nodes that belong into it."""
+    """An empty Graph with the library of a GraphDef, and the nodes to add."""
     graph = Graph()
     graph.source = source
     graph.library = graph_def.library
@@ -93,7 +93,7 @@ def to_graph_def(graph: Graph) -> Any:
     """The GraphDef of a graph, nodes in graph order, control inputs last."""
     graph_def = _without_nodes(graph)
     add = graph_def.node.add
-    groups: dict[int, list[str]] = {}  # the control inputs of all that wait for the same nodes
+    groups: dict[int, list[str]] = {}  # shared by nodes with equal control inputs
     for node in graph:
         definition = add()
         if node._written is None or ops.is_folded_away(node.op) or node.op in ops.RANKS:  # written for shapes only
@@ -114,7 +114,7 @@ def to_graph_def(graph: Graph) -> Any:
 
 
 def part(graph: Graph, nodes: Iterable[Node]) -> Any:
-    """Some nodes as a GraphDef, with all that they read and wait for by name: to be imported where the rest is already."""
+    """Some nodes as a GraphDef with inputs by name, to be imported next to already imported ones."""
     chosen = {node.name for node in nodes}
     whole, graph_def = to_graph_def(graph), _without_nodes(graph)
     graph_def.node.extend(definition for definition in whole.node if definition.name in chosen)
@@ -122,7 +122,7 @@ def part(graph: Graph, nodes: Iterable[Node]) -> Any:
 
 
 def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
-    """Some nodes as a GraphDef, as far as dtypes and shapes depend on it: without devices and control inputs."""
+    """Some nodes as a GraphDef for shape inference, without devices and control inputs."""
     graph_def = _without_nodes(graph)
     add = graph_def.node.add
     for node in nodes:
@@ -134,17 +134,17 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
 
 
 def without_folding(graph_def: Any) -> Any:
-    """The same GraphDef, changed so that TensorFlow runs nothing of it while it imports it: for dtypes and shapes only."""
+    """A GraphDef for shape inference of which TensorFlow constant-folds nothing at import."""
     for definition in list(graph_def.node):
         _keep_harmless(graph_def, definition)
     return graph_def
 
 
 def _keep_harmless(graph_def: Any, definition: Any) -> None:
-    """Nothing of a node is run while TensorFlow imports it, and its shape function does not end the process.
+    """Prevent TensorFlow from running a node at import, and from aborting in its shape function.
 
-    TensorFlow runs what it calls stateless, ReadFile among it, where a shape is computed from that, but no node that asks for
-    a kernel that is not there; dtypes and shapes need none.
+    TensorFlow folds stateless ops, including ReadFile, where shapes depend on them, but not an op that requests a missing kernel;
+    shape inference needs no kernel.
     """
     if ops.is_folded_away(definition.op):
         definition.attr["_kernel"].s = b"not while the graph is imported"
@@ -156,7 +156,7 @@ _TOLD_SHAPES = "_output_shapes"
 
 
 def _write(definition: Any, node: Node) -> None:
-    """All of a node that dtypes and shapes depend on."""
+    """The parts of a node that affect dtypes and shapes."""
     definition.name = node.name
     definition.op = node.op
     if node.inputs:
@@ -177,7 +177,7 @@ def _without_nodes(graph: Graph) -> Any:
 
 
 def serialize(message: Message) -> bytes:
-    """The bytes of a protobuf, the same for the same content; a LoadError names the biggest constants of one over 2 GiB."""
+    """The deterministic serialization of a protobuf; above 2 GiB a LoadError names the largest constants."""
     data = message.SerializeToString(deterministic=True)
     if len(data) > _MAX_BYTES:
         constants = sorted((n for n in message.node if n.op in ops.CONSTANTS), key=lambda n: -n.ByteSize())  # type: ignore[attr-defined]
@@ -188,12 +188,12 @@ def serialize(message: Message) -> bytes:
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph as a binary GraphDef; the file is whole or not there."""
+    """Write a graph as a binary GraphDef, atomically."""
     files.write_atomically(Path(path), serialize(to_graph_def(graph)))
 
 
 def save_meta(loaded: Loaded, path: str | os.PathLike[str], graph_def: Any = None) -> None:
-    """Write a graph that was read, or what was made of it, with its collections as a MetaGraphDef; the file is whole or not there."""
+    """Write a loaded graph, or a rewritten one, with its collections as a MetaGraphDef, atomically."""
     meta = meta_graph_pb2.MetaGraphDef()
     if loaded.meta is not None:
         meta.CopyFrom(loaded.meta)

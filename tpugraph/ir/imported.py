@@ -1,8 +1,8 @@
-"""TensorFlow's import by its C interface: of whole graphs to be run, and of a graph kept beside a Graph for its shapes.
+"""Import by TensorFlow's C API: of whole graphs to run, and incrementally of a Graph for shape inference.
 
-Of the latter, what was edited is imported again, and nothing else; no Python object of an operation is made, and control edges
-and devices are left out, which say nothing about dtypes and shapes. The interface is private, and it is only a quick way:
-where it is missing or refuses the graph, the public way of :mod:`tpugraph.analysis.shapes` gives the result or the error.
+The incremental import repeats only edited nodes, creates no Python operations, and omits control edges and devices, which do
+not affect dtypes and shapes. The API is private and only an optimization: where it is missing or refuses the graph, the public
+API in :mod:`tpugraph.analysis.shapes` gives the result or the error.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.walks import reached
 
 REFUSALS = (AttributeError, TypeError, ValueError, RuntimeError, tf.errors.OpError)
-"""What is raised where TensorFlow refuses a graph, or is another TensorFlow than this module knows."""
+"""The errors of a graph that TensorFlow refuses, or of another TensorFlow version."""
 
 _VALUES = frozenset({"int32", "int64", "bool", "string", "resource", "variant"})
-"""Dtypes of what shapes are computed from: another value, or another handle, may change shapes further on."""
+"""Dtypes of values that shapes depend on: a change of such a value or handle may change later shapes."""
 
 
 def quick_import(graph_def: Any) -> tf.Graph:
     """A GraphDef in a new ``tf.Graph``, in half of the time of ``tf.import_graph_def``; raises REFUSALS where TensorFlow refuses it.
 
-    That looks in Python for the devices of all that asks to be placed beside another operation; the session does so anyway.
+    The latter resolves colocation in Python, which the session repeats anyway.
     """
     target = tf.Graph()
     scoped = c_api_util.ScopedTFImportGraphDefOptions()
     with target._c_graph.get() as held:
         found = native.TF_GraphImportGraphDefWithResultsNoSerialization(held, graph_def, scoped.options)
-        c_api_util.ScopedTFImportGraphDefResults(found)  # frees it when it goes
+        c_api_util.ScopedTFImportGraphDefResults(found)  # releases it
     target._add_new_tf_operations(compute_devices=False)
     for function in function_lib.from_library(graph_def.library) if graph_def.library.function else ():
         function.add_to_graph(target)
@@ -44,17 +44,17 @@ def quick_import(graph_def: Any) -> tf.Graph:
 
 
 class Imported:
-    """What TensorFlow knows of the nodes of a graph; :meth:`update` follows its edits."""
+    """TensorFlow's operations for a Graph's nodes; :meth:`update` applies its edits."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._target = tf.Graph()
         self._rounds = 0
-        self._operations: dict[Node, Any] = {}  # as TensorFlow's C interface holds them
+        self._operations: dict[Node, Any] = {}  # of the C API
         self._outputs: dict[Node, list[Output]] = {}
 
     def update(self) -> None:
-        """Import what was added or changed since the last call, and all whose shapes that changes; raises REFUSALS for good."""
+        """Import the nodes added or changed since the last call, and those whose shapes change; after REFUSALS it is unusable."""
         edited = self._graph.take_stale()
         pending = list(self._graph) if not self._operations else _with_readers_of_values(edited)
         while pending:
@@ -77,7 +77,7 @@ class Imported:
         return found
 
     def _readers(self, nodes: list[Node]) -> dict[Node, list[Node]]:
-        """Of those nodes that were imported before, what reads them and is not imported with them."""
+        """The readers of re-imported nodes that are not imported with them."""
         inside = set(nodes)
         found: dict[Node, list[Node]] = {}
         for node in nodes:
@@ -88,7 +88,7 @@ class Imported:
         return found
 
     def _import(self, nodes: list[Node]) -> None:
-        scoped = c_api_util.ScopedTFImportGraphDefOptions()  # frees what it holds when it goes
+        scoped = c_api_util.ScopedTFImportGraphDefOptions()  # releases what it holds
         self._rounds += 1
         native.TF_ImportGraphDefOptionsSetPrefix(scoped.options, f"r{self._rounds}")
         for node in nodes:
@@ -105,7 +105,7 @@ class Imported:
             self._outputs.pop(node, None)
 
     def _lead_to_held(self, options: Any, nodes: list[Node]) -> None:
-        """Let what the nodes read of others be what was imported before."""
+        """Map the nodes' other inputs to operations that were imported before."""
         inside = set(nodes)
         for producer, port in {tensor for node in nodes for tensor in node.inputs if tensor[0] not in inside}:
             held = native.TF_Output()
@@ -115,7 +115,7 @@ class Imported:
 
 
 def _tensor(operation: Any, index: int, kind: int) -> Any:
-    """An output of an operation, with the number of its dtype: all that is asked of it."""
+    """An output of an operation, with its dtype number."""
     return native.PyTensor.__new__(native.PyTensor, operation, index, kind, 0)
 
 
@@ -132,6 +132,6 @@ def _readers_of_values(node: Node) -> Iterator[Node]:
 
 @cache
 def output(kind: int, dims: tuple[int | None, ...], unknown_rank: bool) -> Output:
-    """One object for all outputs alike: a graph has few shapes and many tensors."""
+    """A shared object for equal outputs: a graph has few shapes and many tensors."""
     shape = None if unknown_rank else tuple(None if d is None or d < 0 else d for d in dims)
     return attr_codec.dtype(kind), shape

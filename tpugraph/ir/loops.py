@@ -1,9 +1,8 @@
-"""TF1 loops: the frame of each node, the topological order of nodes in loops, and the values that a loop carries.
+"""TF1 loops: the frame of each node, the topological order of nodes in loops, and loop variables.
 
-An Enter begins a loop and names its frame; what follows it is in the frame, up to an Exit. A loop within a loop has a frame
-of its own. Every cycle closes at NextIteration. ``tf.while_loop`` writes each carried value as ``Merge(Enter(initial),
-NextIteration(following))``; a Switch on the loop's condition hands the Merge's value to the body, or past an Exit to what
-follows the loop.
+An Enter starts a loop and names its frame; its descendants are in the frame, up to an Exit. A nested loop has its own frame.
+Every cycle contains a NextIteration. ``tf.while_loop`` writes each loop variable as ``Merge(Enter(initial),
+NextIteration(following))``; a Switch on the loop's condition forwards the Merge's value to the body, or to an Exit.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _FIX = "write the loop with tf.while_loop"
 def frames(graph: Graph) -> dict[Node, str]:
     """The innermost TF1 loop frame of each node; "" is the frame of the graph itself.
 
-    An Exit is counted to the frame that it leaves; what follows it belongs to the frame around.
+    An Exit belongs to the frame that it leaves; its readers belong to the outer frame.
     """
     return graph.remember("frames", lambda graph: _Frames(graph).of)
 
 
 def frames_around(graph: Graph) -> dict[str, str]:
-    """The frame that each frame stands in, by name; the graph itself, "", stands in itself."""
+    """The outer frame of each frame, by name; that of the graph itself, "", is ""."""
     return _Frames(graph).around
 
 
 def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
-    """A frame and those that it stands in, the graph itself last."""
+    """A frame and its outer frames, the graph itself last."""
     chain = [frame]
     while chain[-1]:
         chain.append(around[chain[-1]])
@@ -44,7 +43,7 @@ def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
 
 
 def check_loops(graph: Graph, *, ordered: bool = False) -> None:
-    """See that all circles are loops, and that loops are whole; ``ordered`` says that there are no circles."""
+    """Check that all cycles are loops, and that loops are complete; ``ordered``: there are no cycles but loops."""
     closing = graph.of_type(*ops.NEXT_ITERATION, *ops.ENTER, *ops.EXIT, *ops.LOOP_COND)
     if not closing:
         if not ordered:
@@ -79,9 +78,9 @@ def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:
 
 
 class _Frames:
-    """The frame of each node (``of``) and the frame that each frame stands in (``around``), read in topological order.
+    """The frame of each node (``of``) and the outer frame of each frame (``around``), computed in topological order.
 
-    ``strict`` refuses a node that reads from two loops; else the first loop that it reads from counts.
+    ``strict`` refuses a node that reads from two loops; else the first of them counts.
     """
 
     def __init__(self, graph: Graph, *, strict: bool = False) -> None:
@@ -90,11 +89,11 @@ class _Frames:
         self.around: dict[str, str] = {"": ""}
         enters = graph.of_type(*ops.ENTER)
         named: set[str] = {enter.attr("frame_name") for enter in enters}
-        if len(named) == 1 and not strict:  # no order is needed to tell what is in the only loop
+        if len(named) == 1 and not strict:  # a single loop needs no order
             self.around |= dict.fromkeys(named, "")
             self.of |= dict.fromkeys(graph.descendants(enters, until=ops.EXIT), named.pop())
             return
-        inside = graph.descendants(enters)  # what follows no Enter is in no loop
+        inside = graph.descendants(enters)  # nodes behind no Enter are in no loop
         for node in graph.topological_order(inside) if inside else ():
             around = self._read_from(node)
             self.of[node] = self._entered(node, around) if node.op in ops.ENTER else around
@@ -106,7 +105,7 @@ class _Frames:
         return frame
 
     def _read_from(self, node: Node) -> str:
-        """The frame of what a node reads, or else the innermost one of what it waits for."""
+        """The frame of a node's data inputs, or else the innermost frame of its control inputs."""
         first, found = None, ""
         for producer, _ in node.inputs:
             if is_back_edge(producer, node):
@@ -120,9 +119,7 @@ class _Frames:
         reads = first is not None
         for producer in node.controls:
             frame = self._behind(producer)
-            if frame in frame_chain(
-                self.around, found
-            ):  # TensorFlow lets the nodes of a TPU's loop wait for nodes around the loop
+            if frame in frame_chain(self.around, found):  # in a TPU's loop TensorFlow allows control edges from outside
                 first = first or producer
                 continue
             if self.strict and (reads or found not in frame_chain(self.around, frame)):
@@ -141,7 +138,7 @@ def _in_two_loops(node: Node, one: Node, other: Node) -> GraphError:
 
 
 def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
-    """The nodes in topological order, in which what leaves a loop follows the loop's whole body."""
+    """The nodes in topological order, with the exits of a loop after its whole body."""
     frame_of = frames(graph)
     ends: dict[str, list[Node]] = {}
     for node in nodes:
@@ -152,13 +149,13 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     bodies = {node: ends.get(frame_of[node], ()) for node in nodes if node.op in ops.EXIT}
     try:
         return graph.topological_order(nodes, extra=bodies)
-    except GraphError:  # a loop reads what left another of the same frame
+    except GraphError:  # a loop reads the result of another one with the same frame name
         return graph.topological_order(nodes)
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A value that a loop carries: ``merge`` takes the initial value from ``enter``, then from ``closing``, the NextIteration."""
+    """A loop variable: ``merge`` takes the initial value from ``enter``, then from ``closing``, the NextIteration."""
 
     merge: Node
     enter: Node
@@ -174,28 +171,28 @@ class Carried:
 
     @property
     def switches(self) -> list[Node]:
-        """The nodes that hand the value to the body, or out of the loop."""
+        """The Switches that forward the value to the body or out of the loop."""
         return [use.node for use in self.merge.uses(0) if use.node.op in ops.SWITCH and use.index == 0]
 
     @property
     def inside(self) -> list[Node]:
-        """What reads the value in the body."""
+        """The readers of the value in the body."""
         return [use.node for switch in self.switches for use in switch.uses(1)]
 
     @property
     def exits(self) -> list[Node]:
-        """The nodes that give the last value to what follows the loop."""
+        """The Exits with the final value."""
         return [use.node for switch in self.switches for use in switch.uses(0) if use.node.op in ops.EXIT]
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor of the body is the value, behind identities perhaps."""
+        """Whether a tensor of the body is the value, through identities."""
         node, port = source_of(tensor)
         return node.op in ops.SWITCH and port == 1 and node.inputs[0].node is self.merge
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A loop ``while counter < limit`` whose limit is read from a variable."""
+    """A loop ``while counter < limit`` with the limit in a variable."""
 
     condition: Node
     counter: Carried
@@ -208,7 +205,7 @@ class Counted:
 
     @property
     def pivot(self) -> Node:
-        """The Identity of the counter, which runs in each iteration that takes place."""
+        """The Identity of the counter, which runs once per full iteration."""
         found = next((node for node in self.counter.inside if node.op in ops.IDENTITIES), None)
         if found is None:
             raise GraphError("the loop has no pivot", node=self.counter.merge, fix=_FIX)
@@ -216,7 +213,7 @@ class Counted:
 
 
 def carried(merge: Node) -> Carried | None:
-    """What a loop carries through a Merge; None where the Merge joins branches, or the node is no Merge."""
+    """The loop variable of a Merge; None where the Merge joins branches, or the node is no Merge."""
     if merge.op not in ops.MERGE or len(merge.inputs) != 2:
         return None
     enter = next((tensor.node for tensor in merge.inputs if tensor.node.op in ops.ENTER), None)
@@ -235,12 +232,12 @@ _BELOW_A_VARIABLE = op(
 
 
 def counted(condition: Node) -> Counted | None:
-    """The loop of a LoopCond as one that counts to the value of a variable; None where it is another."""
+    """The loop of a LoopCond, if it counts to the value of a variable; else None."""
     found = match(_BELOW_A_VARIABLE, condition.out())
     counter = carried(found["counter"].node) if found else None
     return None if counter is None else Counted(condition, counter, found["limit"].node)
 
 
 def why_not_counted(condition: Node) -> str:
-    """Which node keeps a loop from being one that counts to the value of a variable; "" where it is one."""
+    """Which node differs from a loop that counts to the value of a variable; "" where none does."""
     return match(_BELOW_A_VARIABLE, condition.out()).why

@@ -1,4 +1,4 @@
-"""What a file or folder of a model holds: a GraphDef, a MetaGraphDef, a SavedModel or event files, told from its content."""
+"""Reads a model's file or folder: a GraphDef, a MetaGraphDef, a SavedModel or event files, detected from the content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tpugraph.support.errors import LoadError
 
 NAMES_IN_A_FOLDER = (("saved_model.pb", "saved_model.pbtxt"), ("graph.pbtxt", "model.pb"))
-"""What a folder's graph is called: a SavedModel comes first, then ``*.meta``, what Estimator writes as text last."""
+"""The files of a folder's graph, by precedence: SavedModel, ``*.meta``, Estimator's text file."""
 
 EVENT_FILES = "*.tfevents.*"
 """The event files of a folder, such as an Estimator's folder of evaluations."""
 
-_EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # what the first record of an event file says
+_EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # in the first record of an event file
 
 _COLLECTIONS = frozenset(
     "train_op losses trainable_variables variables local_variables global_step summaries queue_runners update_ops savers "
@@ -31,21 +31,21 @@ _COLLECTIONS = frozenset(
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a path held: a GraphDef, MetaGraphDef (then ``meta``), SavedModel or event file."""
+    """The content of a path: a GraphDef, MetaGraphDef (then ``meta``), SavedModel or event file."""
 
     kind: str
     graph_def: Any
     meta: Any
     path: Path
-    data: bytes = b""  # the bytes of the file; none of event files
-    plain: bytes = b""  # of a converted graph the file of the plain one, which it keeps
+    data: bytes = b""  # the bytes of the file; empty for event files
+    plain: bytes = b""  # the plain graph's file that a converted graph contains
     options: dict[str, Any] = field(
         default_factory=dict
     )  # with it, those of the conversion that are not their defaults
 
 
 def sniff(path: Path) -> Loaded:
-    """Tell what a path holds and parse it; see :func:`tpugraph.ir.graphdef.load`."""
+    """Detect the kind of a path's content and parse it; see :func:`tpugraph.ir.graphdef.load`."""
     if path.is_dir():
         return _sniff_folder(path)
     if not path.exists():
@@ -64,7 +64,7 @@ def sniff(path: Path) -> Loaded:
 
 
 def parse(data: bytes, path: Path) -> Loaded:
-    """Tell what the bytes of a file hold and parse them; a LoadError where they are no graph."""
+    """Detect the kind of a file's bytes and parse them; a LoadError where they are no graph."""
     found = _parsed(data)
     if found is None:
         raise LoadError(
@@ -81,9 +81,9 @@ _PLAIN = "tpugraph/plain_graph"
 
 
 def embedded_plain(plain: bytes, options: Mapping[str, Any]) -> bytes:
-    """A serialized GraphDef of one constant that holds the plain file, and the options of the conversion where there are some.
+    """A serialized GraphDef of one constant with the plain file, and the options of the conversion, if any.
 
-    Appended to a converted file, protobuf merges the two.
+    Appended to a converted file, protobuf parsing merges the two.
     """
     if not plain:
         return b""
@@ -98,7 +98,7 @@ def embedded_plain(plain: bytes, options: Mapping[str, Any]) -> bytes:
 
 
 def _unpacked(graph_def: Any, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Take the plain graph out of a converted one, and how it was converted."""
+    """Extract the plain graph from a converted one, and the options of the conversion."""
     if not graph_def.node or graph_def.node[-1].name != _PLAIN:
         return b"", {}
     try:
@@ -132,7 +132,7 @@ def _from_events(paths: Sequence[Path]) -> Loaded:
                 graph_def = graph_pb2.GraphDef.FromString(event.graph_def)
                 if graph_def.node:
                     return Loaded("event file", graph_def, None, path)
-        except tf.errors.DataLossError:  # the end of a file that is still written, or was cut off
+        except tf.errors.DataLossError:  # the end of a file that is being written, or was truncated
             continue
     raise LoadError(f"the event file '{paths[0]}' holds no graph",
                     fix="give the event file of a run that wrote its graph, as Estimator.evaluate does")  # fmt: skip
@@ -156,9 +156,9 @@ _KINDS = {
 
 
 def _parsed(data: bytes) -> tuple[str, Any] | None:
-    """The kind of message that bytes are, binary or text, and the message."""
+    """The kind of a serialized message, binary or text, and the message."""
     text = _is_text(data)
-    for kind, of_kind in _KINDS.items():  # the first field of a text tells the kinds apart
+    for kind, of_kind in _KINDS.items():  # the first field of a text identifies the kind
         message = of_kind()
         try:
             text_format.Parse(data, message) if text else message.ParseFromString(data)
@@ -189,7 +189,7 @@ def _describe(data: bytes) -> str:
 
 
 def collections_of(meta: Any, source: str) -> dict[str, list[str]]:
-    """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
+    """Collections as names; protobuf entries (variables, queue runners) are represented by their first name."""
     found: dict[str, list[str]] = {}
     for key, collection in meta.collection_def.items():
         if key not in _COLLECTIONS:
@@ -220,19 +220,19 @@ def _names_in(key: str, collection: Any) -> list[str] | None:
 
 
 DEFAULT = "serving_default"
-"""The signature that is taken where none is named."""
+"""The default signature."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The tensors that are fed and handed out, by name; "" where that is no dense tensor."""
+    """The input and output tensors by name; "" for one that is not dense."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
 
 
 def signatures_of(meta: Any) -> dict[str, Signature]:
-    """The signatures of a MetaGraphDef, by name; those that TensorFlow keeps for itself are not among them."""
+    """The signatures of a MetaGraphDef by name, without TensorFlow's internal ones."""
     return {
         name: Signature(
             *({key: held.name for key, held in sorted(ends.items())} for ends in (found.inputs, found.outputs))

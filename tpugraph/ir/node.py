@@ -1,4 +1,4 @@
-"""Nodes and tensors: what a graph is made of, with the use-list of each node."""
+"""Nodes and tensors, with the use-list of each node."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.support.errors import GraphError
 
-_new = tuple.__new__  # a third of the time of Tensor(...), which counts where tensors of every node are made
+_new = tuple.__new__  # a third of the time of Tensor(...), which matters for the tensors of every node
 
 Output = tuple[DType, Shape]
-"""What is known of one output of a node: its dtype and its static shape."""
+"""Dtype and static shape of an output."""
 
 
 PLACE = attrgetter("_place")
-"""What nodes are sorted by into the order of their graph."""
+"""Sort key for the order of the graph."""
 
 
 class Tensor(NamedTuple):
@@ -44,14 +44,14 @@ class Tensor(NamedTuple):
 
 
 class Use(NamedTuple):
-    """One place where a tensor is read: input ``index`` of ``node``."""
+    """A read of a tensor: input ``index`` of ``node``."""
 
     node: Node
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a use
 
 
 class Wait:
-    """What nodes wait for together, and these nodes: thousands that wait for the same hundreds need no edge each."""
+    """A set of control inputs with the nodes that share it: thousands of nodes with the same hundreds need no edges each."""
 
     __slots__ = ("controls", "nodes")
 
@@ -61,11 +61,11 @@ class Wait:
 
 
 Wired = tuple["Node", tuple[Tensor, ...], tuple["Node", ...]]
-"""A node with its inputs and what it waits for."""
+"""A node with its data and control inputs."""
 
 
 assign = object.__setattr__
-"""Sets a field of a node; for the graph alone, which keeps what hangs together with it."""
+"""Sets a field of a node; only for Graph, which maintains dependent state."""
 
 _OF_THE_GRAPH = {
     "op": "retype(node, op)",
@@ -74,11 +74,11 @@ _OF_THE_GRAPH = {
     "inputs": "set_inputs(node, tensors)",
     "controls": "set_controls(node, nodes)",
 }
-"""What only the graph sets, and how."""
+"""The Graph method that sets each field."""
 
 
 class _Fields:
-    """The fields of a node, which may be set as long as it is one of these: while it is made."""
+    """The fields of a node, settable only during construction."""
 
     op: str
     name: str
@@ -99,10 +99,10 @@ class _Fields:
 
 
 class Node(_Fields):
-    """One operation. Read its fields; change it through :class:`Graph` only.
+    """An operation. Its fields are read-only; :class:`Graph` changes it.
 
     Attributes:
-        device: the device string, "" where none is asked for.
+        device: the device string, "" for none.
         outputs: dtype and shape of each output, or None before shape inference.
         origin: name of the node in the user's graph that this one was made for, or None for an original node.
         made_by: name of the pass that made it, or None.
@@ -111,7 +111,7 @@ class Node(_Fields):
     __slots__ = ()
 
     def __new__(cls, op: str, name: str, device: str, attrs: dict[str, Any]) -> Self:
-        """Make a node; its fields are set before it is a Node, since each that is set on a Node is looked at."""
+        """Construct a node; fields are set before it becomes a Node, since a Node checks each assignment."""
         node = _Fields()
         node.op = op
         node.name = name
@@ -122,12 +122,12 @@ class Node(_Fields):
         node.origin = None
         node.made_by = None
         node._attrs = attrs
-        node._place = 0  # among the nodes of its graph
+        node._place = 0  # its position in the graph
         node._uses = {}
-        node._written = None  # as graphdef wrote it last, while op, inputs and attributes are those
+        node._written = None  # the cached NodeDef, valid until op, inputs or attributes change
         node._wait = None
         node._awaited = {}
-        node.__class__ = cls  # which has no fields beside these
+        node.__class__ = cls  # it has no further fields
         return node  # type: ignore[return-value]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -169,26 +169,26 @@ class Node(_Fields):
         return [use for use, p in self._uses.items() if port is None or p == port]
 
     def used_ports(self) -> list[int]:
-        """The outputs that something reads, in ascending order."""
+        """The outputs with readers, in ascending order."""
         return sorted(set(self._uses.values()))
 
     def control_uses(self) -> list[Node]:
-        """The nodes that wait for this one, as a snapshot in graph order."""
+        """The nodes with control edges from this one, as a snapshot in graph order."""
         return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
 
     def awaited(self) -> list[Wait]:
-        """Who waits for this one, in groups that wait for the same nodes; for analyses that look at each group once."""
+        """The nodes with control edges from this one, grouped by equal control inputs, for analyses that visit a group once."""
         return list(self._awaited)
 
     def consumers(self) -> list[Node]:
-        """Every node that reads or waits for this one, each once."""
+        """Every node with a data or control edge from this one, each once."""
         found = dict.fromkeys([node for node, _ in self._uses])
         if self._awaited:
             found.update(dict.fromkeys(self.control_uses()))
         return list(found)
 
     def producers(self) -> list[Node]:
-        """Every node that this one reads or waits for, each once."""
+        """Every node with a data or control edge to this one, each once."""
         return list(dict.fromkeys([*[t.node for t in self.inputs], *self.controls]))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Small patterns of nodes: what a part of a graph must look like, which tensors it binds, and why it did not match.
+"""Patterns of nodes: they match a part of a graph, bind tensors to names, and explain why they did not match.
 
     counter = anything("counter")
     pattern = op("AssignVariableOp", anything("variable"), op(("Add", "AddV2"), counter, number(1), swaps=True))
@@ -8,8 +8,8 @@
     else:
         found.why    # 'Mul_3' (Mul) is no Add or AddV2
 
-A pattern looks from a tensor back at what it is made of. It is a value: it can be part of several others. A rule says what
-takes the place of what its pattern finds:
+A pattern matches backwards from a tensor through its operands. It is a value and can be part of other patterns. A rule replaces
+what its pattern matches:
 
     apply(graph, [Rule(op("Mul", anything("x"), number(1), swaps=True), lambda graph, node, found: found["x"])])
 """
@@ -31,7 +31,7 @@ Bound = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Miss:
-    """Where a pattern did not match: the node that is another than was expected, and how far from the start it is."""
+    """A mismatch: the unexpected node, and its distance from the start."""
 
     node: Node
     expected: str
@@ -43,19 +43,19 @@ class Miss:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a tensor must be made of."""
+    """A condition on a tensor and its operands."""
 
-    # binds tensors to names, or says where it does not match; the number is the distance from the start
+    # binds tensors to names, or returns the mismatch; the number is the distance from the start
     at: Callable[[Tensor, Bound, int], Miss | None]
-    types: frozenset[str] | None = None  # the op types of the nodes that it can end in; None where these can be any
+    types: frozenset[str] | None = None  # the possible op types of the last node; None for any
 
 
 @dataclass(frozen=True)
 class Match:
-    """What came of looking for a pattern; true where it was found."""
+    """The result of matching a pattern; true where it matched."""
 
-    bound: Mapping[str, Tensor]  # the tensors by the names of the pattern; empty where it did not match
-    # where it did not match, of all ways to match it the one that went furthest; None where it did
+    bound: Mapping[str, Tensor]  # the bound tensors by name; empty where it did not match
+    # the mismatch furthest from the start, over all ways to match; None where it matched
     missed: Miss | None = None
 
     def __bool__(self) -> bool:
@@ -66,19 +66,19 @@ class Match:
 
     @property
     def why(self) -> str:
-        """Which node is another than was expected, and what was expected; "" where the pattern was found."""
+        """The unexpected node, and what was expected; "" where the pattern matched."""
         return "" if self.missed is None else str(self.missed)
 
 
 def match(pattern: Pattern, tensor: Tensor) -> Match:
-    """Look for a pattern that ends in a tensor."""
+    """Match a pattern that ends in a tensor."""
     bound: Bound = {}
     missed = pattern.at(tensor, bound, 0)
     return Match(bound) if missed is None else Match({}, missed)
 
 
 def anything(name: str = "") -> Pattern:
-    """Any tensor; one that is bound to the name already where the name stands twice."""
+    """Any tensor; where the name occurs twice, the same tensor."""
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
         if name and bound.setdefault(name, tensor) != tensor:
@@ -89,7 +89,7 @@ def anything(name: str = "") -> Pattern:
 
 
 def number(value: float | None = None, name: str = "") -> Pattern:
-    """A constant of one element: of that value, or of any."""
+    """A constant with one element, of a value or of any."""
     expected, named = f"constant {value}" if value is not None else "constant number", anything(name)
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
@@ -112,9 +112,9 @@ def op(
     """A node.
 
     Args:
-        *operands: what its first data inputs must be; it may have more.
-        port: the number of that output; any where None.
-        swaps: whether the operands may stand in any order.
+        *operands: the patterns of its first data inputs; it may have more.
+        port: the index of the output; any where None.
+        swaps: whether the operands may be in any order.
     """
     wanted, named = frozenset((types,) if isinstance(types, str) else types), anything(name)
     expected = " or ".join(sorted(wanted)) if len(wanted) < 4 else f"{sorted(wanted)[0]} or the like"
@@ -137,12 +137,12 @@ def op(
 
 
 def either(*patterns: Pattern) -> Pattern:
-    """The first of some patterns that matches."""
+    """The first matching one of some patterns."""
     return Pattern(lambda tensor, bound, depth: _first_of(patterns, tensor, bound, depth), _types(patterns))
 
 
 def when(pattern: Pattern, holds: Callable[[Tensor], bool], expected: str) -> Pattern:
-    """A pattern of tensors that have a property, too; ``expected`` says what they are, as in ``float32``."""
+    """A pattern with a further condition; ``expected`` describes it, as in ``float32``."""
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
         missed = pattern.at(tensor, bound, depth)
@@ -152,12 +152,12 @@ def when(pattern: Pattern, holds: Callable[[Tensor], bool], expected: str) -> Pa
 
 
 def behind(types: Collection[str], pattern: Pattern) -> Pattern:
-    """What stands behind nodes that hand a value on, such as identities, or a cast; see :func:`~tpugraph.ir.walks.source_of`."""
+    """A pattern through nodes that forward a value, such as identities or casts; see :func:`~tpugraph.ir.walks.source_of`."""
     return Pattern(lambda tensor, bound, depth: pattern.at(source_of(tensor, types), bound, depth))
 
 
 def handed_on(pattern: Pattern) -> Pattern:
-    """What stands behind identities."""
+    """A pattern through identities."""
     return behind(ops.IDENTITIES, pattern)
 
 
@@ -184,27 +184,27 @@ def _first_of(patterns: Iterable[Pattern], tensor: Tensor, bound: Bound, depth: 
 
 @dataclass(frozen=True)
 class Rule:
-    """What takes the place of what a pattern finds.
+    """A pattern with its replacement.
 
     Attributes:
-        replace: given the graph, the node and what the pattern bound, returns the tensor to be read instead of that output; None
-            where it has edited the graph itself, as by ``graph.retype``. The node stays unless it removes it.
+        replace: takes the graph, the node and the match, and returns the tensor that replaces the node's first output; None where
+            it has edited the graph itself, for example by ``graph.retype``. The node stays unless it removes it.
     """
 
-    pattern: Pattern  # what is looked for, at the first output of a node
+    pattern: Pattern  # matched at the first output of each node
     replace: Callable[[Graph, Node, Match], Tensor | None]
 
 
 def apply(graph: Graph, rules: Sequence[Rule], nodes: Iterable[Node] | None = None) -> dict[Node, str]:
-    """Rewrite each node at which the pattern of a rule matches, by the first rule that does.
+    """Apply to each node the first rule whose pattern matches.
 
-    It is one walk: of what the rules make, nothing is rewritten that was not there before.
+    This is a single pass: new nodes are not rewritten.
 
     Args:
-        nodes: where to look; all nodes in the order of the graph where None.
+        nodes: the nodes to visit; all in the order of the graph where None.
 
     Returns:
-        Why no rule matched, of each node of an op type that some pattern ends in; "" of those that were rewritten.
+        For each node of an op type that a pattern can end in, why no rule matched; "" for rewritten nodes.
     """
     types = _types([rule.pattern for rule in rules])
     found: dict[Node, str] = {}

@@ -25,9 +25,9 @@ class SideEffect:
     """A side effect of a node, or of a function that the node calls."""
 
     node: str
-    op: str  # the op that does it
+    op: str  # the op with the side effect
     does: str  # ``reads``, ``writes``, ``prints``, ``calls`` or ``ends``
-    files: tuple[str, ...]  # the names that it opens, as far as constants hold them
+    files: tuple[str, ...]  # the file names, where they are constants
 
     @property
     def words(self) -> str:
@@ -47,7 +47,7 @@ def side_effects(graph: Graph, nodes: Iterable[Node]) -> Iterator[SideEffect]:
 
 
 def _side_effects_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterator[SideEffect]:
-    """The side effects of a function, which names files itself or is given their names."""
+    """The side effects of a function; file names are its constants or its arguments."""
     found = [definition for definition in function.node_def if definition.op in ops.REACH]
     if not found:
         return
@@ -58,7 +58,7 @@ def _side_effects_in(graph: Graph, caller: Node, name: str, function: Any) -> It
 
 
 def refuse_to_end(graph: Graph) -> None:
-    """Raise a RunError where an op of the graph, such as Abort, ends the process."""
+    """Raise a RunError where the graph has an op, such as Abort, that ends the process."""
     for found in side_effects(graph, graph):
         if found.does == "ends":
             raise RunError("an op of the graph ends the process when it runs", node=found.node, origin=graph.source,
@@ -66,19 +66,21 @@ def refuse_to_end(graph: Graph) -> None:
 
 
 def files_touched(graph: Graph) -> dict[str, list[str]]:
-    """The files that a graph reads and writes when it runs, under ``reads`` and ``writes``, each once.
+    """The files that a graph reads and writes at run time, under ``reads`` and ``writes``, each once.
 
-    What names a file is a string constant; a name that is computed is told by its node.
+    A file name is a string constant; a computed name is given by its node.
     """
     found: dict[str, dict[str, None]] = {}
     for one in side_effects(graph, graph):
-        if one.does in ("reads", "writes") and not one.node.startswith("tpugraph/"):  # checkpoints are told apart
+        if one.does in ("reads", "writes") and not one.node.startswith(
+            "tpugraph/"
+        ):  # checkpoints are listed separately
             found.setdefault(one.does, {}).update(dict.fromkeys(one.files or [f"what {one.node} names"]))
     return {does: sorted(names) for does, names in found.items()}
 
 
 def _in_memory(node: Node) -> bool:
-    """Whether a cache keeps what it holds in memory: it names no file."""
+    """Whether a cache dataset is in memory: it names no file."""
     if ops.record(node.op).elements != "cached" or len(node.inputs) < 2:
         return False
     name = node.inputs[1].node
@@ -86,7 +88,7 @@ def _in_memory(node: Node) -> bool:
 
 
 def _strings(graph: Graph, tensors: Iterable[Tensor]) -> tuple[str, ...]:
-    """The string constants that tensors are made of."""
+    """The string constants that tensors are computed from."""
     held = _constants(graph.ancestors([tensor.node for tensor in tensors], data_only=True))
     return _texts(value for values in held.values() for value in values)
 
@@ -96,13 +98,13 @@ def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def _constants(nodes: Iterable[Node]) -> dict[Node, list[bytes]]:
-    """The string constants among nodes, and what they hold."""
+    """The string constants among nodes, with their values."""
     found = (node for node in nodes if node.op in ops.CONSTANTS and node.attr("dtype").name == "string")
     return {node: node.attr("value").ravel().tolist() for node in found}
 
 
 def _strings_in(function: Any) -> list[Any]:
-    """What each string constant of a library function holds, to be read and changed."""
+    """The values of a library function's string constants, mutable."""
     return [node.attr["value"].tensor.string_val for node in function.node_def if node.op in ops.CONSTANTS]
 
 
@@ -163,7 +165,7 @@ _NO_MATCH = re.compile(r"No files matched pattern: ([^\]\n]+)")
 def missing_file_error(message: str, source: str, names: Iterable[str] = ()) -> RunError | None:
     """The error for a data file that is not there, or None where TensorFlow's message says something else.
 
-    Of the file names in the graph the longest that the message names is meant, blanks and all.
+    The file is the longest of the graph's file names that the message contains.
     """
     pattern = _NO_MATCH.search(message)
     if pattern is not None:

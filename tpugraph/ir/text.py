@@ -2,7 +2,7 @@
 
     dense/MatMul = MatMul(x:1, dense/kernel/read) ^init {transpose_a: false} @/device:CPU:0 : float32[16,10]
 
-The form serves golden tests, dumps and ``inspect``; big constants are shown by shape and digest and do not parse back.
+The form serves golden tests, dumps and ``inspect``; large constants are shown by shape and digest and do not parse back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpugraph.ir.builder import operand_attrs, output_dtypes
 from tpugraph.support.errors import GraphError, LoadError
 
 _LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
-_LARGEST_DIGEST = 2**28  # bytes; a larger one of one number is not written out to be digested
+_LARGEST_DIGEST = 2**28  # bytes; a larger splat is not expanded for a digest
 
 
 def format_graph(graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True) -> str:
@@ -60,11 +60,11 @@ def format_output(output: Output) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The Python value of an attribute as it stands in a line; a large constant by its shape and digest, or its one number."""
+    """The text of an attribute's Python value; a large constant by its shape and digest, or its single value."""
     if isinstance(value, np.ndarray):
         kind = value.dtype.name
         dims = ",".join(map(str, value.shape))
-        if value.nbytes > _LARGEST_DIGEST and not any(value.strides):  # one number, which the file holds once
+        if value.nbytes > _LARGEST_DIGEST and not any(value.strides):  # a splat, stored once
             return f"{kind}[{dims}] all {value[(0,) * value.ndim]}"
         if value.size > _LARGEST_CONSTANT:
             raw = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
@@ -137,7 +137,7 @@ def parse_graph(text: str) -> Graph:
 
 
 def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
-    """For each node the encoded attributes that its op's defaults or its operands' dtypes say, which a line may leave out."""
+    """For each node the encoded attributes that its op's defaults or its operands' dtypes imply; a line may omit them."""
     found: dict[Node, dict[str, Any]] = {}
     dtypes: dict[Node, list[DType]] = {n: [kind for kind, _ in n.outputs] for n in graph if n.outputs is not None}
     for node in graph:
@@ -149,13 +149,13 @@ def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
         decided = operand_attrs(node.op, operands, {}).items()
         found[node] = {**form.defaults, **{key: attr_codec.encode(value) for key, value in decided}}
         if node not in dtypes:
-            with contextlib.suppress(GraphError):  # an attribute that nothing says
+            with contextlib.suppress(GraphError):  # an attribute that is not implied
                 dtypes[node] = output_dtypes(node.op, {**found[node], **node.raw_attrs})
     return found
 
 
 def with_attrs(line: str, attrs: Mapping[str, Any]) -> str:
-    """The line of a node with attributes put where they stand in the order, but those that the line has."""
+    """The line of a node with further attributes inserted in order, unless the line has them."""
     match = _LINE.match(line)
     if match is None:
         return line

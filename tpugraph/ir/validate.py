@@ -1,10 +1,10 @@
 """Checks an untrusted GraphDef against TensorFlow's op definitions, once, before TensorFlow loads it.
 
-The rest of the compiler relies on it: each node has the attributes that its op demands, of the right kinds and in range; it
-reads as many tensors as its op takes, of the right dtypes and from outputs that exist; names and device strings are valid;
-constants hold what they declare; cycles are TF1 loops. The same holds in the functions of the library, none of which calls
-itself. Time and memory are linear in the size of the file: a number in the file that claims more (inputs, outputs, elements)
-is refused before anything is allocated for it.
+The rest of the compiler relies on it: each node has the attributes that its op requires, of the right kinds and in range; it
+reads the right number of tensors, of the right dtypes and from existing outputs; names and device strings are valid; constants
+match their declared dtypes and shapes; cycles are TF1 loops. The same holds in library functions, and none is recursive. Time
+and memory are linear in the size of the file: a number in the file that claims more (inputs, outputs, elements) is refused
+before anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpugraph.support.wording import counted
 
 FIX = "the file is cut off, damaged or was edited by hand: write the graph again, or copy it again"
 
-MOST_OUTPUTS_TOGETHER = 1 << 20  # of the nodes of a file, beyond 16 for each node
+MOST_OUTPUTS_TOGETHER = 1 << 20  # outputs of all nodes of a file, beyond 16 per node
 
 _NAMES = re.compile(r"(?:[A-Za-z0-9.][A-Za-z0-9_>./\\-]*\n)*")
 _DEVICE = re.compile(
@@ -39,7 +39,7 @@ _SHAPES = "_output_shapes"
 _serialized = attr_codec.AttrValue.SerializeToString
 _Taker = Callable[[dict[str, Any]], tuple[Any, ...]]
 Kinds = tuple[int, ...] | None
-"""The dtypes of tensors as TensorFlow's numbers; None where a function leaves their count open."""
+"""Dtype numbers of tensors; None where their count is an open attribute of a function."""
 _Outputs = dict[Node, Kinds]
 _Early = tuple[Node, tuple[Tensor, ...], Kinds]
 
@@ -48,7 +48,7 @@ _PORT = re.compile(r"\d{1,9}")
 
 
 def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node]) -> Iterator[Wired]:
-    """Each node with what it reads and waits for, from the texts of its inputs; what many nodes name alike is looked up once."""
+    """Each node with its data and control inputs, parsed from their texts; equal texts are parsed once."""
     tensors: dict[str, Tensor] = {}
     waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
     for node, texts in read:
@@ -98,7 +98,7 @@ def _producer(by_name: Mapping[str, Node], name: str, consumer: Node) -> Node:
 
 
 class Validator:
-    """Validates one graph with its ``FunctionDefLibrary``; a GraphError says what is wrong."""
+    """Validates one graph with its ``FunctionDefLibrary``; raises a GraphError."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -109,7 +109,7 @@ class Validator:
         self._constants = Constants()
 
     def check(self, wired: Sequence[Wired]) -> bool:
-        """Check the nodes of a graph and the library; returns whether each node stands behind all that it reads and waits for."""
+        """Check the nodes of a graph and the library; returns whether the nodes are in topological order."""
         nodes = [node for node, _, _ in wired]
         self._check_names(nodes)
         self._check_library()
@@ -123,17 +123,17 @@ class Validator:
         return not early
 
     def _check_in_order(self, wired: Sequence[Wired], given: _Outputs | None = None) -> tuple[_Outputs, list[_Early]]:
-        """Check nodes and what they read in one walk, which is all there is to do for a file that is sorted.
+        """Check nodes and their inputs in one pass, which suffices for a file in topological order.
 
-        Returns the dtypes of the outputs of each node, and the nodes that stand before something that they read or wait for.
-        The nodes are those of a function whose arguments are ``given``, if these are not None.
+        Returns the dtypes of the outputs of each node, and the nodes that precede one of their inputs.
+        With ``given``, the nodes are those of a function with these arguments.
         """
         in_body, outputs = given is not None, given or {}
         early: list[_Early] = []
-        released: set[int] = set()  # tuples of nodes that all came by: many wait for the same
+        released: set[int] = set()  # tuples of visited nodes: many nodes share control inputs
         matching: set[tuple[Any, Any]] = set()
         signatures = self._signatures[in_body]
-        chosen: dict[tuple[str, ...], _Taker] = {}  # takes out what is compared of the attributes
+        chosen: dict[tuple[str, ...], _Taker] = {}  # extracts the compared attributes
         try:
             for node, inputs, controls in wired:
                 held = node._attrs
@@ -151,7 +151,11 @@ class Validator:
                 if inputs:
                     try:
                         read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
-                    except (KeyError, IndexError, TypeError):  # what stands behind, is not there or is open to a call
+                    except (
+                        KeyError,
+                        IndexError,
+                        TypeError,
+                    ):  # an input that comes later, is missing or has an open dtype
                         read = None
                     if read != wanted and (read is None or (read, wanted) not in matching):
                         self._check_inputs(node, inputs, wanted, outputs)
@@ -225,7 +229,7 @@ class Validator:
             raise GraphError(f"the constant '{node.name}' {fault}", node=node)
 
     def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Kinds, outputs: _Outputs) -> None:
-        """Check each input of a node, with words; what was not come by yet is passed over."""
+        """Check each input of a node, with an error message; inputs that come later are skipped."""
         for index, ((producer, port), kind) in enumerate(zip(inputs, wanted or (), strict=wanted is not None)):
             made = outputs.get(producer)
             if made is None:
@@ -255,7 +259,7 @@ class Validator:
         _check_calls(self._functions, self._library.gradient)
 
     def _check_body(self, function: Any) -> None:
-        """Check a ``FunctionDef`` as far as it can be known without a call."""
+        """Check a ``FunctionDef`` as far as possible without a call."""
         takes, gives = ([_kinds(function, argument) for argument in some]
                         for some in (function.signature.input_arg, function.signature.output_arg))  # fmt: skip
         body = wire_body(function, self._functions)
@@ -280,23 +284,23 @@ def _taker(names: list[str]) -> _Taker:
 
 # --------------------------------------------------------------------------- op definitions
 
-MOST_OUTPUTS = 1 << 16  # that an attribute may claim for one node: TensorFlow makes them all before it asks for more
+MOST_OUTPUTS = 1 << 16  # of one node by its attributes: TensorFlow allocates them first
 MOST_DIMENSIONS = 254  # in TensorFlow
-MOST_ELEMENTS = 1 << 48  # of a static shape: more than any machine holds, and no product of sizes overflows
+MOST_ELEMENTS = 1 << 48  # of a static shape: above any machine's memory, and no product of sizes overflows
 
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor",
            "func": "func"}  # fmt: skip
 
 
 class Signature(NamedTuple):
-    """The dtypes that a node takes and gives."""
+    """The input and output dtypes of a node."""
 
     inputs: Kinds
     outputs: Kinds
 
 
 class Schema:
-    """The ``OpDef`` of an op type or a library function, against which nodes are held; ``functions`` are those of the library."""
+    """The ``OpDef`` of an op type or a library function, to check nodes against; ``functions`` are the library's."""
 
     def __init__(self, definition: Any, functions: Mapping[str, Any]) -> None:
         self.definition = definition
@@ -304,7 +308,7 @@ class Schema:
         self._functions = functions
 
     def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
-        """The dtypes of inputs and outputs of a node with ``given`` data inputs; in a body, a call may fill in attributes."""
+        """The input and output dtypes of a node with ``given`` data inputs; in a body, attributes may be open."""
         for name, value in attributes.items():
             if not name:
                 raise GraphError("an attribute has no name")
@@ -359,7 +363,7 @@ class Schema:
                                    f"{self.definition.name} does not take")  # fmt: skip
 
     def _check_trusted(self, held: Mapping[str, Any]) -> None:
-        """Check the attributes that TensorFlow's own shape function takes for granted."""
+        """Check the preconditions on attributes that TensorFlow's shape function does not check."""
         name = self.definition.name
         trusted = ops.TRUSTED.get(name)
         if trusted is None:
@@ -374,7 +378,7 @@ class Schema:
         lengths = {attribute: sum(len(items) for _, items in fields) for attribute, fields in lists.items()}
         if len(set(lengths.values())) > 1:
             told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
-            raise GraphError(f"{name} is told of {told}, which must be as many")
+            raise GraphError(f"{name} has {told}: they must be equal in number")
 
     def _fault(self, kind: str, item: Any) -> str | None:
         if kind == "type":
@@ -390,9 +394,9 @@ _KIND_OF = {field: kind for kind, field in _FIELDS.items()}
 
 
 def _list_items(kind: str, value: Any) -> list[Any] | None:
-    """The items of an attribute that must be a list of a kind; None where it is something else."""
+    """The items of an attribute that must be a list of a kind; None for another kind."""
     held = value.WhichOneof("value")
-    if held is None:  # an empty list, as old writers left it
+    if held is None:  # an empty list, as old versions write it
         return []
     if held != "list":
         return None
@@ -402,7 +406,7 @@ def _list_items(kind: str, value: Any) -> list[Any] | None:
 
 
 def shape_fault(shape: Any) -> str | None:
-    """What is wrong with a ``TensorShapeProto``, after the words for what holds it, or None."""
+    """The fault of a ``TensorShapeProto``, as the end of a sentence, or None."""
     if shape.unknown_rank:
         return "is a shape of unknown rank with dimensions" if shape.dim else None
     if len(shape.dim) > MOST_DIMENSIONS:
@@ -427,17 +431,17 @@ but that of shapes, since optimizers fill their slots so.
 """
 
 MOST_PADDED_STRINGS = 1 << 16
-"""The same for strings, each of which is an object."""
+"""The same for strings, where each is an object."""
 
 
 class Constants:
-    """The checks of all constants of a graph; those of one shape share the work."""
+    """The checks of all constants of a graph; equal shapes are checked once."""
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
 
     def fault(self, tensor: Any, declared: int) -> str | None:
-        """What is wrong with a ``TensorProto`` whose node declares the dtype of that number, after the words for it, or None."""
+        """The fault of a ``TensorProto`` with a declared dtype number, as the end of a sentence, or None."""
         kind = tensor.dtype
         if kind != declared:
             return "holds another dtype than it declares"
@@ -476,7 +480,7 @@ class Constants:
 
 
 def _kinds(function: Any, argument: Any) -> Kinds:
-    """The dtype of an argument or a result of a function; None where it is of several tensors."""
+    """The dtype of a function's argument or result; None where it is a list of tensors."""
     if argument.number_attr or argument.type_list_attr:
         return None
     declared = {attribute.name for attribute in function.signature.attr}
@@ -486,7 +490,7 @@ def _kinds(function: Any, argument: Any) -> Kinds:
 
 
 def _check_calls(functions: Mapping[str, Any], gradients: Iterable[Any]) -> None:
-    """See that no function calls itself, directly or by others, and that gradients belong to functions."""
+    """Check that no function is recursive, and that gradients belong to functions."""
     for gradient in gradients:
         for name in (gradient.function_name, gradient.gradient_func):
             if name not in functions:
