@@ -100,7 +100,7 @@ def _rate(run: Run, loop: int) -> float:
 
 
 def _session(name: str, batches: Sequence[Array], options: argparse.Namespace) -> tuple[Mapping[str, Array], Run]:
-    """A whole session: the graph's own input pipeline, the steps, and what the host reads of them."""
+    """A whole session: the graph's own input pipeline, the steps, and the host's part after them."""
     import _tf_steps
 
     from tpugraph.runtime.session import TPUSession

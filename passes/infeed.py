@@ -96,7 +96,7 @@ class Infeed(Pass):
 
 
 def _remove_unread_padding(graph: Graph) -> None:
-    """Remove the padding of tensors without readers, such as a feature of which only the size is used."""
+    """Remove the padding of tensors without readers, such as a feature whose values are not used."""
     padded = graph.kept(PaddedBatches)
     if padded is None:
         return

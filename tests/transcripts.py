@@ -1,4 +1,4 @@
-"""Golden files of what is asked, in lines that begin with ``$``, and what is answered behind each."""
+"""Golden transcripts: commands in lines that begin with ``$``, each followed by its recorded output."""
 
 import os
 from pathlib import Path

@@ -49,8 +49,7 @@ def verdict(graph: Graph) -> Iterator[str]:
     try:
         if not graph.of_type("TPUReplicateMetadata"):
             graph = graphdef.from_graph_def(convert(graph).graph_def, source=graph.source)
-        if "tpugraph/train" not in graph:
-            adopt_tpu_estimator.add_entry_points(graph)
+        adopt_tpu_estimator.add_entry_points(graph)
         module = stablehlo.lower(graph)
     except TpuGraphError as error:
         yield from (f"no: {_why(error)}", *[""] * 6)

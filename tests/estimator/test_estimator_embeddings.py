@@ -63,7 +63,7 @@ CORES = tpugraph.TPUConfig(2, 4)
 
 def make(folder: Path, parameters: Any = None, given: Any = None, extra: Any = (), spec: Any = None, model: Any = None,
          use_tpu: bool = True, optimizer: Any = None, cores: tpugraph.TPUConfig = CORES, **more: Any) -> Any:  # fmt: skip
-    """A regression on what ``model`` makes of the features, or on columns, which have a spec where there are parameters."""
+    """A regression on the outputs of ``model``, or on feature columns; with parameters, the columns have an embedding spec."""
     used = given or columns(plain=parameters is None)
 
     def of_columns(features: Any) -> Any:

@@ -1,10 +1,9 @@
-"""Random valid training programs: ops on dimensions of all sorts, one behind another, whose outcome is the loss.
+"""Random valid training programs: sequences of ops on various dimensions; the loss is computed from the last value.
 
-A program is a line such as ``composed rows=4 open=1 sizes=32 dense.1 transpose.5 loop.0-1 loss=variance clip=norm``. Each word
-names an op of ``OPS``, a number of which it makes its choices (an axis, an order), and how many values before the last one it
-reads; or it is a choice of ``CHOICES``. What does not fit a value leaves it as it is, so that any words make a program, and it
-can be simplified by leaving words out. Sizes are small and often equal, so that what only looks like the batch is there to be
-mistaken for it.
+A program is a line such as ``composed rows=4 open=1 sizes=32 dense.1 transpose.5 loop.0-1 loss=variance clip=norm``. A word
+is an op of ``OPS`` with a number that decides its choices (an axis, an order) and the distance to the value that it reads; or a
+choice of ``CHOICES``. An op that does not fit its operand is skipped, so that any words are a program, and a program is simplified
+by leaving words out. Sizes are small and often equal, so that other dimensions can be mistaken for the batch.
 """
 
 import itertools
@@ -388,7 +387,7 @@ LOSSES = OF_ERRORS | {name: lambda p, y, h, rows, of=of: mean(tf.square(of(p, y)
 CHOICES: dict[str, Mapping[str, Any]] = {
     "loss": LOSSES, "clip": CLIPS, "optimizer": OWN, "written": STATES, "resource": {"yes": True},
 }  # fmt: skip
-"""A loss of the last value that has a number for each row, what becomes of gradients, and what a step writes beside them."""
+"""The loss of the last value per row, the processing of gradients, and further writes of a step."""
 
 
 # --------------------------------------------------------------------------- programs

@@ -66,7 +66,7 @@ TPU = frozenset(
 
 
 def form(graph: Graph) -> set[str]:
-    """A line for each kind of node of the loops on the device and of the infeed, and of what makes up the cluster."""
+    """A line per kind of node in the device loop, the infeed loop and the cluster."""
     frames, found = analysis.frames(graph), set()
     loops = {frames[graph.of_type(op)[0]]: name for op, name in (("InfeedDequeueTuple", "device loop"),
                                                                  ("InfeedEnqueueTuple", "infeed loop"))}  # fmt: skip
@@ -125,7 +125,7 @@ def test_the_cluster(graph: Graph) -> None:
         assert output.inputs[0].node.attr("_tpu_output_identity") is True
     read = {t.node: n.op for n in graph if not in_cluster(n) for t in n.inputs if in_cluster(t.node)}
     assert set(read.values()) == {"TPUReplicatedOutput"}
-    # The loop ends at a limit that is a variable; what it reads of variables it reads in each turn
+    # The limit of the loop is a variable, and the loop reads its variables in each iteration
     (less,) = {n.inputs[0].node for n in graph.of_type("LoopCond") if frames[n] == frame}
     limit = graph[source_variable(less.inputs[1].node.inputs[0].node)]
     assert (less.op, str(limit.attr("dtype")), limit.attr("shape")) == ("Less", "int32", ())

@@ -1,4 +1,4 @@
-"""Results of passes for later ones: a class for each kind, of which the graph stores one instance.
+"""Results of passes for later ones: one class per kind. The graph stores one instance of each.
 
 A pass declares the results it stores in ``gives`` and those it uses in ``reads``, so that a pipeline in the wrong order cannot
 be built; :meth:`tpugraph.ir.Graph.keep` and :meth:`tpugraph.ir.Graph.result` are the only access. Nodes and tensors are stored

@@ -273,7 +273,7 @@ def _deserialized_shape(tensor: Tensor) -> Answer:
 
 
 def _parsed_shape(tensor: Tensor) -> Answer:
-    """One row per record or string."""
+    """The number of records or strings is the number of rows."""
     yield from ()
     node = tensor.node
     lists = node.attr("Nsparse", node.attr("num_sparse", 1))

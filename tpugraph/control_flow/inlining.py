@@ -163,10 +163,10 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def input_types(graph: Graph, node: Node) -> list[DType]:
-    form = function_library.form(node.op, function_library.functions_named(graph))
-    return [attr_codec.dtype(number) for number in form.dtypes(form.inputs, node.raw_attrs)]
+    found = function_library.definition(node.op, function_library.functions_named(graph))
+    return [attr_codec.dtype(number) for number in found.dtypes(found.inputs, node.raw_attrs)]
 
 
 def output_types(graph: Graph, node: Node) -> list[DType]:
-    form = function_library.form(node.op, function_library.functions_named(graph))
-    return [attr_codec.dtype(number) for number in form.dtypes(form.outputs, node.raw_attrs)]
+    found = function_library.definition(node.op, function_library.functions_named(graph))
+    return [attr_codec.dtype(number) for number in found.dtypes(found.outputs, node.raw_attrs)]

@@ -98,8 +98,9 @@ class RunConfig:
         self._jobs = task.jobs
         self._told = {
             "master": trains, "evaluation_master": evaluates, "cluster": cluster, "task_type": task.kind, "task_id": task.index,
-            "global_id_in_cluster": task.number, "service": task.service, "is_chief": task.is_chief,
-            "num_worker_replicas": task.workers, "num_ps_replicas": len(task.jobs.get(PARAMETER_SERVER, [])),
+            "global_id_in_cluster": task.number, "service": None if task.service is None else dict(task.service),
+            "is_chief": task.is_chief, "num_worker_replicas": task.workers,
+            "num_ps_replicas": len(task.jobs.get(PARAMETER_SERVER, [])),
         }  # fmt: skip
 
     def replace(self, **kwargs: Any) -> RunConfig:

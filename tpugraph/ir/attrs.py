@@ -119,9 +119,7 @@ _HELD_IN = {"float_val": "float32", "double_val": "float64", "int64_val": "int64
 VALUE_FIELDS = {dtype(name).number: field for field, names in _HELD_IN.items() for name in names.split()}
 """The ``TensorProto`` field with the values of each dtype number."""
 
-_ENCODED = frozenset(
-    {"", "string_val", "half_val", "scomplex_val", "dcomplex_val"}
-)  # dtypes whose values are not single numbers
+_ENCODED = ("", "string_val", "half_val", "scomplex_val", "dcomplex_val")  # fields whose values are not single numbers
 
 _MANY = 1 << 16
 """The number of elements from which a constant of equal values is decoded as a broadcast view, without memory."""
@@ -284,13 +282,13 @@ class Argument:
         return [kind + self.ref if kind != OPEN else kind] * (self.count(held) or 0)
 
 
-class Form:
-    """The operands of an op's definition, with its encoded default attributes; cached, since protobufs are slow to read."""
+class Definition:
+    """An ``OpDef``: inputs, outputs and encoded default attributes; cached, since protobufs are slow to read."""
 
-    def __init__(self, definition: Any) -> None:
-        self.inputs = tuple(map(_argument, definition.input_arg))
-        self.outputs = tuple(map(_argument, definition.output_arg))
-        self.defaults = {a.name: a.default_value for a in definition.attr if a.HasField("default_value")}
+    def __init__(self, op_def: Any) -> None:
+        self.inputs = tuple(map(_argument, op_def.input_arg))
+        self.outputs = tuple(map(_argument, op_def.output_arg))
+        self.defaults = {a.name: a.default_value for a in op_def.attr if a.HasField("default_value")}
 
     def dtypes(self, arguments: Sequence[Argument], attributes: Mapping[str, Any]) -> list[int]:
         """The dtype number of each tensor of ``inputs`` or ``outputs``; KeyError where an attribute is missing."""
@@ -309,18 +307,18 @@ def _argument(argument: Any) -> Argument:
 
 
 @cache
-def form(op: str) -> Form:
-    """The form of an op type; a GraphError where this TensorFlow does not know it."""
-    definition = ops.op_def(op)
-    if definition is None:
+def definition(op: str) -> Definition:
+    """The definition of an op type; a GraphError where this TensorFlow does not know it."""
+    found = ops.op_def(op)
+    if found is None:
         raise GraphError(f"TensorFlow has no op '{op}'", fix="check the name of the op")
-    return Form(definition)
+    return Definition(found)
 
 
 def arity(op: str, attributes: Mapping[str, Any]) -> int | None:
     """The number of a node's data inputs by its op's definition and encoded attributes; None where unknown."""
     try:
-        return sum(argument.count(attributes) or 0 for argument in form(op).inputs)
+        return sum(argument.count(attributes) or 0 for argument in definition(op).inputs)
     except (GraphError, KeyError):
         return None
 

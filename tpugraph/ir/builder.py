@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.attrs import DType, Shape, form
+from tpugraph.ir.attrs import DType, Shape, definition
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.support.errors import GraphError
@@ -137,7 +137,7 @@ def _shape(tensor: Tensor) -> Shape:
 def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that the operands' dtypes determine, without given ones; unknown dtypes determine none."""
     found: dict[str, Any] = {}
-    arguments = form(op).inputs
+    arguments = definition(op).inputs
     several = len(inputs) - sum(not argument.several for argument in arguments)
     place = 0
     for argument in arguments:
@@ -155,7 +155,7 @@ def operand_attrs(op: str, inputs: Sequence[DType | None], given: Mapping[str, A
 
 def output_dtypes(op: str, attributes: Mapping[str, Any]) -> list[DType]:
     """The output dtypes by encoded attributes; a GraphError where a needed attribute is missing."""
-    found = form(op)
+    found = definition(op)
     try:
         return [attr_codec.dtype(number) for number in found.dtypes(found.outputs, attributes)]
     except KeyError as missing:

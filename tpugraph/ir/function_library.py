@@ -140,16 +140,16 @@ def _argument_shapes(function: Any) -> list[Shape]:
     return [attr_codec.decode(t["_output_shapes"])[0] if "_output_shapes" in t else None for t in told]
 
 
-def form(op: str, library: Mapping[str, Any]) -> attr_codec.Form:
-    """The form of an op type or a library function; a GraphError where it is neither."""
-    return attr_codec.Form(library[op].signature) if op in library else attr_codec.form(op)
+def definition(op: str, library: Mapping[str, Any]) -> attr_codec.Definition:
+    """The definition of an op type or a library function; a GraphError where it is neither."""
+    return attr_codec.Definition(library[op].signature) if op in library else attr_codec.definition(op)
 
 
 def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int] | None:
     """The index of the first tensor of each output, by name; None where op type or attributes are unknown."""
     if node.op not in library and ops.op_def(node.op) is None:
         return None
-    found, ports, port = form(node.op, library), dict[str, int](), 0
+    found, ports, port = definition(node.op, library), dict[str, int](), 0
     held = {**found.defaults, **node.raw_attrs}
     for output in found.outputs:
         ports[output.name] = port
@@ -261,7 +261,7 @@ def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, st
 
 
 def _output_names(node: Node) -> list[str]:
-    found = attr_codec.form(node.op)
+    found = attr_codec.definition(node.op)
     return [f"{name}:{index}" for name, index in found.names(found.outputs, node.raw_attrs)]
 
 
@@ -269,7 +269,7 @@ def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
     """The operands of a node with their names in the op's definition; those of a list share one, those of a call have ""."""
     if ops.op_def(node.op) is None:
         return (("", operand) for operand in node.inputs)
-    found = attr_codec.form(node.op)
+    found = attr_codec.definition(node.op)
     names = found.names(found.inputs, node.raw_attrs)
     return ((name, operand) for (name, _), operand in zip(names, node.inputs, strict=False))
 

@@ -134,7 +134,7 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
 
 
 def without_folding(graph_def: Any) -> Any:
-    """A GraphDef for shape inference of which TensorFlow constant-folds nothing at import."""
+    """A copy of a GraphDef for shape inference, in which TensorFlow constant-folds nothing at import."""
     for definition in list(graph_def.node):
         _keep_harmless(graph_def, definition)
     return graph_def

@@ -129,7 +129,7 @@ def parse_graph(text: str) -> Graph:
         graph.set_controls(node, [graph[name[1:]] for name in controls.split()])
     for node, attrs in implied_attrs(graph).items():
         for key, value in attrs.items() if node.inputs else ():
-            if key not in node.raw_attrs and value != attr_codec.form(node.op).defaults.get(key):
+            if key not in node.raw_attrs and value != attr_codec.definition(node.op).defaults.get(key):
                 graph.set_attr(node, key, value)
     graph.edits = type(graph.edits)()
     graph.take_touched()
@@ -141,13 +141,13 @@ def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
     found: dict[Node, dict[str, Any]] = {}
     dtypes: dict[Node, list[DType]] = {n: [kind for kind, _ in n.outputs] for n in graph if n.outputs is not None}
     for node in graph:
-        form = attr_codec.form(node.op) if ops.op_def(node.op) is not None else None
-        if form is None or len(node.inputs) < sum(not argument.several for argument in form.inputs):
+        definition = attr_codec.definition(node.op) if ops.op_def(node.op) is not None else None
+        if definition is None or len(node.inputs) < sum(not argument.several for argument in definition.inputs):
             continue
         known = [dtypes.get(tensor.node, [])[tensor.port : tensor.port + 1] for tensor in node.inputs]
         operands = [attr_codec.dtype(kind[0].name) if kind else None for kind in known]
         decided = operand_attrs(node.op, operands, {}).items()
-        found[node] = {**form.defaults, **{key: attr_codec.encode(value) for key, value in decided}}
+        found[node] = {**definition.defaults, **{key: attr_codec.encode(value) for key, value in decided}}
         if node not in dtypes:
             with contextlib.suppress(GraphError):  # an attribute that is not implied
                 dtypes[node] = output_dtypes(node.op, {**found[node], **node.raw_attrs})

@@ -151,12 +151,8 @@ class Validator:
                 if inputs:
                     try:
                         read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
-                    except (
-                        KeyError,
-                        IndexError,
-                        TypeError,
-                    ):  # an input that comes later, is missing or has an open dtype
-                        read = None
+                    except (KeyError, IndexError, TypeError):
+                        read = None  # an input comes later, is missing or has an open dtype
                     if read != wanted and (read is None or (read, wanted) not in matching):
                         self._check_inputs(node, inputs, wanted, outputs)
                         matching.add((read, wanted))
@@ -304,7 +300,7 @@ class Schema:
 
     def __init__(self, definition: Any, functions: Mapping[str, Any]) -> None:
         self.definition = definition
-        self._form = attr_codec.Form(definition)
+        self._operands = attr_codec.Definition(definition)
         self._functions = functions
 
     def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
@@ -322,14 +318,16 @@ class Schema:
             if name not in attributes and not declared.HasField("default_value"):
                 raise GraphError(f"the attribute '{name}' of {self.definition.name} is missing")
         self._check_trusted(held)
-        form, op = self._form, self.definition.name
-        for arguments, most, what in ((form.inputs, given, "inputs"), (form.outputs, MOST_OUTPUTS, "outputs")):
+        operands, op = self._operands, self.definition.name
+        for arguments, most, what in ((operands.inputs, given, "inputs"), (operands.outputs, MOST_OUTPUTS, "outputs")):
             for name in (argument.number_attr for argument in arguments if argument.number_attr):
                 if not 0 <= held[name].i <= most:
                     most_said = f"it has {most:,}" if what == "inputs" else f"at most {most:,} can be read from a file"
                     raise GraphError(f"the attribute '{name}' claims {held[name].i:,} of {op} {what}; {most_said}")
-        inputs, outputs = (None if None in [argument.count(held) for argument in arguments] else
-                           tuple(form.dtypes(arguments, attributes)) for arguments in (form.inputs, form.outputs))  # fmt: skip
+        inputs, outputs = (
+            None if None in [one.count(held) for one in arguments] else tuple(operands.dtypes(arguments, attributes))
+            for arguments in (operands.inputs, operands.outputs)
+        )
         if inputs is not None and len(inputs) != given:
             raise GraphError(f"{op} takes {counted(len(inputs), 'input')} here and has {given}")
         return Signature(inputs, outputs)
@@ -512,8 +510,8 @@ _GUARD = re.compile(r"(?:r\d+/)?(.+)/rank_of_input_(\d+)_is_(.+)")
 def guard(nodes: Any, definition: Any) -> None:
     """Add guards to the nodes of a GraphDef and let one of them, whose op is one of ``ops.RANKS``, wait for these."""
     operands = [text for text in definition.input if not text.startswith("^")]
-    form = attr_codec.form(definition.op)
-    kinds, held = form.dtypes(form.inputs, definition.attr), {**form.defaults, **definition.attr}
+    found = attr_codec.definition(definition.op)
+    kinds, held = found.dtypes(found.inputs, definition.attr), {**found.defaults, **definition.attr}
     for rank in ops.RANKS[definition.op]:
         number = rank.more + (held[rank.number].i if isinstance(rank.number, str) else rank.number)
         operand = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)

@@ -220,8 +220,8 @@ def _maker(graph: Graph, step: Node) -> Builder:
     return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
 
 
-# Norms: the gradient of a sparse lookup has one row per distinct id of the batch. Two cores may each have a row for the same id,
-# and the sum of their squares is not the square of their sum.
+# Norms: a sparse gradient has one row per distinct id of a core's batch. Rows of one id on two cores must be summed before they
+# are squared.
 
 
 @dataclass(frozen=True)

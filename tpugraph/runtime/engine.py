@@ -100,7 +100,7 @@ class Engine:
 
 
 def trained(losses: Any, loop: TrainingLoop, summaries: bytes | None = None) -> Trained:
-    """The results of a loop from fetched losses, of which the first ``loop.steps`` count."""
+    """The results of a loop from fetched losses; only the first ``loop.steps`` are losses of its steps."""
     return Trained([float(loss) for loss in losses][: loop.steps], summaries)
 
 

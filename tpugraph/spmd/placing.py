@@ -64,7 +64,7 @@ class Placing:
         self.policies = dict(policies or {})
         # partial values that are reduced right behind their node, for all readers
         self.reduced: dict[Tensor, None] = {}
-        # random ops of which each core draws its own rows only, with that shard
+        # random ops where each core draws only its own rows, with their shard
         self.drawn: dict[Node, Shard] = {}
         self.held: dict[str, Placement] = {}  # by container, the placement of its elements
         # how often the operands of a merge had incompatible placements

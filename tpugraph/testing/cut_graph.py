@@ -135,9 +135,9 @@ def _made_up(tensor: Tensor) -> Any:
 
 
 class _Cut:
-    """A graph of the kept nodes: what else they read is recorded, and a loss depends on all that they compute.
+    """A graph of the kept nodes: their other operands are recorded, and a loss depends on all of their results.
 
-    What is fed is multiplied by a weight of 1, so that what is computed of it stays on the device.
+    Fed values are multiplied by a weight of 1: ops that depend on no variable would be placed on the host.
     """
 
     def __init__(self, subject: Subject, kept: Sequence[Node]) -> None:
@@ -193,7 +193,7 @@ class _Cut:
     def ends(self) -> tuple[str, list[str]]:
         """The loss and the train ops: half the squared sum of all results, times the weight, which stays 1.
 
-        An optimizer that is kept alone trains its own variable, which is multiplied by what is fed, instead.
+        Where only an optimizer op is kept, the loss is the product of its variable and the fed value.
         """
         names = [node.name for node in self.kept if node.op in ops.WRITES]
         made, waits = self._unread()

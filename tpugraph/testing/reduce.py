@@ -1,6 +1,6 @@
 """Reduce: from a graph that shows a fault to the smallest one that still does, with a pytest that holds it.
 
-A try is a training graph of a part of the step, in which values that were recorded from the plain graph stand in for the rest.
+A try is a training graph of a part of the step, with values recorded from the plain graph in place of the rest.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _answer(writer: Connection, model: str, question: Question) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     with without_garbage_collection():
         writer.send(look(model, question))
-    os._exit(0)  # without what Python does at its end: threads of TensorFlow may hang there
+    os._exit(0)  # skips Python's shutdown, where threads of TensorFlow may hang
 
 
 # --------------------------------------------------------------------------- the search

@@ -525,7 +525,7 @@ class _Comparing:
         return wrong | same
 
     def _leave_out_draws(self, engine: str, compared: set[str]) -> None:
-        """Leave out what differs since it is made of random numbers that XLA draws otherwise than TensorFlow."""
+        """Leave out differences downstream of random ops that XLA draws from its own stream."""
         graph = self.both.plain.graph
         made = graph.descendants([*self.own.get(engine, ()), *self.own.get(self.found.engines[0], ())])
         writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}

@@ -146,10 +146,10 @@ class Sharding:
     """The sharding of a variable.
 
     Attributes:
-        variable: the whole.
-        spec: of each dimension its axes.
-        shape: of the shard that a device holds, which has so many ``bytes``.
-        because: the rule that says so.
+        variable: the whole variable.
+        spec: the axes of each dimension.
+        shape, bytes: of the shard on a device.
+        because: the deciding rule.
     """
 
     variable: Value
@@ -175,7 +175,7 @@ class Sharding:
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh and what a user says of shardings; :meth:`specs` gives the sharding of each value.
+    """A mesh and the user's sharding rules; :meth:`specs` gives the sharding of each value.
 
     Attributes:
         mesh: the mesh.
@@ -262,7 +262,7 @@ class Layout:
     def _of_variables(
         self, shapes: Mapping[str, tuple[int, ...]], optimizer: Mapping[str, str]
     ) -> dict[str, tuple[Spec, str]]:
-        """The spec of each variable, and what said so."""
+        """The spec of each variable, and the deciding rule."""
         found: dict[str, tuple[Spec, str]] = dict.fromkeys(shapes, ((), "no --shard names it"))
         holds: dict[str, ShardRule] = {}
         for rule in self.rules:

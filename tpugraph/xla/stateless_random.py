@@ -1,8 +1,8 @@
 """Replaces the cluster's stateful random ops, whose stream lives in a kernel, by stateless ones.
 
-What all cores draw alike, once in each step, is what TensorFlow's kernel draws. Of the rest the key is made of the node's seed,
-and the counter of the step and, for values that differ between cores, the core. The seed of the call is added to both keys.
-So a run is the same for a graph, a seed and a number of cores.
+An op that draws the same values on all cores, once per step, draws the numbers of TensorFlow's kernel. For the others the key is
+the node's seed, and the counter is the step and, for values that differ between cores, the core. The seed of the call is added to
+both keys. So a run is reproducible for a graph, a seed and a number of cores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 
 
 def own_streams(found: Cluster) -> tuple[Tensor, list[str]]:
-    """Make the random ops stateless; returns the argument for the seed, int32 [2], and the names of those with a stream of XLA's."""
+    """Make the random ops stateless; returns the argument for the seed, int32 [2], and the names of ops with a stream of XLA."""
     graph = found.graph
     seed = Builder(graph, "tpugraph/argument", marks={CLUSTER_ATTR: CLUSTER}).placeholder(_INT32, (2,), name="seed")
     chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
@@ -50,7 +50,7 @@ def own_streams(found: Cluster) -> tuple[Tensor, list[str]]:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether it is known what a node's kernel draws."""
+    """Whether the numbers of a node's kernel can be computed."""
     kind, shape = node.output(0)
     fixed = shape is not None and None not in shape
     return fixed and kind.name in _KERNELS.get(node.op, ((), None))[0] and bool(node.attr("seed") or node.attr("seed2"))
@@ -84,7 +84,7 @@ class _Counters:
         return self._add("AddV2", [scaled, self._entered(self._core(), frame, "core")])
 
     def draw_as_kernel(self, node: Node) -> None:
-        """Call a function that draws what the kernel of a node in the device loop draws in this step."""
+        """Call a function that draws the numbers of a node's kernel in this step."""
         frame = self.found.frame
         inputs = [self._entered(self._key, frame, "key"), self._step(frame), *node.inputs[1:]]
         with tf.Graph().as_default():

@@ -43,7 +43,7 @@ CHIPS = {
 }
 """By generation. v2 to v4 have two cores per chip, so these are halves of what a chip has.
 
-The memory is what libtpu 0.0.52 calls available where it refuses a step that needs more. The peaks are from the pages of each
+The memory is the limit that libtpu 0.0.52 states when it refuses a step. The peaks are from the pages of each
 generation in the Cloud TPU documentation (cloud.google.com/tpu/docs/v3 and so on), per chip: v2 46 teraflops in bfloat16 and
 700 GB/s; v3 123, 900; v4 275, 1228; v5e 197, 819; v5p 459, 2765; v6e 918, 1640.
 """

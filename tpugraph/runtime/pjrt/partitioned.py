@@ -19,7 +19,7 @@ class PartitionedDevices(Devices):
 
     Attributes:
         specs: the sharding of each argument and result.
-        cost: what the step takes of a device.
+        cost: memory and collectives of the step on a device.
     """
 
     fewer = "--mesh=data:{}"
