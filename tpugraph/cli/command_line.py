@@ -84,8 +84,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
         return Outcome()
     parsed = flags.parse(command, words[1:])
     console.machine_readable = parsed["json"]
-    if name != "completion":
-        load_tensorflow()
+    load_tensorflow()
     module = importlib.import_module(f"tpugraph.cli.{'program_symbols' if name == 'program' else name}")
     outcome: Outcome = module.run(parsed, console)
     return outcome

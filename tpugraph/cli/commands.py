@@ -386,13 +386,3 @@ def program(flags: Flags) -> None:
     tpugraph program train.py --all
     """
     flags.boolean("all", "list the names that simply work too")
-
-
-@command("SHELL")
-def completion(flags: Flags) -> None:
-    """print what bash needs to complete commands and flags
-
-    SHELL is bash. The script goes where it looks for completions; its first line says where.
-
-    tpugraph completion bash
-    """
