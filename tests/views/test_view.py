@@ -25,7 +25,7 @@ from tpugraph.support.errors import UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
-from tpugraph.views.view_data import current
+from tpugraph.views.view_data import NodeView, Version
 
 CNN = CORPUS / "mnist_cnn" / "model.pb"
 IRIS = CORPUS / "iris_dnn" / "model.pb"
@@ -53,6 +53,16 @@ def refused() -> View:
 
 
 Nodes = dict[str, tuple[Any, ...]]
+
+
+def current(node: NodeView, stage: int) -> Version:
+    """A node as it is at a stage, with every field set."""
+    made = Version(stage)
+    for version in node.versions:
+        if version.stage <= stage:
+            for name in ("op", "inputs", "controls"):
+                setattr(made, name, getattr(made if getattr(version, name) is None else version, name))
+    return made
 
 
 def seen(found: View, stage: int) -> Nodes:
@@ -137,37 +147,6 @@ def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> N
     assert (GRADIENT, "partition: combined over the cores: the sum over the cores") in found.stages[0].notes
     assert program._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     assert all(len(repr(thing)) < 200 for thing in (program, found, graphdef.load(IRIS), check(IRIS)))
-
-
-# --------------------------------------------------------------------------- other forms
-
-
-# the fields that Model Explorer's own Python package has for graphs, nodes and edges
-FIELDS_OF_A_GRAPH = {"id", "nodes", "groupNodeAttributes", "groupNodeConfigs", "tasksData", "layoutConfigs"}
-FIELDS_OF_A_NODE = {"id", "label", "namespace", "subgraphIds", "attrs", "incomingEdges", "outputsMetadata",
-                    "inputsMetadata", "style", "config"}  # fmt: skip
-FIELDS_OF_AN_EDGE = {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
-
-
-def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: Path) -> None:
-    files = iris.save(tmp_path / "iris.json", "model_explorer")
-    assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
-    made, sides, data = [json.loads(file.read_text()) for file in files]
-    assert [g["id"] for g in made["graphs"]] == ["00_input", "16_entry-points"] == list(data)
-    assert made.keys() == {"label", "graphs"}
-    for graph in made["graphs"]:
-        assert graph.keys() <= FIELDS_OF_A_GRAPH
-        for node in graph["nodes"]:
-            assert node.keys() <= FIELDS_OF_A_NODE
-            assert all(edge.keys() == FIELDS_OF_AN_EDGE for edge in node["incomingEdges"])
-            assert all(pair.keys() == {"key", "value"} and isinstance(pair["value"], str) for pair in node["attrs"])
-            assert all(item.keys() == {"id", "attrs"} for item in node["outputsMetadata"])
-    nodes = {node["id"]: node for node in made["graphs"][1]["nodes"]}
-    assert len(nodes) == len(iris.data.alive())
-    assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
-    assert {edge["sourceNodeId"] for node in nodes.values() for edge in node["incomingEdges"]} <= nodes.keys()
-    assert data["16_entry-points"]["results"][GRADIENT]["value"] == "partial"
-    assert sides["16_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
 # --------------------------------------------------------------------------- the command

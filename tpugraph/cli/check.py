@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check
-from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 
 _MOST = 4
@@ -23,10 +21,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
             f"--fail_under={least:g} is more than all nodes", fix="a share in percent, such as --fail_under=99.5"
         )
     started = time.perf_counter()
-    graph = graphdef.load(flags.model)
+    graph = programs.graph_of(flags)
     loaded = time.perf_counter() - started
-    if is_tpu_graph(graph):
-        programs.refuse_late(flags)
     report = check(graph, programs.options(flags))
     report.seconds["load"] = loaded
     for line in lines(report):

@@ -247,11 +247,10 @@ def view(flags: Flags) -> None:
     is shown as it is.
 
     tpugraph view model_dir -o page.html
-    tpugraph view model.pb --format=model_explorer -o model.json
+    tpugraph view model.pb --format=json -o model.json
     """
     flags.string("output", "FILE", "where to write; MODEL's name with the ending of the format if not given", short="o")
-    flags.enum("format", ("html", "model_explorer", "json"),
-               "a page, or JSON for Google's Model Explorer or a program of your own")
+    flags.enum("format", ("html", "json"), "a page, or its data for a program of your own")
     _mesh(flags)
     _conversion(flags)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.ir import graphdef
-from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.testing.tensor_comparison import XLA, TensorComparison, TensorDifference, compare
 
@@ -15,11 +12,7 @@ _MOST = 10
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    model = flags.model
-    graph = graphdef.load(model)
-    if is_tpu_graph(graph):
-        raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
-                         fix="give the plain graph")  # fmt: skip
+    graph = programs.need_plain_graph(flags.model)
     layout = programs.layout_of(flags)
     engines = flags["engines"] if layout is None or "engines" in flags.given else ["plain", "xla"]
     found = compare(graph, programs.options(flags), engines=engines, tensors=flags["tensors"],

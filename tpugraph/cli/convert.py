@@ -50,13 +50,22 @@ def _check_places(model: Path, output: Path | None, report: Path | None) -> None
         raise UsageError(f"--report={report} would overwrite the output", fix="choose another name for the report")
 
 
-def check_writable(place: Path, flag: str) -> None:
+def check_page(given: str, flag: str) -> Path:
+    """The place of a page, which is called ``.html`` and can be written to."""
+    if (place := Path(given)).suffix != ".html":
+        raise UsageError(f"{flag}={place} is no page", fix=f"{flag}={place.with_suffix('.html')}")
+    return check_writable(place, flag)
+
+
+def check_writable(place: Path, flag: str) -> Path:
+    """The place of a file, which can be written to."""
     if place.is_dir():
         raise UsageError(f"{flag}={place} is a folder", fix=f"name a file in it: {flag}={place / 'NAME'}")
     if not place.parent.is_dir():
         raise UsageError(f"the folder of {flag}={place} is not there", fix=f"mkdir -p {place.parent}")
     if not os.access(place.parent, os.W_OK):
         raise UsageError(f"the folder of {flag}={place} cannot be written to", fix="choose another place")
+    return place
 
 
 def check_folder(place: Path, flag: str) -> None:

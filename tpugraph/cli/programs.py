@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.analysis import num_replicas
+from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed, pairs
 from tpugraph.compiler import ConvertOptions, convert
@@ -117,6 +117,23 @@ def need_plain(model: str) -> Loaded:
     if plain := plain_of(model):
         return plain
     raise UsageError(f"'{model}' is converted and keeps no plain graph", fix="give the plain graph that it was made of")
+
+
+def need_plain_graph(model: str) -> Graph:
+    graph = graphdef.load(model)
+    if is_tpu_graph(graph):
+        raise UsageError(
+            f"'{model}' is converted already; there is no plain graph to compare it with", fix="give the plain graph"
+        )
+    return graph
+
+
+def graph_of(flags: Parsed) -> Graph:
+    """The graph in MODEL; of one that is converted, refuses flags of the conversion."""
+    graph = graphdef.load(flags.model)
+    if is_tpu_graph(graph):
+        refuse_late(flags)
+    return graph
 
 
 def convert_plain(flags: Parsed, plain: Loaded | None = None, /, **more: Any) -> Program:

@@ -20,8 +20,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     model, rows = Path(flags.model), flags["global_batch"]
     if not rows:
         raise UsageError("rebatch needs the rows of the batch", fix=f"tpugraph rebatch {model} --global_batch=256")
-    output = Path(flags["output"]) if flags["output"] else Path(f"{model.stem}_{rows}.pb")
-    check_writable(output, "--output")
+    output = check_writable(Path(flags["output"] or f"{model.stem}_{rows}.pb"), "--output")
     loaded = need_plain(flags.model)
     graph = graphdef.from_loaded(loaded, source=str(model))
     graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))

@@ -20,9 +20,7 @@ _MOST = 30
 def run(flags: Parsed, console: Console) -> Outcome:
     if flags["when"].startswith("xla:"):
         jax_client.need("tpu", "libtpu", "jax")
-    base = Path(flags.model)
-    place = Path(flags["output"]) if flags["output"] else Path(f"{base.stem}_reduced.pb")
-    check_writable(place, "--output")
+    place = check_writable(Path(flags["output"] or f"{Path(flags.model).stem}_reduced.pb"), "--output")
     found = reduce(flags.model, flags["when"], programs.options(flags), steps=flags["steps"],
                    tolerance=flags["tolerance"], topology=flags["topology"], checkpoint=flags["checkpoint"],
                    rebind=rebinds(flags["rebind"]), try_seconds=flags["try_seconds"], seconds=flags["seconds"],

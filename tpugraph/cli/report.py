@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tpugraph.analysis import is_tpu_graph, shapes
+from tpugraph.analysis import shapes
 from tpugraph.cli import fitting, programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
-from tpugraph.cli.convert import check_writable
+from tpugraph.cli.convert import check_page
 from tpugraph.cli.flags import Parsed
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.tpu_check import check
@@ -30,10 +30,7 @@ _NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no 
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    output = Path(flags["output"] or Path(flags.model).stem + ".report.html")
-    if output.suffix != ".html":
-        raise UsageError(f"--output={output} is no page", fix=f"--output={output.with_suffix('.html')}")
-    check_writable(output, "--output")
+    output = check_page(flags["output"] or Path(flags.model).stem + ".report.html", "--output")
     _chips(flags["topology"])
     report = _judged(flags)
     console.say(report.verdict)
@@ -49,10 +46,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def _judged(flags: Parsed) -> ReportData:
     """The report with its verdict, and no TPU yet."""
-    graph = graphdef.load(flags.model)
-    if is_tpu_graph(graph):
-        programs.refuse_late(flags)
-    found = check(graph, programs.options(flags))
+    found = check(programs.graph_of(flags), programs.options(flags))
     return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))
 
 

@@ -144,17 +144,3 @@ def _said(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _KEPT = frozenset({"inputs", "controls", "versions"})
-
-
-def current(node: NodeView, stage: int) -> Version:
-    """A node as it is at a stage, with every field set."""
-    found = Version(stage, "", "", [], [], {})
-    for version in node.versions:
-        if version.stage > stage:
-            break
-        for name in ("op", "device", "inputs", "controls"):
-            value = getattr(version, name)
-            if value is not None:
-                setattr(found, name, value)
-        found.attrs = {key: value for key, value in {**found.attrs, **version.attrs}.items() if value is not None}
-    return found
