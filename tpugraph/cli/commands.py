@@ -291,8 +291,7 @@ def verify(flags: Flags) -> None:
     tpugraph verify model.pb --mesh=data:4,model:2 --shard='.*/kernel=-,model'
     """
     _steps_compared(flags, 4, "number of steps to compare")
-    flags.string("grid", "text|FILE.html",
-                 "the difference of each variable after each step: text prints it, FILE.html is written as a page")
+    flags.string("grid", "FILE.html", "write a page with the difference of each variable after each step")
     flags.boolean("dry_run", "convert, say what would be run and on which files, and run nothing")
     flags.enum("engine", ("emulator", "xla"), "what trains the converted graph; xla divides the plain step among devices")
     _mesh(flags)

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome, interruptible
-from tpugraph.cli.convert import check_writable
+from tpugraph.cli.convert import check_page
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import graphdef
 from tpugraph.support import files
-from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.verification import Cell, Comparison, Verification, largest, plan, verify
+from tpugraph.testing.verification import Comparison, Verification, plan, verify
 from tpugraph.views import page
-
-_ROWS = 20  # the most variables that the text of a grid has a line for
-_NAME, _CELL = 44, 10  # the most columns of a name, and those of a cell with the blank in front of it
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    model, steps, grid = flags.model, flags["steps"], flags["grid"]
-    _check_grid(grid)
+    model, steps = flags.model, flags["steps"]
+    grid = None if flags["grid"] is None else check_page(flags["grid"], "--grid")
     names = rebinds(flags["rebind"])
-    if is_tpu_graph(graphdef.load(model)):
-        raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
-                         fix="give the plain graph")  # fmt: skip
+    programs.need_plain_graph(model)
     options, layout = programs.options(flags), programs.layout_of(flags)
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
@@ -46,37 +36,20 @@ def run(flags: Parsed, console: Console) -> Outcome:
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     for note in dict.fromkeys(found.notes):
         console.say(f"note: {note}")
-    _show_grid(found, grid, model, console)
     for comparison in found.comparisons:
         console.say(line(comparison, found.tolerance))
-    if grid is None and not found.ok:
-        console.say("--grid=text shows each variable by step, --grid=page.html does as a page; `tpugraph compare` names the "
-                    "first tensor that differs, `tpugraph reduce` finds the smallest graph")  # fmt: skip
+    if grid is not None:
+        save_grid(found, grid, model=model)
+        console.say(f"wrote {grid}")
+    elif not found.ok:
+        console.say("--grid=page.html shows each variable by step; `tpugraph compare` names the first tensor that differs, "
+                    "`tpugraph reduce` finds the smallest graph")  # fmt: skip
     comparisons = [
         comparison.as_dict() | {"ok": comparison.within(found.tolerance)} for comparison in found.comparisons
     ]
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "comparisons": comparisons,
               "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
-
-
-def _check_grid(grid: str | None) -> None:
-    if grid in (None, "text"):
-        return
-    if Path(grid).suffix != ".html":
-        raise UsageError(
-            f"--grid={grid} is neither text nor a page", fix=f"--grid=text, or --grid={Path(grid).with_suffix('.html')}"
-        )
-    check_writable(Path(grid), "--grid")
-
-
-def _show_grid(found: Verification, grid: str | None, model: str, console: Console) -> None:
-    if grid == "text":
-        console.say(grid_text(found, shutil.get_terminal_size((120, 0)).columns if console.stream.isatty() else 120))
-    elif grid is not None:
-        lines = [line(comparison, found.tolerance) for comparison in found.comparisons]
-        save_grid(found, Path(grid), model=model, verdict="; ".join(lines))
-        console.say(f"wrote {grid}")
 
 
 def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], console: Console) -> Outcome:
@@ -113,53 +86,10 @@ def _number(value: float) -> str:
     return "not finite" if math.isinf(value) else f"{value:.1e}"
 
 
-# --------------------------------------------------------------------------- the grid, variable by step
-
-
-def grid_text(found: Verification, width: int) -> str:
-    made = [_lines(comparison, found.tolerance, width) for comparison in found.comparisons]
-    return "\n".join("\n".join(["", *lines]) for lines in made) + "\n"
-
-
-def save_grid(found: Verification, place: Path, *, model: str, verdict: str) -> None:
-    """Write the page of the grids, which needs no server and no network."""
+def save_grid(found: Verification, place: Path, *, model: str) -> None:
+    """Write a page with a grid for each comparison: a row for each variable, a column for each step."""
+    verdict = "; ".join(line(comparison, found.tolerance) for comparison in found.comparisons)
     data = {"format": 1, "model": model, "verdict": verdict, "ok": found.ok, "tolerance": found.tolerance, "batch": found.batch,
             "notes": list(dict.fromkeys(found.notes)),
             "grids": [c.as_dict() | {"first": c.first_beyond(found.tolerance)} for c in found.comparisons]}  # fmt: skip
     files.write_atomically(place, page.make("grid", Path(model).name, data).encode())
-
-
-def _lines(comparison: Comparison, tolerance: float, width: int) -> list[str]:
-    apart = [name for name in comparison.ordered if largest(comparison.variables[name]) > 0]
-    shown, alike = apart[:_ROWS], len(comparison.variables) - len(apart)
-    names = {name: name if len(name) <= _NAME else f"{name[:20]}...{name[-21:]}" for name in shown}
-    label = max(map(len, ("loss", *names.values())))
-    steps = _steps(comparison, tolerance, max(1, (width - label) // _CELL))
-    values: list[tuple[str, Sequence[Cell]]] = [("loss", comparison.losses)]
-    values += [(names[name], comparison.variables[name]) for name in shown]
-    rows = [("", [f"step {step}" for step in steps])]
-    rows += [(name, [_cell(row[step - 1], tolerance) for step in steps]) for name, row in values]
-    lines = [comparison.what]
-    lines += [name.ljust(label) + "".join(cell.rjust(_CELL) for cell in cells) for name, cells in rows]
-    if len(apart) > len(shown):
-        lines.append(f"{counted(len(apart) - len(shown), 'variable')} more that differ less")
-    if alike:
-        lines.append(f"{counted(alike, 'variable')} that {'does' if alike == 1 else 'do'} not differ")
-    return lines
-
-
-def _steps(found: Comparison, tolerance: float, room: int) -> list[int]:
-    """As many steps as there is room for: the first, the last, where the tolerance is passed first, and some between."""
-    if found.steps <= room:
-        return list(range(1, found.steps + 1))
-    chosen = dict.fromkeys((found.steps, found.first_beyond(tolerance) or 1, 1))
-    even = [round(1 + (found.steps - 1) * number / max(1, room - 1)) for number in range(room)]
-    return sorted(list(dict.fromkeys([*chosen, *even]))[:room])
-
-
-def _cell(cell: Cell, tolerance: float) -> str:
-    """A difference, with a mark where it is more than the tolerance."""
-    if cell is None:
-        return "-"
-    number = "inf" if math.isinf(cell) else "0" if cell == 0 else f"{cell:.1e}"
-    return number + "!" if cell > tolerance else number
