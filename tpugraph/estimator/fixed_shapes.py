@@ -158,7 +158,8 @@ def sequence_masks(longest: Mapping[int, int]) -> Iterator[None]:
     plain = gen_math_ops._range
 
     def within(start: Any, limit: Any, delta: Any, name: str | None = None) -> Any:
-        if limit.op.type == "Maximum" and limit.op.inputs[1].op.type == "Max":
+        made = isinstance(limit, tf.Tensor)  # tf.transpose of an unknown rank gives a number
+        if made and limit.op.type == "Maximum" and limit.op.inputs[1].op.type == "Max":
             length = longest.get(limit.op.inputs[1].op.inputs[0].shape.rank)
             limit = limit if length is None else tf.constant(length, limit.dtype)
         return plain(start, limit, delta, name)

@@ -47,7 +47,7 @@ EXPERIMENTAL: Page = {
     **found_in(_NAMES, "call_logit_fn"),
     **found_in("tpugraph.estimator.exporting", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
-    **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
+    **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores"),
     **gone("LinearSDCA", "it keeps a dual variable of each example in a hash table of one host, which nothing can put on a TPU",
            "the optimizer Ftrl, with l1 and l2"),
 }  # fmt: skip
