@@ -348,8 +348,8 @@ def reduce(flags: Flags) -> None:
 def diff(flags: Flags) -> None:
     """say how two graphs differ, by what they mean
 
-    Nodes are matched by name, else by their operands and readers. The order of nodes, inferred shapes, and attributes that have
-    their default value are ignored. The exit code is 1 where the graphs differ.
+    Nodes are matched by name. The order of nodes, inferred shapes, and attributes that have their default value are ignored.
+    The exit code is 1 where the graphs differ.
 
     tpugraph diff model.pb model_tpu.pb
     tpugraph diff old/model.ckpt-0.meta new/model.ckpt-0.meta --all

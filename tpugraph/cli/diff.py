@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.ir import graphdef
-from tpugraph.ir.difference import Difference, difference
+from tpugraph.ir.difference import difference
 
 _MOST = 20
 
@@ -15,41 +16,41 @@ _MOST = 20
 def run(flags: Parsed, console: Console) -> Outcome:
     first, second = graphdef.load(flags.model), graphdef.load(flags.other)
     found = difference(first, second)
+    added, removed = (
+        Counter(graph[name].op for name in names) for graph, names in ((second, found.added), (first, found.removed))
+    )
+    kinds = Counter(kind for change in found.changed for kind in {kind for kind, _ in change.facts})
     console.say(f"{flags.model}: {len(first):,} nodes; {flags.other}: {len(second):,} nodes")
-    for line in lines(found, len(second) if flags["all"] else _MOST):
-        console.say(line)
-    result = asdict(found) | {"same": not found, "nodes": [len(first), len(second)]}
+    if not found:
+        console.say("the same graph")
+    for label, size, counts in (("added", len(found.added), added), ("removed", len(found.removed), removed),
+                                ("changed", len(found.changed), kinds)):  # fmt: skip
+        if size:
+            console.say(f"{label:<12}{size:,} node{'' if size == 1 else 's'}: {_listed(counts)}")
+    for name, what in found.functions.items():
+        console.say(f"function    {name}: {what}")
+    most = None if flags["all"] else _MOST
+    changes = [
+        [f"~ {change.node} ({change.op})", *(f"    {text}" for _, text in change.facts)] for change in found.changed
+    ]
+    for kind, shown in (
+        ("changed", changes),
+        ("removed", [[f"- {text}"] for text in found.removed.values()]),
+        ("added", [[f"+ {text}"] for text in found.added.values()]),
+    ):
+        for line in ["", *(line for block in shown[:most] for line in block)] if shown else ():
+            console.say(line)
+        if shown[:most] != shown:
+            console.say(f"  ... and {len(shown) - _MOST:,} more that were {kind}; --all lists all")
+    result = asdict(found) | {
+        "added_ops": added,
+        "removed_ops": removed,
+        "same": not found,
+        "nodes": [len(first), len(second)],
+    }
     return Outcome(result, code=1 if found else 0)
 
 
-def lines(found: Difference, most: int) -> list[str]:
-    """The difference, readable: a summary, then at most so many nodes of each kind."""
-    if not found:
-        return ["the same graph"]
-    said = [
-        *_counted("added", found.added_ops),
-        *_counted("removed", found.removed_ops),
-        *_counted("changed", found.kinds_changed(), total=len(found.changed)),
-    ]
-    for (old, new), count in list(found.scopes_renamed().items())[:most]:
-        said.append(f"renamed     {old} -> {new}" + (f" ({count:,} nodes)" if count > 1 else ""))
-    said += [f"function    {name}: {what}" for name, what in found.functions.items()]
-    changes = [line for change in found.changed[:most]
-               for line in (f"~ {change.node} ({change.op})", *(f"    {text}" for _, text in change.facts))]  # fmt: skip
-    for kind, count, shown in (
-        ("changed", len(found.changed), changes),
-        ("removed", len(found.removed), [f"- {text}" for text in list(found.removed.values())[:most]]),
-        ("added", len(found.added), [f"+ {text}" for text in list(found.added.values())[:most]]),
-    ):
-        said += ["", *shown] if shown else []
-        if count > most:
-            said.append(f"  ... and {count - most:,} more that were {kind}; --all lists all")
-    return said
-
-
-def _counted(label: str, counts: dict[str, int], total: int | None = None) -> list[str]:
-    if not counts:
-        return []
-    total = sum(counts.values()) if total is None else total
-    shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:8])
-    return [f"{label:<12}{total:,} node{'' if total == 1 else 's'}: {shown}{', ...' if len(counts) > 8 else ''}"]
+def _listed(counts: Counter[str]) -> str:
+    shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(8))
+    return f"{shown}{', ...' if len(counts) > 8 else ''}"
