@@ -22,7 +22,7 @@ class Verdict:
     """The result of a rule for one node."""
 
     outputs: Sequence[Placement | None]  # the placement of each output; None where no operand has one yet
-    # by operand, the placement that the node needs, where it differs from the operand's
+    # by operand, the placement that the node needs; those that the operands have already are left out
     wants: dict[int, Placement] = field(default_factory=dict)
     # outputs that are means over this core's rows, to be divided by the number of cores
     averaged: tuple[int, ...] = ()
@@ -112,10 +112,7 @@ class Placing:
 
     def replicate_operands(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
         """The verdict that every core runs the node on whole operands."""
-        wants: dict[int, Placement] = {
-            i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)
-        }
-        return Verdict([REPLICATE] * len(node.outputs or ()), wants, why=why)
+        return Verdict([REPLICATE] * len(node.outputs or ()), whole(inputs), why=why)
 
     def _apply(self, node: Node) -> Verdict | None:
         seen = [self.read(tensor) for tensor in node.inputs]
@@ -124,7 +121,9 @@ class Placing:
             if all(placement is None for placement in seen) if joins else not self._unreached:
                 return None
             seen = seen if joins else [REPLICATE if placement is None else placement for placement in seen]
-        return RULES.of(node.op)(self, node, seen)  # type: ignore[arg-type]
+        verdict = RULES.of(node.op)(self, node, seen)  # type: ignore[arg-type]
+        verdict.wants = {i: want for i, want in verdict.wants.items() if want != seen[i]}
+        return verdict
 
     def write_element(self, node: Node, handle: Placement, element: Placement) -> Placement:
         """Record an element written into a container; returns the placement of the container's elements."""
@@ -154,6 +153,11 @@ class Placing:
     def users(self, key: str) -> list[Node]:
         """The nodes that write or read elements of a container."""
         return list(self._users.get(key, ()))
+
+
+def whole(inputs: Sequence[Placement], *others: int) -> dict[int, Placement]:
+    """All operands but ``others`` wanted whole; every core has the handles of containers."""
+    return {i: REPLICATE for i, s in enumerate(inputs) if i not in others and not isinstance(s, Held)}
 
 
 def join(a: Placement, b: Placement) -> Placement:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Replicate, Shard
+from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd.factors import integers
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import Placing, Verdict, rule, whole
 from tpugraph.spmd.rules.signature import by_signature
 from tpugraph.spmd.splats import is_zero
 
 
 @rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")
 def _container(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
-    return Verdict([Held(node.name), *[REPLICATE] * (len(node.outputs or ()) - 1)], wants, why="a container")
+    made: list[Placement] = [Held(node.name), *[REPLICATE] * (len(node.outputs or ()) - 1)]
+    return Verdict(made, whole(inputs), why="a container")
 
 
 @rule("TensorArrayGradV3")
@@ -54,11 +54,9 @@ def _written(p: Placing, node: Node, inputs: list[Placement], index: int, output
     """A written element is converted to the container's placement."""
     element = inputs[index]
     held = p.write_element(node, inputs[0], element)
-    wants: dict[int, Placement] = _index(node, inputs)
+    wants = _index(node)
     if held != element:
         wants[index] = _element_placement(node, index, held)
-        if wants[index] == element:
-            del wants[index]
     return Verdict(outputs, wants, why="an element of a container")
 
 
@@ -68,9 +66,9 @@ def _element_placement(node: Node, index: int, held: Placement) -> Placement:
     return held
 
 
-def _index(node: Node, inputs: list[Placement]) -> dict[int, Placement]:
+def _index(node: Node) -> dict[int, Placement]:
     index = ops.CONTENTS[node.op].index
-    return {} if index is None or isinstance(inputs[index], Replicate) else {index: REPLICATE}
+    return {} if index is None else {index: REPLICATE}
 
 
 @rule("TensorArrayWriteV3 TensorListPushBack TensorListSetItem StackPushV2 StackPush")
@@ -83,7 +81,7 @@ def _write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")
 def _read(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([p.read_element(node, inputs[0])], _index(node, inputs), why="an element of a container")
+    return Verdict([p.read_element(node, inputs[0])], _index(node), why="an element of a container")
 
 
 @rule("TensorListPopBack")
@@ -119,16 +117,13 @@ def _unstacked(
     element = _element(inputs[index])
     held = p.write_element(node, handle, REPLICATE if element is None else element)
     wanted = _stack_of(_element_placement(node, index, held)) if held != element else inputs[index]
-    wants: dict[int, Placement] = {} if wanted == inputs[index] else {index: wanted}
-    wants |= {i: REPLICATE for i, s in enumerate(inputs) if i != index and not isinstance(s, Replicate | Held)}
-    return Verdict(outputs, wants, why="slices are elements of a container")
+    return Verdict(outputs, {index: wanted} | whole(inputs, index), why="slices are elements of a container")
 
 
 @rule("TensorArrayGatherV3 TensorListStack")
 def _stacked(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     held = p.read_element(node, inputs[0])
-    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)}
-    return Verdict([None if held is None else _stack_of(held)], wants, why="the elements of a container")
+    return Verdict([None if held is None else _stack_of(held)], whole(inputs), why="the elements of a container")
 
 
 @rule("TensorArrayConcatV3")
@@ -160,6 +155,5 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return _written(p, node, inputs, 1, [REPLICATE])
     element: Placement = Shard(0) if value.outer == count else REPLICATE
     held = p.write_element(node, inputs[0], element)
-    return Verdict(
-        [REPLICATE], {} if held == Shard(0) == element else {1: REPLICATE}, why="parts are elements of a container"
-    )
+    wants: dict[int, Placement] = {} if held == Shard(0) == element else {1: REPLICATE}
+    return Verdict([REPLICATE], wants, why="parts are elements of a container")

@@ -37,8 +37,7 @@ def _loop_cond(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule(" ".join(ops.SWITCH))
 def _switch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    wants: dict[int, Placement] = {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}
-    return Verdict([inputs[0]] * len(node.outputs or ()), wants, why="every core takes the same branch")
+    return Verdict([inputs[0]] * len(node.outputs or ()), {1: REPLICATE}, why="every core takes the same branch")
 
 
 _TURNS = 3
@@ -67,8 +66,9 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     disagrees = len(others) > 1 or not fits
     p.disagreements[node] += disagrees
     if disagrees or p.disagreements[node] > _TURNS:
-        wants = {i: REPLICATE for i, s in present.items() if not isinstance(s, Replicate)}
-        return Verdict([REPLICATE] * count, wants, why="merges values with other placements")
+        return Verdict(
+            [REPLICATE] * count, dict.fromkeys(present, REPLICATE), why="merges values with other placements"
+        )
     return Verdict([joined, REPLICATE][:count], wants, why="merges")
 
 

@@ -30,22 +30,18 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return _by_entries(p, node, inputs, axis, each)
     if isinstance(table, Entries):
         if axis and not each and isinstance(numbers, Replicate):
-            return Verdict([VALUES], {} if table == VALUES else {0: VALUES}, why="entry by entry")
+            return Verdict([VALUES], {0: VALUES}, why="entry by entry")
         return p.replicate_operands(node, inputs, "picks ragged rows by numbers of the whole batch")
     if isinstance(table, Shard) and table.axis < each:
-        want: dict[int, Placement] = {} if numbers == table else {1: table}
-        return Verdict([table], want, why="row by row")
+        return Verdict([table], {1: table}, why="row by row")
     if isinstance(table, Shard) and isinstance(numbers, Replicate) and table.axis != axis:
         moved = 0 if table.axis < axis else places - each - 1
         return Verdict([table.at(table.axis + moved)], why="rows stay rows")
     if isinstance(numbers, Shard):
-        wants: dict[int, Placement] = {} if isinstance(table, Replicate) else {0: REPLICATE}
         if numbers.axis < each:
-            wants = {0: numbers.at(numbers.axis)}
-            return Verdict([numbers], wants, why="row by row")
-        return Verdict(
-            [numbers.at(axis + numbers.axis - each)], wants, why="by this core's indices, which may name any row"
-        )
+            return Verdict([numbers], {0: numbers}, why="row by row")
+        made = numbers.at(axis + numbers.axis - each)
+        return Verdict([made], {0: REPLICATE}, why="by this core's indices, which may name any row")
     if table == SUM and isinstance(numbers, Replicate):
         return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "picks rows of the whole batch")
@@ -58,12 +54,9 @@ def _by_entries(p: Placing, node: Node, inputs: list[Placement], axis: int, each
         return p.replicate_operands(node, inputs, "looks up in ragged rows")
     if axis == 0 and _of_own_rows(p, node.inputs[0], table, numbers):
         return Verdict([VALUES], why="this core's own rows")
-    wants: dict[int, Placement] = {} if numbers == VALUES else {1: VALUES}
-    if not isinstance(table, Replicate):
-        wants[0] = REPLICATE
     if axis:
         return p.replicate_operands(node, inputs, "ragged rows behind another dimension")
-    return Verdict([VALUES], wants, why="rows of a table by ragged numbers")
+    return Verdict([VALUES], {0: REPLICATE, 1: VALUES}, why="rows of a table by ragged numbers")
 
 
 def _of_own_rows(p: Placing, table: Tensor, placement: Placement, numbers: Placement) -> bool:
@@ -83,12 +76,9 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(numbers, Entries) and numbers != COUNT:
         if _of_own_rows(p, node.inputs[0], table, numbers):
             return Verdict([VALUES], why="this core's own rows")
-        wants: dict[int, Placement] = {} if numbers == VALUES else {1: VALUES}
-        wants |= {} if isinstance(table, Replicate) else {0: REPLICATE}
-        return Verdict([VALUES], wants, why="places of a table by ragged numbers")
+        return Verdict([VALUES], {0: REPLICATE, 1: VALUES}, why="places of a table by ragged numbers")
     if isinstance(numbers, Shard) and numbers.axis < factors.rank(node.inputs[1]) - 1:
-        wants = {} if isinstance(table, Replicate) else {0: REPLICATE}
-        return Verdict([numbers], wants, why="places of a table by this core's numbers")
+        return Verdict([numbers], {0: REPLICATE}, why="places of a table by this core's numbers")
     if table == SUM and isinstance(numbers, Replicate):
         return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "picks places of the whole batch")
@@ -103,12 +93,11 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     depth = factors.rank(node.inputs[0]) - 1
     rows = next((s for s in (numbers, updates) if isinstance(s, Shard)), None)
     if rows is not None and rows.axis < depth:
-        wants: dict[int, Placement] = {i: rows for i in (0, 1) if inputs[i] != rows}
-        return Verdict([SUM], wants, why="adds rows up at places")
+        return Verdict([SUM], {0: rows, 1: rows}, why="adds rows up at places")
     if isinstance(numbers, Entries) and isinstance(updates, Entries) and COUNT not in (numbers, updates):
         if numbers.role == "local" and _same_rows(p, node, numbers):
             return Verdict([Shard(0)], why="adds up in its own rows")
-        return Verdict([SUM], {i: VALUES for i in (0, 1) if inputs[i] != VALUES}, why="adds ragged rows up at places")
+        return Verdict([SUM], {0: VALUES, 1: VALUES}, why="adds ragged rows up at places")
     if updates == SUM and isinstance(numbers, Replicate):
         return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "puts values at places of the whole batch")

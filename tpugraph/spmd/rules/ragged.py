@@ -10,7 +10,7 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
+from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule, whole
 from tpugraph.spmd.rules.signature import by_signature
 
 
@@ -26,25 +26,20 @@ def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     data, which = inputs
     if which in (Shard(0), VALUES) and factors.rank(node.inputs[1]) == 1:
-        wants: dict[int, Placement] = {}
-        if data != which:
-            if isinstance(which, Entries) and not isinstance(data, Entries):
-                return p.replicate_operands(node, inputs, "parts ragged rows of all cores")
-            wants[0] = which
-        return Verdict([VALUES] * len(node.outputs or ()), wants, why="ragged rows of this core")
+        if isinstance(which, Entries) and not isinstance(data, Entries):
+            return p.replicate_operands(node, inputs, "parts ragged rows of all cores")
+        return Verdict([VALUES] * len(node.outputs or ()), {0: which}, why="ragged rows of this core")
     return p.replicate_operands(node, inputs, "parts rows of the whole batch")
 
 
 @rule(" ".join(ops.UNIQUE))
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Unique over the all-gathered values on every core; each core keeps the indices of its own rows."""
-    wants: dict[int, Placement] = {} if inputs[0] == REPLICATE else {0: REPLICATE}
-    count = len(node.outputs or ())
-    if isinstance(inputs[0], Shard) and inputs[0] == Shard(0):
-        return Verdict(
-            [REPLICATE, Shard(0), *[REPLICATE] * (count - 2)], wants, why="distinct values of all cores", cuts=(1,)
-        )
-    return Verdict([REPLICATE] * count, wants, why="distinct values of all cores")
+    verdict = p.replicate_operands(node, inputs, "distinct values of all cores")
+    if inputs[0] == Shard(0):
+        verdict.outputs = [REPLICATE, Shard(0), *verdict.outputs[2:]]
+        verdict.cuts = (1,)
+    return verdict
 
 
 def _is_ragged(placement: Placement) -> bool:
@@ -61,9 +56,11 @@ def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([COUNT if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
 
 
-@rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES))
-def _reshaped(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[0] == COUNT:
+@rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES | ops.CASTS | ops.PACKS | ops.reducing("prod")))
+def _counted(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The count of this core's ragged rows, or a shape that starts with it."""
+    others = all(isinstance(s, Replicate) for s in inputs[1:])
+    if inputs[0] == COUNT and others and factors.rank(node.out()) < 2 and not node.out().dtype.floating:
         return Verdict([COUNT], why="a size of ragged rows")
     return by_signature(p, node, inputs)
 
@@ -79,15 +76,9 @@ def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
     ranks = [len(size) for size in sizes]
     alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))
-    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if alike and not isinstance(s, Replicate)}
-    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
-
-
-@rule(" ".join(ops.PACKS))
-def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[0] == COUNT and all(isinstance(s, Replicate) for s in inputs[1:]) and factors.rank(node.out()) == 1:
-        return Verdict([COUNT], why="a shape that counts ragged rows")
-    return by_signature(p, node, inputs)
+    return Verdict(
+        [REPLICATE] * len(node.outputs or ()), whole(inputs) if alike else {}, why="the dimensions that were broadcast"
+    )
 
 
 @rule(" ".join(ops.DYNAMIC_STITCHES))
@@ -100,18 +91,4 @@ def _stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         made = inputs[half + first[-1]] if first else REPLICATE
         if all(s in (COUNT, REPLICATE) for s in inputs):
             return Verdict([made], why="a shape that counts ragged rows")
-    return by_signature(p, node, inputs)
-
-
-@rule("Cast")
-def _cast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[0] == COUNT and not node.out().dtype.floating:
-        return Verdict([COUNT], why="a size of ragged rows")
-    return by_signature(p, node, inputs)
-
-
-@rule("Prod")
-def _prod(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[0] == COUNT and factors.rank(node.inputs[0]) == 1 and factors.rank(node.out()) == 0:
-        return Verdict([COUNT], why="a size of ragged rows")
     return by_signature(p, node, inputs)

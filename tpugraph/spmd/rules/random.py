@@ -8,17 +8,16 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Placement, Replicate, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import Placing, Verdict, rule, whole
 from tpugraph.spmd.rules.signature import size_of
 
 
 @rule(" ".join(ops.RANDOM))
 def _random(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Every core uses core 0's draw, or draws its own rows where no reader needs those of another core."""
-    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     rows = p.drawn.get(node)
     why = "all cores draw alike" if rows is None else "each core draws its own rows"
-    return Verdict([rows or REPLICATE] * len(node.outputs or ()), wants, why=why)
+    return Verdict([rows or REPLICATE] * len(node.outputs or ()), whole(inputs), why=why)
 
 
 _DRAWS = ops.DRAWS & ops.RANDOM

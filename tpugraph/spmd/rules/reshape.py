@@ -154,13 +154,11 @@ def _concatenated(p: Placing, node: Node, inputs: list[Placement], data: Sequenc
             long = long or block(own, size_of(node.inputs[i], first.axis))
     outer = 0
     for i in data:
-        own, size = inputs[i], size_of(node.inputs[i], first.axis)
+        size = size_of(node.inputs[i], first.axis)
         if not long or size is None or size % long:
             return p.replicate_operands(node, inputs, "joins rows with others along their dimension")
-        wanted = Shard(first.axis, size // long)
-        if own != wanted:
-            wants[i] = wanted
-        outer += wanted.outer
+        wants[i] = Shard(first.axis, size // long)
+        outer += size // long
     return Verdict([Shard(first.axis, outer)], wants, why="whole batches one behind the other")
 
 
@@ -186,21 +184,18 @@ def _tile(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         if times is not None and times[rows.axis] > 1:
             return Verdict([replace(rows, outer=rows.outer * times[rows.axis])], why="the batch several times over")
     if inputs[1] == COUNT:
-        wants: dict[int, Placement] = {} if isinstance(rows, Replicate) else {0: REPLICATE}
-        return Verdict([VALUES], wants, why="repeated for each ragged row")
+        return Verdict([VALUES], {0: REPLICATE}, why="repeated for each ragged row")
     return by_signature(p, node, inputs)
 
 
 @rule("Fill")
 def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[0] == COUNT:
-        return Verdict(
-            [VALUES], {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}, why="one for each ragged row"
-        )
+        return Verdict([VALUES], {1: REPLICATE}, why="one for each ragged row")
     if not isinstance(inputs[0], Replicate):
         return p.replicate_operands(node, inputs, "fills as all cores together say")
-    return Verdict([inputs[1]] if not isinstance(inputs[1], Shard | Entries) else [REPLICATE],
-                   {1: REPLICATE} if isinstance(inputs[1], Shard | Entries) else {}, why="the same elements")  # fmt: skip
+    made = REPLICATE if isinstance(inputs[1], Shard | Entries) else inputs[1]
+    return Verdict([made], {1: made}, why="the same elements")
 
 
 @rule("BroadcastTo")

@@ -81,7 +81,7 @@ def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Sign
             return p.replicate_operands(node, inputs, "rows meet an operand with one row, or all, as data say")
         else:
             wanted = rows.at(axis)
-        if placement != wanted and not isinstance(placement, Held):
+        if not isinstance(placement, Held):
             wants[i] = wanted
     lacking = _lacking(signature, letter)
     reduced = _REDUCED.get(signature.reduce_op or "")
@@ -131,7 +131,7 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
     lacking, reduced = _lacking(signature, letter), _REDUCED.get(signature.reduce_op or "")
     if letter == WHOLE or not (in_front and alone and others) or (lacking and reduced is None):
         return p.replicate_operands(node, inputs, "takes ragged rows of all cores together")
-    wants: dict[int, Placement] = {i: VALUES for i in wide if inputs[i] != VALUES}
+    wants: dict[int, Placement] = dict.fromkeys(wide, VALUES)
     wants |= {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial)}
     same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # coordinates stay local to this core
     made = [reduced if port in lacking else inputs[first] if same else VALUES for port in range(len(signature.outputs))]
@@ -173,24 +173,9 @@ def _bytes(node: Node, chosen: Sequence[int]) -> int:
     return sum(math.prod(size or 1 for size in node.inputs[i].shape or ()) for i in chosen)
 
 
-@rule("Select")
+@rule("Select SelectV2")
 def _select(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Each element of a condition vector selects a whole slice along dimension 0."""
-    condition, branch = node.inputs[0], node.inputs[1]
-    if factors.rank(condition) != 1 or factors.rank(branch) <= 1:
-        return select_v2(p, node, inputs)
-    rest = tuple(f"d{axis}" for axis in range(1, factors.rank(branch)))
-    signature = Signature((("n",), ("n", *rest), ("n", *rest)), (("n", *rest),), (), None)
-    if any(isinstance(s, Shard) for s in inputs):
-        found = _along_rows(p, node, inputs, signature)
-        if found is not None:
-            return found
-    return p.replicate_operands(node, inputs, "chooses between whole values")
-
-
-@rule("SelectV2")
-def select_v2(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """With a replicated condition, SelectV2 is linear in the operands that it selects from."""
+    """With a replicated condition, a Select is linear in the operands that it selects from."""
     if isinstance(inputs[0], Partial) and not any(isinstance(s, Shard | Entries) for s in inputs):
         found = by_signature(p, node, [REPLICATE, *inputs[1:]])
         return Verdict(found.outputs, found.wants | {0: REPLICATE}, why=found.why)
