@@ -112,7 +112,7 @@ def test_compare_names_the_first_tensor_that_differs(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "4 differing tensors in step 1, the first is" in said
     assert "tensor    gradients/dense_2/BiasAdd_grad/BiasAddGrad (BiasAddGrad)" in said
-    assert "lives     the same on every core, each core's is compared" in said
+    assert "lives     replicated, each core's is compared" in said
     assert "as read   by gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1" in said
     assert "made of   gradients/sparse_softmax_cross_entropy_loss/xentropy/xentropy_grad/mul: the same" in said
 

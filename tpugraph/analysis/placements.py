@@ -15,7 +15,7 @@ class Replicate:
     """Every core holds the whole value."""
 
     def __str__(self) -> str:
-        return "the same on every core"
+        return "replicated"
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class Shard:
     outer: int = 1
 
     def __str__(self) -> str:
-        layout = "" if self.outer == 1 else f" (of {self.outer} batches)"
-        return f"rows of this core along dimension {self.axis}{layout}"
+        return f"sharded along dimension {self.axis}"
 
     def at(self, axis: int) -> Shard:
         """The same rows along another dimension."""
@@ -46,7 +45,9 @@ class Entries:
     of: str = ""  # for ``local`` indices, the tensor that they point into
 
     def __str__(self) -> str:
-        return f"entries of this core's rows ({self.role})"
+        return {"values": "ragged rows", "local": "ragged rows, places among those of the core"}.get(
+            self.role, "a number of ragged rows of the core"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,7 @@ class Partial:
     reduce_op: str = "sum"
 
     def __str__(self) -> str:
-        return {"sum": "a part of a sum over the cores", "max": "a candidate for the maximum over the cores"}.get(
-            self.reduce_op, "a candidate for the minimum over the cores"
-        )
+        return f"partial {'sum' if self.reduce_op == 'sum' else f'{self.reduce_op}imum'}"
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class Conversions:
 
     def _refusal(self, node: Node, tensor: Tensor, placement: Placement | None) -> ConversionError:
         return ConversionError(
-            f"'{node.name}' ({node.op}) reads all of '{tensor}'; a core holds {placement}",
+            f"'{node.name}' ({node.op}) reads all of '{tensor}', which is {placement}",
             node=node, origin=self.placing.graph.source,
             fix="give the tensor a shape that does not depend on data: `tpugraph inspect MODEL --why` shows where it comes from",
         )  # fmt: skip

@@ -15,11 +15,6 @@ from tpugraph.spmd.placing import Verdict
 from tpugraph.support.wording import counted
 
 _MOST_ALIKE = 3
-_ENTRIES = {
-    "values": "ragged rows",
-    "local": "ragged rows, places among those of the core",
-    "shape": "a number of ragged rows of the core",
-}
 
 
 @dataclass(frozen=True)
@@ -92,22 +87,11 @@ class Explanation:
 
     def words(self, tensor: Tensor) -> str:
         placement = self.made(tensor)
-        if placement is None:
-            return "no value reaches it"
-        if isinstance(placement, Shard):
-            return f"sharded along dimension {placement.axis}{self._rows(tensor, placement)}"
-        if isinstance(placement, Partial):
-            return f"partial {'sum' if placement.reduce_op == 'sum' else f'{placement.reduce_op}imum'}"
-        if isinstance(placement, Entries):
-            return _ENTRIES[placement.role]
-        return "replicated" if isinstance(placement, Replicate) else str(placement)
-
-    def _rows(self, tensor: Tensor, placement: Shard) -> str:
-        size = tensor.shape[placement.axis] if tensor.shape else None
-        if size is None:
-            return ""
+        size = tensor.shape[placement.axis] if isinstance(placement, Shard) and tensor.shape else None
+        if not isinstance(placement, Shard) or size is None:
+            return "no value reaches it" if placement is None else str(placement)
         rows = counted(size // self.placing.cores // placement.outer, "row")
-        return f" ({rows} a core{f' of each of {placement.outer} batches' if placement.outer > 1 else ''})"
+        return f"{placement} ({rows} a core{f' of each of {placement.outer} batches' if placement.outer > 1 else ''})"
 
     def _because(self, tensor: Tensor) -> str:
         node, verdict = tensor.node, self.placing.verdicts.get(tensor.node)
