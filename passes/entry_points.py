@@ -16,11 +16,10 @@ from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.pipeline import Pass
+from tpugraph.tpu.program import DEVICE_PARTS
 
 NAME = "_tpugraph_name"
 """Attribute with the user's name of a metric or prediction, which may have characters that a node's name cannot."""
-
-_DEVICE_PART = {"train": "train", "eval": "evaluate", "predict": "predict"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class EntryPoints(Pass):
             handle, assign = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
             first.insert(0, assign)
             kept = make.node("AssignVariableOp", [handle.out(), loss], name="last_loss/Keep")
-        make.identity(graph.tensor(results["train"]), name=_DEVICE_PART[roles.mode])
+        Builder(graph, device=HOST_DEVICE).identity(graph.tensor(results["train"]), name=DEVICE_PARTS[roles.mode])
         make.node("NoOp", name="enqueue", controls=[graph[results["enqueue"]]])
         if roles.mode == "train":
             make.identity(graph.tensor(results["losses"]), name="dequeue", controls=[kept, *_watched(graph)])

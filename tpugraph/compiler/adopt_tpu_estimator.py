@@ -16,21 +16,21 @@ from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.outfeed import MADE_BY, HostSide, read_in_loop
-from tpugraph.tpu.program import MODES
+from tpugraph.tpu.program import DEVICE_PARTS
 
 _INT32 = attrs.dtype("int32")
 DEFAULT_ITERATIONS = 100
 """Steps per loop where the graph does not say: TPUEstimator sets the number at run time."""
 
 
-def add_entry_points(graph: Graph) -> None:
+def add_entry_points(graph: Graph) -> bool:
     """Give a TPUEstimator training graph the entry points of a converted one; a RunError where it is not of the documented form.
 
     The loss of each step, which is core 0's own there, becomes the mean over the cores: the cluster sends it over its outfeed, too.
-    A graph that has entry points stays as it is.
+    A graph that has entry points stays as it is, and the answer is False.
     """
-    if any(name in graph for name in ("tpugraph/train", *MODES)):
-        return
+    if any(name in graph for name in DEVICE_PARTS.values()):
+        return False
     shapes.infer(graph)
     graph.stage = MADE_BY
     graph.set_attr([node for node in graph if node.has_attr("_class")], "_class", None)  # its nodes may be merged
@@ -45,6 +45,7 @@ def add_entry_points(graph: Graph) -> None:
     add_results(graph, train=str(output.out()), enqueue=_feeding_loop(graph).name)
     graph.stage = None
     EntryPoints().run(graph)
+    return True
 
 
 def _wait_at_entries(graph: Graph) -> None:

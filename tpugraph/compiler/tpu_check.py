@@ -49,8 +49,6 @@ CAUSES = {
 NOTES = frozenset({"path"})
 """Causes that do not stop the step."""
 
-_ENTRY_POINTS = ("tpugraph/train", "tpugraph/evaluate", "tpugraph/predict")
-
 _BEYOND_XLA = NOTES | {"device"}
 """Causes that the bridge, which lowers for a CPU, cannot judge."""
 
@@ -190,10 +188,8 @@ def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> 
         if history is not None:
             history.record(graph, "input", summary="The TPU graph as it was read.")
             shapes.infer(graph)
-        if not any(name in graph for name in _ENTRY_POINTS):
-            adopt_tpu_estimator.add_entry_points(graph)
-            if history is not None:
-                history.record(graph, "entry points", summary="The graph that TPUEstimator built has entry points.")
+        if adopt_tpu_estimator.add_entry_points(graph) and history is not None:
+            history.record(graph, "entry points", summary="The graph that TPUEstimator built has entry points.")
     except UsageError:
         raise
     except TpuGraphError as error:

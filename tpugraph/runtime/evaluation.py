@@ -10,7 +10,7 @@ import numpy as np
 
 from tpugraph.ir import Graph
 from tpugraph.support.errors import RunError
-from tpugraph.tpu.program import MODES
+from tpugraph.tpu.program import DEVICE_PARTS, mode_of
 
 Run = Callable[[int, str, list[str]], list[Any]]
 """Runs a loop of some steps with a device node; returns fetches of the host's part."""
@@ -49,7 +49,7 @@ class EntryPoints:
 
 
 def entry_points(graph: Graph) -> EntryPoints:
-    device = next((name for name in MODES if name in graph), "")
+    device = "" if mode_of(graph) == "train" else DEVICE_PARTS[mode_of(graph)]
     named: dict[str, dict[str, str]] = {"tpugraph/metrics/": {}, "tpugraph/predictions/": {}}
     for node in graph if device else ():
         scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(_NAME)), None)

@@ -14,21 +14,16 @@ from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node
 from tpugraph.ir.builder import output_dtypes
 from tpugraph.support.errors import LoadError
+from tpugraph.tpu.program import DEVICE_PARTS, mode_of
 
 FIX = "convert the plain graph again"
 MOST_CORES = 4096
 """A limit above the largest TPU's: each emulated core is a copy of a part of the step."""
 
 _LIMIT = "tpugraph/iterations_per_loop"
-_DEVICE_PARTS = ("tpugraph/train", "tpugraph/evaluate", "tpugraph/predict")
 _NEEDED = ("configure", "init", "init_local", "init_input", "iterations_per_loop", "iterations_per_loop/Initializer", "enqueue",
-           "dequeue", "global_step", "shutdown")  # fmt: skip
-_NEEDED_BY = {
-    "tpugraph/evaluate": ("init_metrics", "restart_input"),
-    "tpugraph/predict": ("restart_input",),
-    "tpugraph/save": ("checkpoint",),
-    "tpugraph/restore": ("checkpoint",),
-}
+           "dequeue", "global_step", "checkpoint", "save", "restore", "shutdown")  # fmt: skip
+_NEEDED_BY = {"train": ("loss",), "eval": ("init_metrics", "restart_input"), "predict": ("restart_input",)}
 _INTEGERS = ("int32", "int64")
 _DTYPES = {
     _LIMIT: ("resource",),
@@ -46,17 +41,18 @@ def check_form(graph: Graph) -> None:
         raise LoadError(f"the TPU graph is damaged: {fault}", node=node, origin=graph.source, fix=FIX)
 
 
+def missing_entry_points(graph: Graph, mode: str) -> list[str]:
+    """The nodes that a session runs by name and a graph lacks."""
+    named = [DEVICE_PARTS[mode], *(f"tpugraph/{name}" for name in (*_NEEDED, *_NEEDED_BY[mode]))]
+    return [name for name in named if name not in graph]
+
+
 def _faults(graph: Graph) -> Iterator[tuple[str, Node | None]]:
     yield from _faults_of_cores(graph)
-    if not any(name in graph for name in _DEVICE_PARTS):
+    if not any(name in graph for name in DEVICE_PARTS.values()):
         return
-    for name in _NEEDED:
-        if f"tpugraph/{name}" not in graph:
-            yield f"it has lost the entry point 'tpugraph/{name}'", None
-    for name, others in _NEEDED_BY.items():
-        for other in others if name in graph else ():
-            if f"tpugraph/{other}" not in graph:
-                yield f"it has '{name}' and not 'tpugraph/{other}'", None
+    for name in missing_entry_points(graph, mode_of(graph)):
+        yield f"it has lost the entry point '{name}'", None
     for name, kinds in _DTYPES.items():
         if name in graph and _dtype(graph[name]) not in kinds:
             yield f"'{name}' gives {_dtype(graph[name]) or 'nothing'}, not {' or '.join(kinds)}", graph[name]

@@ -13,6 +13,7 @@ from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.walks import readers
 from tpugraph.support.errors import ConversionError, InvariantError
+from tpugraph.tpu.form_check import missing_entry_points
 
 
 @dataclass(frozen=True)
@@ -249,26 +250,5 @@ def _replicated(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _entry_points(graph: Graph) -> Iterator[Violation]:
     """The entry points that a session runs are there under their fixed names."""
-    for name in ENTRY_POINTS_OF[graph.roles.mode]:
-        if name not in graph:
-            yield Violation(None, f"there is no '{name}'", "run the pass entry-points")
-
-
-_EVERY_MODE = (
-    "tpugraph/configure",
-    "tpugraph/shutdown",
-    "tpugraph/init",
-    "tpugraph/iterations_per_loop",
-    "tpugraph/enqueue",
-    "tpugraph/dequeue",
-    "tpugraph/global_step",
-)
-ENTRY_POINTS = (*_EVERY_MODE, "tpugraph/train", "tpugraph/loss")
-"""Fixed node names of a converted training graph."""
-
-ENTRY_POINTS_OF = {
-    "train": ENTRY_POINTS,
-    "eval": (*_EVERY_MODE, "tpugraph/evaluate", "tpugraph/init_metrics", "tpugraph/restart_input"),
-    "predict": (*_EVERY_MODE, "tpugraph/predict", "tpugraph/restart_input"),
-}
-"""Fixed node names of a converted graph, by mode."""
+    for name in missing_entry_points(graph, graph.roles.mode):
+        yield Violation(None, f"there is no '{name}'", "run the pass entry-points")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from tpugraph.support.wording import counted, folded
 from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 
-MODES = {"tpugraph/evaluate": "eval", "tpugraph/predict": "predict"}
-"""What a converted graph is for beside training, by the node that is the device's part of a loop."""
+DEVICE_PARTS = {"train": "tpugraph/train", "eval": "tpugraph/evaluate", "predict": "tpugraph/predict"}
+"""The node that is the device's part of a loop, by what a converted graph is for."""
 
 
 @dataclass(repr=False)
@@ -198,6 +198,6 @@ def cores_of(graph_def: Any) -> int | None:
     return next((n.attr["num_replicas"].i for n in graph_def.node if n.op in ops.METADATA), None)
 
 
-def mode_of(names: Iterable[str]) -> str:
+def mode_of(names: Container[str]) -> str:
     """What a converted graph with nodes of these names is for: ``train``, ``eval`` or ``predict``."""
-    return next((MODES[name] for name in names if name in MODES), "train")
+    return next((mode for mode, name in DEVICE_PARTS.items() if name in names), "train")

@@ -21,7 +21,7 @@ from tpugraph.runtime.engine import Engine, ThreeParts
 from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
-from tpugraph.tpu.program import MODES
+from tpugraph.tpu.program import mode_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
     count = metadata[0].attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    trains = not any(name in graph for name in MODES)
+    trains = mode_of(graph) == "train"
     compiled = compile_loop(graph, count) if trains and hosts is None and not queues and not literal else 0
     if compiled:
         graph.stage = None

@@ -31,7 +31,7 @@ from tpugraph.ir.function_library import named_operands
 from tpugraph.ir.walks import reached, readers, source_of
 from tpugraph.runtime.emulator.hosts import Hosts
 from tpugraph.runtime.pipelines import ahead_of, as_written
-from tpugraph.tpu.program import MODES
+from tpugraph.tpu.program import mode_of
 
 MOST_BYTES = 256 * 2**10
 """Batches of one core that are bigger are read one by one on one host: copying them costs more than a read."""
@@ -381,7 +381,7 @@ def stop_at_end_of_data(graph: Graph, condition: Node) -> None:
     gate = make.node("Switch", [more, more], name="gate", shapes=[(), ()])
     go = make.identity(gate.out(1), name="go").node
     optionals = [_as_optional(graph, take, go, takes) for take in takes]
-    if any(name in graph for name in MODES):  # beside training empty batches follow the data
+    if mode_of(graph) != "train":  # beside training empty batches follow the data
         present = [_has_rows(make, takes[0], optionals[0])]
     else:
         present = [make.add("OptionalHasValue", [o.out()], (), name="has_value") for o in optionals]
