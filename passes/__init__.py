@@ -22,10 +22,12 @@ from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.passes.training_loop import TrainingLoop
 from tpugraph.tpu.pipeline import Pass
 
-PASSES: tuple[type[Pass], ...] = (
+_IN_ORDER: tuple[type[Pass], ...] = (
     Prune,
     InlineFunctions,
     ResourceVariables,
+    PadBatches,
+    SeparateRows,
     StaticShapes,
     PadLookups,
     JoinTables,
@@ -35,11 +37,14 @@ PASSES: tuple[type[Pass], ...] = (
     Partition,
     ShardTables,
     Outfeed,
+    GatherRows,
     Infeed,
     TrainingLoop,
     Replicate,
     EntryPoints,
 )
+
+PASSES = tuple(step for step in _IN_ORDER if step not in (PadBatches, SeparateRows, GatherRows))
 """Every pass of the default pipeline, that of training, in order."""
 
 OF_REPLICAS: tuple[type[Pass], ...] = tuple(
@@ -49,23 +54,10 @@ OF_REPLICAS: tuple[type[Pass], ...] = tuple(
 )
 """Every pass for training a program that is written for one replica: it is replicated unchanged."""
 
-WITHOUT_TRAINING: tuple[type[Pass], ...] = (
-    Prune,
-    InlineFunctions,
-    ResourceVariables,
-    PadBatches,
-    SeparateRows,
-    StaticShapes,
-    Placement,
-    Partition,
-    ShardTables,
-    GatherRows,
-    Infeed,
-    TrainingLoop,
-    Replicate,
-    EntryPoints,
+WITHOUT_TRAINING = tuple(
+    step for step in _IN_ORDER if step not in (PadLookups, JoinTables, BatchNorm, DenseRows, Outfeed)
 )
 """Every pass of the pipeline of evaluation and prediction, in order."""
 
-PIPELINES: dict[str, tuple[type[Pass], ...]] = {"train": PASSES, "eval": WITHOUT_TRAINING, "predict": WITHOUT_TRAINING}
+PIPELINES = {"train": PASSES, "eval": WITHOUT_TRAINING, "predict": WITHOUT_TRAINING}
 """The pipeline of each mode."""
