@@ -11,7 +11,7 @@ from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Tensor
 from tpugraph.ir.builder import Builder
-from tpugraph.support.errors import ConversionError, ShapeError
+from tpugraph.support.errors import ShapeError
 from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES
 from tpugraph.tpu.outfeed import HostSide, receive, send
 from tpugraph.tpu.pipeline import Pass
@@ -39,7 +39,6 @@ class Outfeed(Pass):
         for tensor in (graph.tensor(roles.loss.name), share):
             if tensor.shape is None:  # its rank is unknown in loops; a loss is a scalar
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
-        _refuse_waiting(graph)
         read = analysis.read_by_host(graph)
         crossing = list(dict.fromkeys([share, *read]))
         for tensor in crossing:
@@ -60,16 +59,6 @@ class Outfeed(Pass):
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
-
-
-def _refuse_waiting(graph: Graph) -> None:
-    """Refuse host nodes with control edges from the step, since the step runs many times, an initializer once."""
-    device = analysis.cluster_nodes(graph)
-    for node in graph:
-        late = next((control for control in node.controls if control in device), None) if node not in device else None
-        if late is not None:
-            raise ConversionError(f"what runs on the host waits for '{late.name}', which is on the device", node=node,
-                                  origin=graph.source, fix="let it wait for nothing of the step, or read a value of it")  # fmt: skip
 
 
 def _open(tensor: Tensor) -> ShapeError:

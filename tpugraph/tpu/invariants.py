@@ -224,7 +224,8 @@ def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
                 yield Violation(node, f"reads '{tensor}', which is on the device", "run the pass outfeed")
         for control in node.controls:
             if control in device:
-                yield Violation(node, f"waits for '{control.name}', which is on the device", "run the pass outfeed")
+                yield Violation(node, f"what runs on the host waits for '{control.name}', which is on the device",
+                                "let it wait for nothing of the step, or read a value of it", of_model=True)  # fmt: skip
 
 
 @_invariant
