@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, shapes
 from tpugraph.analysis.bounds import bounded_bytes
-from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds, EveryStep
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.support.errors import ConversionError
-from tpugraph.tpu.device_cut import Step
+from tpugraph.analysis.step import Cut, DeviceEnds, EveryStep
+from tpugraph.ir import Graph, Tensor
+from tpugraph.tpu.device_cut import Step, refuse_copies
 from tpugraph.tpu.observers import Observers, detach_prints
 from tpugraph.tpu.pipeline import Pass
 
@@ -27,17 +26,18 @@ class Placement(Pass):
 
     requires = ("shapes_known", "resource_variables")
     ensures = ("placed",)
-    reads_if_given = (ClosedShapes, DeviceEnds, EveryStep)
+    reads_if_given = (DeviceEnds, EveryStep)
     gives = (Cut,)
 
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
-        cut = step.minimum_cut(self._on_device(graph, step.movable()))
+        of_replicas = graph.of_type(*ops.OF_REPLICAS) if graph.roles.replica else []
+        cut = step.minimum_cut(graph.descendants(of_replicas, data_only=True))
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
-        _refuse_shared(host, device, cut)
+        refuse_copies(node for node in host if node in device and node not in {t.node for t in cut})
         in_front = _clone_shared(graph, device, host, cut)
         tail = Observers(graph, step, device, cut, in_front)
         tail.place()
@@ -45,33 +45,11 @@ class Placement(Pass):
         graph.set_device(device, "")
         graph.set_attr(device, CLUSTER_ATTR, CLUSTER)
         graph.set_device([node for node in graph if not node.device and node not in device], HOST_DEVICE)
-        crossing = {t: bounded_bytes(t) or 0 for t in cut}
-        sizes = {str(t): size for t, size in crossing.items()}
-        naive = _total(shapes.byte_size(t) for t in step.fed)
-        graph.keep(Cut(sizes, naive, {**dropped, **tail.dropped}, tuple(n.name for n in tail.nodes),
+        crossing = {str(t): bounded_bytes(t) or 0 for t in cut}
+        fed = [shapes.byte_size(t) for t in step.fed]  # None for strings and open shapes
+        naive = None if None in fed else sum(size or 0 for size in fed)
+        graph.keep(Cut(crossing, naive, {**dropped, **tail.dropped}, tuple(n.name for n in tail.nodes),
                        tuple(n.name for n in waits)))  # fmt: skip
-
-    def _on_device(self, graph: Graph, free: list[Node]) -> NodeSet:
-        """The nodes that are kept on the device though they could run on the host."""
-        if graph.roles.replica:
-            behind = graph.descendants(graph.of_type(*ops.OF_REPLICAS), data_only=True)
-            return {node: None for node in free if node in behind}
-        return {}
-
-
-def _total(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None where a size is unknown, as for strings."""
-    known = list(sizes)
-    return None if None in known else sum(size or 0 for size in known)
-
-
-def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
-    """Refuse stateful ops that host and device need: two copies would have two values."""
-    crossing = {t.node for t in cut}
-    for node in host:
-        if node in device and node not in crossing and ops.is_stateful(node.op) and node.op not in ops.CHECKS:
-            raise ConversionError("a stateful op is needed on the host and on the device", node=node,
-                                  fix="split it in two in the model function")  # fmt: skip
 
 
 def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> NodeSet:

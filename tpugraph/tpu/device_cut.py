@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
@@ -18,6 +18,14 @@ def in_the_middle(node: Node, reader: Node, fix: str) -> ConversionError:
     """The error of a host-only op whose result the device reads."""
     return ConversionError(f"the op {node.op} runs on a host only, but is in the middle of the step: '{reader.name}' on the "
                            "device reads it and it depends on variables", node=node, fix=fix)  # fmt: skip
+
+
+def refuse_copies(nodes: Iterable[Node]) -> None:
+    """Refuse stateful ops among the nodes that host and device need: two copies would have two values."""
+    for node in nodes:
+        if ops.is_stateful(node.op) and node.op not in ops.WITHOUT_EFFECTS | ops.CHECKS:
+            raise ConversionError("a stateful op is needed on the host and on the device", node=node,
+                                  fix="split it in two in the model function")  # fmt: skip
 
 
 class Step:
@@ -87,26 +95,25 @@ class Step:
         if self.observers:
             self.cone = self.graph.ancestors(self.roots)
 
-    def movable(self) -> list[Node]:
-        """The nodes that may run on host or device."""
-        bound = (self.upstream, self.variable_dependents, self.variables)
-        return [n for n in self.cone if n in self.host_dependents and not any(n in nodes for nodes in bound)]
+    def minimum_cut(self, on_device: Container[Node] = ()) -> list[Tensor]:
+        """The tensors that cross from host to device in the minimum cut by bytes.
 
-    def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
-        """The tensors that cross from host to device in the minimum cut by bytes; ``on_device``: movable nodes of the device."""
+        Of the nodes that may run on either side, those of ``on_device`` run on the device where their operands can cross.
+        """
         edges: list[tuple[Tensor, Tensor]] = []
         capacity: dict[Tensor, int] = {}
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
-        meeting = list(on_device)
+        bound = self.upstream.keys() | self.variable_dependents.keys() | self.variables.keys()
+        meeting = [n for n in self.cone if n in on_device and n in self.host_dependents and n not in bound]
         late = {**self.graph.descendants(meeting), **self.after_variables}  # nodes that are not before the device
         for node in self.cone:
             if node not in self.host_dependents or node in self.variable_dependents or node in self.variables:
                 continue
             for tensor in self._used_outputs(node):
-                bound = self._bound_to_place(node) or (node in late and node not in self.upstream)
-                size = None if bound else bounded_bytes(tensor, bounds)
+                held = self._bound_to_place(node) or (node in late and node not in self.upstream)
+                size = None if held else bounded_bytes(tensor, bounds)
                 if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
                     capacity[tensor] = size
                 if node in self.upstream:

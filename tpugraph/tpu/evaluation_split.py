@@ -26,8 +26,7 @@ from tpugraph.spmd import rules as _rules
 from tpugraph.spmd.placing import Placing, Verdict
 from tpugraph.spmd.rules.signature import has_rule
 from tpugraph.spmd.splats import splat_value
-from tpugraph.support.errors import ConversionError
-from tpugraph.tpu.device_cut import in_the_middle
+from tpugraph.tpu.device_cut import in_the_middle, refuse_copies
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,6 @@ def padded_batch(graph: Graph) -> Batch:
 
 
 _ = _rules
-
-
-@dataclass(frozen=True)
-class Blame:
-    """The first ancestor that mixes rows, and the reason in words."""
-
-    node: Node
-    reason: str
 
 
 class RowPlacements:
@@ -100,8 +91,8 @@ class RowPlacements:
         keys = {p.key for p in map(self.placing.read, node.inputs) if isinstance(p, Held)}
         return [other for key in keys for other in self.placing.users(key) if other is not node]
 
-    def blame(self, node: Node) -> Blame:
-        """The first ancestor of a node that mixes rows, or a node of the loop around it."""
+    def blame(self, node: Node) -> str:
+        """Which first ancestor of a node mixes rows, or which node of the loop around it, in words."""
         seen = {node}
         while before := [t.node for t in node.inputs if t.node in self._mixed and t.node not in seen]:
             node = before[0]
@@ -109,7 +100,7 @@ class RowPlacements:
         if node not in self._asking:
             node = next((n for n in self._asking if self._frame_of[n] == self._frame_of[node]), node)
         unknown = "" if has_rule(node.op) else "may combine rows of the batch (nothing is known of this op)"
-        return Blame(node, unknown or "combines rows of the batch")
+        return f"'{node.name}' ({node.op}) {unknown or 'combines rows of the batch'}"
 
     # ------------------------------------------------------------------ which nodes mix rows
 
@@ -274,8 +265,7 @@ class EvaluationSplit:
         found = []
         for node in self.tail:
             if self._multiplies_variables(node):
-                blame = self.placed.blame(node)
-                text = f"'{node.name}' runs on the host, since '{blame.node.name}' ({blame.node.op}) {blame.reason}"
+                text = f"'{node.name}' runs on the host, since {self.placed.blame(node)}"
                 self.graph.note(node, text)
                 found.append(text)
         return found
@@ -371,13 +361,7 @@ class HostTail:
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
         """Copy for the tail the nodes that the device needs too."""
         shared = [node for node in own if node in device and node.op not in ops.TABLES]
-        for node in shared:
-            if ops.is_stateful(node.op) and node.op not in ops.WITHOUT_EFFECTS | ops.CHECKS:
-                raise ConversionError(
-                    "a stateful op is needed on the host and on the device",
-                    node=node,
-                    fix="split it in two in the model function",
-                )
+        refuse_copies(shared)
         copies = self.graph.clone_subgraph(shared, lambda name: f"{name}{_COPIED}")
         for copy in copies.values():
             if copy.op in ops.ENTER:
