@@ -102,7 +102,7 @@ def inline(graph: Graph, call: Call, name: str) -> list[Call]:
 def hold(graph: Graph, call: Call) -> Node:
     """An IdentityN of all outputs of a call, with a control edge from it: its inputs show afterwards what replaced the call."""
     node = call.node
-    kinds = output_types(graph, node)
+    kinds = dtypes_of(graph, node, results=True)
     return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
                      attrs={"T": kinds}, device=node.device, source=node)  # fmt: skip
 
@@ -157,16 +157,13 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
     """Nodes that run exactly when a call does: its control inputs, else an Identity of its first argument."""
     if node.controls or not node.inputs:
         return node.controls
-    kind = input_types(graph, node)[0]
+    kind = dtypes_of(graph, node)[0]
     return (graph.add("Identity", f"{node.name}/pivot", node.inputs[:1], attrs={"T": kind}, device=node.device,
                       source=node),)  # fmt: skip
 
 
-def input_types(graph: Graph, node: Node) -> list[DType]:
+def dtypes_of(graph: Graph, node: Node, *, results: bool = False) -> list[DType]:
+    """The dtypes that a call takes, or those of its results."""
     found = function_library.definition(node.op, function_library.functions_named(graph))
-    return [attr_codec.dtype(number) for number in found.dtypes(found.inputs, node.raw_attrs)]
-
-
-def output_types(graph: Graph, node: Node) -> list[DType]:
-    found = function_library.definition(node.op, function_library.functions_named(graph))
-    return [attr_codec.dtype(number) for number in found.dtypes(found.outputs, node.raw_attrs)]
+    arguments = found.outputs if results else found.inputs
+    return [attr_codec.dtype(number) for number in found.dtypes(arguments, node.raw_attrs)]

@@ -33,14 +33,13 @@ class Loop:
     limit: Tensor
     attributes: dict[str, Any] = field(default_factory=dict)
     device: str = ""
-    entry_controls: Sequence[Node] = ()
 
     def __post_init__(self) -> None:
         self._own: dict[Node, None] = {}
         self._enters: dict[Tensor, Tensor] = {}
         self._open: list[tuple[Node, Tensor | None]] = []  # merges with their updates
         self._exits: list[Tensor] = []
-        zero = self._add("Const", name="zero", controls=self.entry_controls, dtype=_INT32, value=np.int32(0))
+        zero = self._add("Const", name="zero", dtype=_INT32, value=np.int32(0))
         merge = self._merge(zero.out())
         read = self._add("ReadVariableOp", [self.enter(self.limit)], name="limit", controls=[merge], dtype=_INT32)
         less = self._add("Less", [merge.out(), read.out()], name="less")
@@ -56,7 +55,7 @@ class Loop:
         """The loop-invariant value of an outside tensor, inside the body."""
         if tensor not in self._enters:
             node = self._add("Enter", [tensor], [tensor.shape], scope="", name=f"{tensor.node.name}/Enter", frame_name=self.name,
-                             is_constant=True, parallel_iterations=1, controls=self.entry_controls)  # fmt: skip
+                             is_constant=True, parallel_iterations=1)  # fmt: skip
             self._enters[tensor] = node.out()
         return self._enters[tensor]
 

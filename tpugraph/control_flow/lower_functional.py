@@ -208,7 +208,7 @@ def replace_calls(graph: Graph, calls: list[Call], named: Container[str]) -> lis
 def _dereference(graph: Graph, call: Call) -> None:
     """Pass a call the value of a ref variable at the time of the call, not the reference."""
     node = call.node
-    for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.input_types(graph, node), strict=True)):
+    for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.dtypes_of(graph, node), strict=True)):
         outputs = ops.op_def(tensor.node.op).output_arg if ops.op_def(tensor.node.op) else ()
         if tensor.port < len(outputs) and outputs[tensor.port].is_ref:
             value = inlining.identity(graph, tensor, kind, f"{node.name}/value", call, call.starts)

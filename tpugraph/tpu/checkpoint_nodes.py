@@ -17,8 +17,8 @@ ITERATOR_KEY = "tpugraph/input/{}"
 """Checkpoint key of the state of an iterator."""
 
 
-def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
-    """Add ``tpugraph/save`` and ``tpugraph/restore``, fed the prefix by ``tpugraph/checkpoint``; returns the keys by variable."""
+def add_checkpoint_ops(graph: Graph) -> None:
+    """Add ``tpugraph/save`` and ``tpugraph/restore``, fed the prefix by ``tpugraph/checkpoint``."""
     make = Builder(graph, device=HOST_DEVICE)
     prefix = make.placeholder(_STRING, (), name="tpugraph/checkpoint")
     saved = [v for v in graph.roles.variables.values() if v.name in graph and v.key is not None]
@@ -35,7 +35,6 @@ def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
         values += [_position(make, node) for node in iterators]
         _save(make, prefix, keys + own, slices + whole, values, "tpugraph/save_with_input")
         _restore(make, prefix, own, whole, iterators, "tpugraph/restore_input")
-    return {v.name: v.key or v.name for v in saved}
 
 
 def _strings(make: Builder, name: str, values: Sequence[str]) -> Tensor:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -75,14 +75,7 @@ class Trace:
     nodes: int
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "added": self.edits.added,
-            "removed": self.edits.removed,
-            "changed": self.edits.changed,
-            "seconds": round(self.seconds, 6),
-            "nodes": self.nodes,
-        }
+        return {"name": self.name, **asdict(self.edits), "seconds": round(self.seconds, 6), "nodes": self.nodes}
 
 
 class Pipeline:
