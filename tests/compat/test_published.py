@@ -12,7 +12,6 @@ from forked import Ran
 from sampling import runs
 
 from tpugraph.compat import runner
-from tpugraph.compat.python_2 import python_2
 from tpugraph.support.errors import UsageError
 
 HERE = Path(__file__).parents[1]
@@ -115,68 +114,36 @@ def test_a_module_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         runner._run_module("package.task")
 
 
-def in_process(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit code and what is said of a program that fails before TensorFlow matters."""
-    (folder / "train.py").write_text(source)
-    return runner.main([str(folder / "train.py")]), capsys.readouterr().err
-
-
-@pytest.mark.parametrize("source", ["print 'a'\n", "try:\n  pass\nexcept ValueError, e:\n  pass\n"])
-def test_a_python_2_program_is_called_one(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = in_process(tmp_path, source, capsys)
-    assert code == 1
-    assert said.startswith(f"error: {tmp_path}/train.py is a Python 2 program: ")
+@pytest.mark.parametrize("source", ["\nprint 'a'\n", "\ndef (:\n"])
+def test_a_file_that_is_no_python_3(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(source)
+    assert runner.main([str(file)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: '{file}' is no Python 3: ")
+    assert f"{file}:2" in said
     assert "2to3" in said
-    assert "Traceback" not in said
-
-
-@pytest.mark.parametrize("source", [
-    "len(map(int, []))", "{}.has_key(1)", "for _ in xrange(3): pass", "import cPickle", "from itertools import izip",
-    "{}.items()[0]", "import beside", "import printing", "import raising",
-])  # fmt: skip
-def test_a_python_2_program_is_called_one_where_it_fails(tmp_path: Path, source: str,
-                                                         monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    """It may be read without an error and fail later, or import a file that cannot be read."""
-    monkeypatch.syspath_prepend(str(tmp_path / "imported"))
-    for name, text in (("imported/printing", "print 'a'"), ("imported/raising", "raise E, 'a'"), ("beside", ""),
-                       ("program", source)):  # fmt: skip
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.py").write_text(f"{text}\n")
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # whichever comes of it
-        exec(compile(source, f"{tmp_path}/program.py", "exec"), {})
-    told = python_2(caught.value)
-    assert told is not None
-    assert "is a Python 2 program: " in told.fault
-    imported = source.partition("import ")[2] if source.endswith("ing") else ""
-    assert told.origin == (f"{tmp_path}/imported/{imported}.py:1" if imported else f"{tmp_path}/program.py:1")
-
-
-@pytest.mark.parametrize("source", ["len(3)", "undefined", "import no_such_module", "''.no_such", "def (:"])
-def test_another_mistake_is_not_taken_for_python_2(source: str) -> None:
-    with pytest.raises(Exception) as caught:  # noqa: PT011
-        exec(compile(source, "program.py", "exec"), {})
-    assert python_2(caught.value) is None
-
-
-def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = in_process(tmp_path, "def (:\n", capsys)
-    assert code == 1
-    assert "SyntaxError: invalid syntax" in said
-    assert "Python 2" not in said
 
 
 def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner.order_of(["a.py", "--use_tpu=true", "b"]) == runner.Order("a.py", ("--use_tpu=true", "b"), None)
-    assert runner.order_of(["--use_tpu=true", "--num_cores=4", "a.py"]) == runner.Order("a.py", (), 4)
-    assert runner.order_of(["--max_ids=9", "a.py", "--max_ids=8"]) == runner.Order(
-        "a.py", ("--max_ids=8",), None, max_ids=9
-    )
-    assert runner.order_of(["--use_tpu=false", "a.py"]).cores == 0
-    assert runner.order_of(["--use_tpu", "-m", "a.b", "-m"]) == runner.Order("a.b", ("-m",), 8, module=True)
-    for words, said in ((["--other", "a.py"], "no flag of the runner"), (["--use_tpu=true"], "no program is named")):
+    for words, wanted in (
+        ("a.py --use_tpu=true b", ("a.py", ["--use_tpu=true", "b"], None, 8)),
+        ("--use_tpu=true --num_cores=4 a.py", ("a.py", [], "true", 4)),
+        ("--max_ids=9 a.py --max_ids=8", ("a.py", ["--max_ids=8"], None, 8)),
+        ("--use_tpu=false -m a.b -m --help", ("a.b", ["-m", "--help"], "false", 8)),
+    ):
+        flags = runner.flags_of(words.split())
+        assert (flags.program, flags.arguments, flags.use_tpu, flags.num_cores) == wanted
+        assert (flags.module, flags.max_ids) == ("-m a.b" in words, 9 * words.startswith("--max_ids=9"))
+    for words, said in (
+        ("--other a.py", "--other"),
+        ("--use_tpu=true", "required: PROGRAM"),
+        ("--num_cores=0 a.py", "at least 1"),
+    ):
         with pytest.raises(UsageError, match=said):
-            runner.order_of(words)
+            runner.flags_of(words.split())
     assert runner.main([str(tmp_path / "none.py")]) == 1
     assert "none.py': No such file or directory" in capsys.readouterr().err
-    assert runner.main(["--help"]) == 0
+    with pytest.raises(SystemExit):
+        runner.main(["--help"])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import runpy
@@ -9,103 +10,74 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import NoReturn
 
-from tpugraph.compat.python_2 import python_2
+from tpugraph.compat.import_hook import tensorflow_1
+from tpugraph.compat.source_symbols import not_python_3
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
-USAGE = """usage: python -m tpugraph.compat [--use_tpu=true|false] [--num_cores=N] \\
-           [--max_ids=N] PROGRAM|-m MODULE [ARGUMENTS...]
-
-Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is
-installed: a file, or a module as python -m runs it. What follows is the
-program's own; a program for TPUEstimator has its own --use_tpu as well.
-
-  --use_tpu     whether a plain tf.estimator.Estimator trains on cores; without,
-                where its RunConfig has a distribution strategy
-  --num_cores   on how many at most; 8
-  --max_ids     what rows of different lengths are padded to; the longest one
-                of the first batches when left out
-
-  python -m tpugraph.compat train.py --use_tpu=true --model_dir=out"""
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
-@dataclass(frozen=True)
-class Order:
-    """A command line of the runner."""
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, fix="python -m tpugraph.compat --help; flags of the program come after its name")
 
-    program: str  # the path of the program, or the name of its module
-    arguments: tuple[str, ...]  # the program's own
-    # on how many cores a plain Estimator trains at most; 0 on none; None as its distribution strategy says
-    cores: int | None
-    module: bool = False  # whether it is the name of a module
-    max_ids: int = 0  # what rows of a plain Estimator's batches are padded to; 0 where nobody said it
+
+def flags_of(words: Sequence[str] | None) -> argparse.Namespace:
+    """The runner's own flags, the ``program`` and its ``arguments``."""
+    parser = _Parser(
+        "python -m tpugraph.compat", allow_abbrev=False, epilog="python -m tpugraph.compat train.py --use_tpu=true --model_dir=out",
+        description="Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is installed. What follows the "
+                    "program is its own; a program for TPUEstimator has its own --use_tpu as well.")  # fmt: skip
+    parser.add_argument("--use_tpu", choices=("true", "false"), help="whether a plain tf.estimator.Estimator trains on cores; "
+                        "without, where its RunConfig has a distribution strategy")  # fmt: skip
+    parser.add_argument("--num_cores", type=int, default=8, metavar="N", help="on how many at most; 8")
+    parser.add_argument("--max_ids", type=int, default=0, metavar="N", help="what rows of different lengths are padded to; the "
+                        "longest one of the first batches when left out")  # fmt: skip
+    parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is the name of a module")
+    parser.add_argument("program", metavar="PROGRAM", help="a file, or with -m a module")
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the program")
+    flags = parser.parse_args(words)
+    if flags.num_cores < 1 or flags.max_ids < 0:
+        parser.error(f"--num_cores={flags.num_cores} --max_ids={flags.max_ids}: at least 1 core, and no length below 0")
+    return flags
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what follows ``python -m tpugraph.compat``, the process's own when None; returns the exit code."""
-    words = list(sys.argv[1:] if words is None else words)
-    if not words or words[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if words else 1
     try:
-        run(order_of(words))
-    except SystemExit:
-        raise
+        run(flags_of(words))
     except TpuGraphError as error:
         error.origin = error.origin or _line_of(error)
         print(error.block(), file=sys.stderr)
         return 1
+    except SyntaxError as error:
+        print(not_python_3(str(error.filename), error).block(), file=sys.stderr)
+        return 1
     except Exception as error:
-        told = python_2(error)
-        if told is None or not isinstance(error, SyntaxError):
-            print(_shown(error), file=sys.stderr, end="")
-        if told is not None:
-            print(told.block(), file=sys.stderr)
+        print(_shown(error), file=sys.stderr, end="")
         return 1
     return 0
 
 
-def order_of(words: Sequence[str]) -> Order:
-    """What a command line asks for."""
-    use_tpu: bool | None = None
-    cores, max_ids = 8, 0
-    for place, word in enumerate(words):
-        if not word.startswith("-"):
-            told = None if use_tpu is None else cores * use_tpu
-            return Order(word, tuple(words[place + 1 :]), told, "-m" in words[:place], max_ids)
-        name, _, value = word.lstrip("-").partition("=")
-        if name == "use_tpu" and value.lower() in ("", "true", "false"):
-            use_tpu = value.lower() != "false"
-        elif name == "num_cores" and value.isdigit() and int(value):
-            cores = int(value)
-        elif name == "max_ids" and value.isdigit():
-            max_ids = int(value)
-        elif word == "-m":
-            continue
-        else:
-            raise UsageError(f"'{word}' is no flag of the runner", fix="flags of the program come after its name")
-    raise UsageError("no program is named", fix="python -m tpugraph.compat train.py")
-
-
-def run(order: Order) -> None:
+def run(flags: argparse.Namespace) -> None:
     """Run a program in this process, as ``python PROGRAM`` or ``python -m MODULE`` would."""
-    code = None if order.module else _code(order.program)
+    code = None if flags.module else _code(flags.program)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.keras is Keras 2, which knows graphs
     os.environ.setdefault("TPU_NAME", "local")  # the TPU of a program that names none
-    sys.argv[:] = [order.program, *order.arguments]
-    sys.path.insert(0, os.getcwd() if order.module else os.path.dirname(os.path.abspath(order.program)))
-    with _tensorflow_1(order):
+    sys.argv[:] = [flags.program, *flags.arguments]
+    sys.path.insert(0, os.getcwd() if flags.module else os.path.dirname(os.path.abspath(flags.program)))
+    with _tensorflow_1(flags):
         if code is None:
-            _run_module(order.program)
+            _run_module(flags.program)
             return
         module = ModuleType("__main__")
-        module.__dict__.update(__file__=order.program, __builtins__=__builtins__)
+        module.__dict__.update(__file__=flags.program, __builtins__=__builtins__)
         sys.modules["__main__"] = module
         exec(code, module.__dict__)
 
@@ -130,13 +102,12 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _tensorflow_1(order: Order):  # type: ignore[no-untyped-def]
+def _tensorflow_1(flags: argparse.Namespace):  # type: ignore[no-untyped-def]
     """The hook, with TensorFlow as TensorFlow 1 is when it starts."""
     import_tensorflow()
     import tensorflow as tf
     from tensorflow.python.util import deprecation
 
-    from tpugraph.compat.import_hook import tensorflow_1
     from tpugraph.estimator import plain_estimator
     from tpugraph.runtime.tpu_op_fallback import emulate_tpu_ops
 
@@ -144,7 +115,9 @@ def _tensorflow_1(order: Order):  # type: ignore[no-untyped-def]
         deprecation._PRINT_DEPRECATION_WARNINGS = False
         warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
     tf.compat.v1.disable_v2_behavior()
-    plain_estimator.use_cores(order.cores, order.max_ids)
+    plain_estimator.use_cores(
+        None if flags.use_tpu is None else flags.num_cores * (flags.use_tpu == "true"), flags.max_ids
+    )
     emulate_tpu_ops()
     return tensorflow_1()
 
@@ -165,7 +138,7 @@ def _shown(error: BaseException) -> str:
 
 def _line_of(error: BaseException) -> str | None:
     """The last line of the program in a traceback."""
-    house = os.path.dirname(_OWN)
+    libraries = os.path.dirname(_OWN), os.path.dirname(os.__file__), "<"
     own = [f for f in traceback.extract_tb(error.__traceback__)
-           if not f.filename.startswith((house, "<")) and "site-packages" not in f.filename]  # fmt: skip
+           if not f.filename.startswith(libraries) and "site-packages" not in f.filename]  # fmt: skip
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None

@@ -51,7 +51,7 @@ def program_files(path: Path) -> list[Path]:
         else:  # as a module of its package, which it imports relative to itself
             finder.import_hook(".".join(whole.relative_to(top).with_suffix("").parts))
     except (SyntaxError, ValueError) as error:
-        raise _not_python_3(str(getattr(error, "filename", None) or path), error) from None
+        raise not_python_3(getattr(error, "filename", None) or str(path), error) from None
     files = [Path(module.__file__) for module in finder.modules.values() if module.__file__]  # type: ignore[attr-defined]
     return list({file.resolve(): file for file in (*files, path)}.values())
 
@@ -60,13 +60,14 @@ def _parsed(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
-        raise _not_python_3(str(path), error) from None
+        raise not_python_3(str(path), error) from None
 
 
-def _not_python_3(file: str, error: Exception) -> LoadError:
+def not_python_3(file: str, error: Exception) -> LoadError:
+    """The error to show for a file whose text Python cannot read."""
     line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
     return LoadError(f"'{file}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{file}{line}",
-                     fix="translate a Python 2 program first, for instance with 2to3 -w or futurize")  # fmt: skip
+                     fix="translate a Python 2 program first, for instance with 2to3 -w of Python 3.12 or older")  # fmt: skip
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
