@@ -19,7 +19,6 @@ from tpugraph.compat.source_symbols import not_python_3
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
-
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
