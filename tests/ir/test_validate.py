@@ -77,7 +77,6 @@ ATTRIBUTES: dict[str, tuple[Edit, str]] = {
         "claims 1,000,000,000 of Pack inputs; it has 2",
     ),
     "claims outputs": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 10**9), "1,000,000,000 of Split outputs"),
-    "told shapes": (lambda g: node(g, "split").attr["_output_shapes"].list.shape.add(), "a shape of each output (2)"),
 }  # fmt: skip
 
 
@@ -122,8 +121,8 @@ NODES_AND_EDGES: dict[str, tuple[Edit, str]] = {
     "dtype": (_input("neg", "n"), "input 0, 'n', is int32, and Neg takes float32"),
     "port": (_input("neg", "split:2"), "input 0 is output 2 of 'split', which has 2"),
     "no port": (_input("neg", "x:one"), "the input 'x:one' names no output"),
-    "nothing": (_input("neg", "y"), "the input 'y' is not in the graph"),
-    "control with a port": (_input("last", "^call:0"), "names an output, which a control input has not"),
+    "nothing": (_input("neg", "y"), "the input 'y' names no node"),
+    "control with a port": (_input("last", "^call:0"), "the control input '^call:0' names an output"),
     "behind a control": (_input("neg", "^x", "x"), "stands behind a control input"),
     "circle": (_input("neg", "neg"), "a cycle that is no loop: neg"),
     "circle of controls": (lambda g: node(g, "x").input.append("^split"), "a cycle that is no loop"),
@@ -145,12 +144,12 @@ def _calls_itself(graph: Any) -> None:
 FUNCTIONS: dict[str, tuple[Edit, str]] = {
     "attribute": (lambda g: _function(g).node_def[1].attr.pop("T"), "'f': the attribute 'T' of Mul ... m (Mul)"),
     "constant": (lambda g: setattr(_function(g).node_def[0].attr["value"].tensor, "tensor_content", b"abc"), "it holds 3 bytes"),
-    "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "'d' is read but not in the function"),
-    "output": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:result:0"), "'c' has no such output"),
+    "input": (lambda g: _function(g).node_def[1].input.__setitem__(1, "d:output:0"), "the input 'd:output:0' names no node"),
+    "output": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:result:0"), "'c:result:0' names no output"),
     "number": (lambda g: _function(g).node_def[1].input.__setitem__(1, "c:output:7"), "output 7 of 'c', which has 1"),
     "dtype": (lambda g: setattr(_function(g).signature.input_arg[0], "type", 3), "input 0, 'a', is int32, and Mul takes float32"),
     "result": (lambda g: _function(g).ret.pop("r"), "the result 'r' is not computed"),
-    "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "the result takes int32 ... r (the"),
+    "result dtype": (lambda g: setattr(_function(g).signature.output_arg[0], "type", 3), "the result 'r' takes int32"),
     "circle": (lambda g: _function(g).node_def[1].input.__setitem__(0, "m:z:0"), "a cycle that is no loop"),
     "op": (lambda g: setattr(_function(g).node_def[1], "op", "Frobnicate"), "does not know the op Frobnicate"),
     "two of a name": (lambda g: g.library.function.add().CopyFrom(_function(g)), "there are two functions of that name"),

@@ -16,7 +16,7 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.ir.imported import REFUSALS, Imported, output, quick_import
 from tpugraph.support.errors import GraphError
 
-_NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w./-]+)")
+_NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^' ]+)|node ([\w./-]+)")
 
 
 def infer(graph: Graph) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tensorflow.core.framework import function_pb2, graph_pb2
@@ -14,7 +14,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Shape
-from tpugraph.ir.node import Wired
+from tpugraph.ir.node import Wired, wire
 from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError, GraphError
 
@@ -26,8 +26,6 @@ def functions_named(graph: Graph) -> dict[str, Any]:
     return {} if graph.library is None else {f.signature.name: f for f in graph.library.function}
 
 
-_LABEL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
-
 ARGUMENT = "Placeholder"
 """The op of an argument in the graph of a function body."""
 
@@ -38,8 +36,8 @@ class Wiring:
 
     nodes: list[Wired]
     arguments: list[Node]
-    results: list[Tensor]
-    must_run: list[Node]  # the function's control outputs
+    results: Sequence[Tensor]
+    must_run: Sequence[Node]  # the function's control outputs
 
 
 @dataclass(frozen=True)
@@ -70,49 +68,31 @@ def function_body(graph: Graph, name: str, call: Node | None) -> Body:
 
 def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = None) -> Wiring:
     """Resolve the inputs of each node of a library function; a GraphError where one is missing."""
-    arguments = [Node(ARGUMENT, argument.name, "", {}) for argument in function.signature.input_arg]
+    signature = function.signature
+    for result in signature.output_arg:
+        if result.name not in function.ret:
+            raise GraphError(f"the result '{result.name[:100]}' is not computed")
+    arguments = [Node(ARGUMENT, argument.name, "", {}) for argument in signature.input_arg]
     made = [
         Node(d.op, d.name, d.device, {key: _given(value, call) for key, value in d.attr.items()})
         for d in function.node_def
     ]
-    nodes: dict[str, Node] = {}
-    for node in (*arguments, *made):
-        if node.name in nodes or not _LABEL.fullmatch(node.name):
-            raise GraphError(f"{node.name[:100]!r} is empty or the name of two nodes")
-        nodes[node.name] = node
-    first_ports: dict[Node, dict[str, int] | None] = {argument: {"": 0} for argument in arguments}
+    ends = Node("_Retval", ".results", "", {})  # reads the results and waits for the control outputs
+    waited = [f"^{function.control_ret.get(label, '')}" for label in signature.control_output]
 
-    def find(label: str) -> Node:
-        if label not in nodes:
-            raise GraphError(f"'{label[:100]}' is read but not in the function")
-        return nodes[label]
+    @cache
+    def first_ports(node: Node) -> dict[str, int] | None:
+        return {"": 0} if node.op == ARGUMENT and not node.raw_attrs else _first_ports(node, library)
 
-    def tensor(text: str) -> Tensor:
-        label, _, rest = text.partition(":")
-        node = find(label)
-        output, _, index = rest.partition(":") if not rest.isdecimal() else ("", "", rest)
-        if node not in first_ports:
-            first_ports[node] = _first_ports(node, library)
-        ports = first_ports[node]
-        first = 0 if ports is None else ports.get(output)
-        if first is None or not re.fullmatch(r"\d{0,9}", index):
-            raise GraphError(f"'{text[:100]}' is read, and '{label[:100]}' has no such output")
-        return Tensor(node, first + int(index or 0))
-
-    wired: list[Wired] = [(argument, (), ()) for argument in arguments]
-    for node, definition in zip(made, function.node_def, strict=True):
-        waits = [text for text in definition.input if text.startswith("^")]
-        reads = definition.input[: len(definition.input) - len(waits)]
-        if any(text.startswith("^") for text in reads):
-            raise GraphError("an input stands behind a control input", node=node)
-        controls = tuple(dict.fromkeys(find(text[1:]) for text in waits))
-        wired.append((node, tuple(map(tensor, reads)), controls))
-    for result in function.signature.output_arg:
-        if result.name not in function.ret:
-            raise GraphError(f"the result '{result.name[:100]}' is not computed")
-    results = [tensor(function.ret[result.name]) for result in function.signature.output_arg]
-    must_run = [find(function.control_ret.get(label, "")) for label in function.signature.control_output]
-    return Wiring(wired, arguments, results, must_run)
+    *nodes, (_, results, must_run) = wire(
+        [
+            *((argument, ()) for argument in arguments),
+            *((node, definition.input[:]) for node, definition in zip(made, function.node_def, strict=True)),
+            (ends, [*(function.ret[result.name] for result in signature.output_arg), *waited]),
+        ],
+        first_ports,
+    )
+    return Wiring(nodes, arguments, results, must_run)
 
 
 def _given(value: Any, call: Node | None) -> Any:

@@ -19,8 +19,8 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.loops import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
 from tpugraph.ir.model_files import sniff as sniff
-from tpugraph.ir.node import Wired, assign
-from tpugraph.ir.validate import FIX, Validator, guard, wire
+from tpugraph.ir.node import Wired, assign, wire
+from tpugraph.ir.validate import FIX, Validator, guard
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
 
@@ -53,9 +53,9 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
     """The Graph of a GraphDef, checked by :mod:`~tpugraph.ir.validate`."""
     try:
         graph, wired = _read(graph_def, source)
-        ordered = Validator(graph_def.library).check(wired)
+        Validator(graph_def.library).check(wired)
         graph.adopt(wired)
-        check_loops(graph, ordered=ordered)
+        check_loops(graph)
     except GraphError as error:
         raise LoadError(error.fault, node=error.node, origin=source, fix=error.fix or FIX) from error
     return graph
@@ -75,18 +75,11 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
     graph.source = source
     graph.library = graph_def.library
     graph.versions = graph_def.versions
-    by_name: dict[str, Node] = {}
-    texts: list[tuple[Node, Sequence[str]]] = []
-    for definition in graph_def.node:
-        name = definition.name
-        if name in by_name:
-            raise GraphError(f"two nodes have the name '{name}'", node=name)
-        attributes = definition.attr
-        node = by_name[name] = Node(
-            definition.op, name, definition.device, {key: attributes[key] for key in attributes}
-        )
-        texts.append((node, definition.input[:]))
-    return graph, list(wire(texts, by_name))
+    texts = [
+        (Node(definition.op, definition.name, definition.device, dict(definition.attr)), definition.input[:])
+        for definition in graph_def.node
+    ]
+    return graph, wire(texts)
 
 
 def to_graph_def(graph: Graph) -> Any:

@@ -42,14 +42,12 @@ def frame_chain(around: Mapping[str, str], frame: str) -> list[str]:
     return chain
 
 
-def check_loops(graph: Graph, *, ordered: bool = False) -> None:
-    """Check that all cycles are loops, and that loops are complete; ``ordered``: there are no cycles but loops."""
+def check_loops(graph: Graph) -> None:
+    """Check that all cycles are loops, and that loops are complete."""
+    graph.topological_order()
     closing = graph.of_type(*ops.NEXT_ITERATION, *ops.ENTER, *ops.EXIT, *ops.LOOP_COND)
     if not closing:
-        if not ordered:
-            graph.topological_order()
         return
-    graph.topological_order()
     _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
     frame_of = _Frames(graph, strict=True).of
     _check_inside(closing, {node for node, frame in frame_of.items() if frame})

@@ -1,8 +1,9 @@
-"""Nodes and tensors, with the use-list of each node."""
+"""Nodes and tensors, with the use-list of each node, and their wiring from the texts of files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -196,3 +197,68 @@ class Node(_Fields):
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+# --------------------------------------------------------------------------- wiring
+
+_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_>./\\-]*")
+_INDEX = re.compile(r"\d{0,9}")
+
+Texts = Sequence[tuple[Node, Sequence[str]]]
+"""Nodes with their inputs as a file has them: ``name``, ``name:port``, in functions ``name:output:index``, or ``^name``."""
+
+
+def wire(read: Texts, first_ports: Callable[[Node], Mapping[str, int] | None] = lambda node: {"": 0}) -> list[Wired]:
+    """The nodes with their data and control inputs; equal texts are parsed once.
+
+    ``first_ports`` gives the port of the first tensor of each named output; None where a node's outputs are unknown.
+
+    Raises:
+        GraphError: a name that is invalid, taken or not there, or a control input in front of a data input.
+    """
+    by_name: dict[str, Node] = {}
+    tensors: dict[str, Tensor] = {}
+    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
+
+    def find(name: str, text: str) -> Node:
+        if name not in by_name:
+            raise GraphError(f"the input '{text[:100]}' names no node")
+        return by_name[name]
+
+    def tensor(text: str) -> Tensor:
+        name, _, rest = text.partition(":")
+        output, _, index = ("", "", rest) if rest.isdecimal() else rest.partition(":")
+        producer = find(name, text)
+        ports = first_ports(producer)
+        first = 0 if ports is None else ports.get(output)
+        if first is None or not _INDEX.fullmatch(index):
+            raise GraphError(f"the input '{text[:100]}' names no output")
+        return Tensor(producer, first + int(index or 0))
+
+    def control(text: str) -> Node:
+        if text[:1] != "^":
+            raise GraphError(f"the input '{text[:100]}' stands behind a control input, where TensorFlow takes none")
+        if ":" in text:
+            raise GraphError(f"the control input '{text[:100]}' names an output")
+        return find(text[1:], text)
+
+    def wired(node: Node, texts: Sequence[str]) -> Wired:
+        inputs: list[Tensor] = []
+        for index, text in enumerate(texts):
+            if text.startswith("^"):
+                names = tuple(texts[index:])
+                controls = waits.get(names) or waits.setdefault(names, tuple(dict.fromkeys(map(control, names))))
+                return node, tuple(inputs), controls
+            inputs.append(tensors.get(text) or tensors.setdefault(text, tensor(text)))
+        return node, tuple(inputs), ()
+
+    try:
+        for node, _ in read:
+            if not _NAME.fullmatch(node.name):
+                raise GraphError(f"{node.name[:100]!r} is no name of a node")
+            if by_name.setdefault(node.name, node) is not node:
+                raise GraphError(f"two nodes have the name '{node.name[:100]}'")
+        return [wired(node, texts) for node, texts in read]
+    except GraphError as error:
+        error.node = error.node or str(node)
+        raise

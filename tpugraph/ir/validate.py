@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tpugraph import ops
@@ -30,71 +29,21 @@ FIX = "the file is cut off, damaged or was edited by hand: write the graph again
 
 MOST_OUTPUTS_TOGETHER = 1 << 20  # outputs of all nodes of a file, beyond 16 per node
 
-_NAMES = re.compile(r"(?:[A-Za-z0-9.][A-Za-z0-9_>./\\-]*\n)*")
 _DEVICE = re.compile(
     r"(?:/job:(?:\*|[a-zA-Z][\w-]*)|/replica:(?:\*|\d{1,9})|/task:(?:\*|\d{1,9})"
     r"|/device:\*|/(?:device:)?(?:\*|[a-zA-Z]\w*):(?:\*|\d{1,9}))*/?"
 )
-_SHAPES = "_output_shapes"
 _serialized = attr_codec.AttrValue.SerializeToString
-_Taker = Callable[[dict[str, Any]], tuple[Any, ...]]
 Kinds = tuple[int, ...] | None
 """Dtype numbers of tensors; None where their count is an open attribute of a function."""
 _Outputs = dict[Node, Kinds]
-_Early = tuple[Node, tuple[Tensor, ...], Kinds]
 
 
-_PORT = re.compile(r"\d{1,9}")
+class Signature(NamedTuple):
+    """The input and output dtypes of a node."""
 
-
-def wire(read: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node]) -> Iterator[Wired]:
-    """Each node with its data and control inputs, parsed from their texts; equal texts are parsed once."""
-    tensors: dict[str, Tensor] = {}
-    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
-    for node, texts in read:
-        inputs: list[Tensor] = []
-        controls: tuple[Node, ...] = ()
-        for index, text in enumerate(texts):
-            tensor = tensors.get(text)
-            if tensor is None:
-                if text.startswith("^"):
-                    names = tuple(texts[index:])
-                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node))
-                    break
-                tensor = tensors[text] = _tensor(text, by_name, node)
-            inputs.append(tensor)
-        yield node, tuple(inputs), controls
-
-
-def _tensor(text: str, by_name: Mapping[str, Node], node: Node) -> Tensor:
-    producer = by_name.get(text)
-    if producer is not None:
-        return Tensor(producer, 0)
-    base, _, port = text.rpartition(":")
-    producer = _producer(by_name, base or text, node)
-    if not _PORT.fullmatch(port):
-        raise GraphError(f"the input '{text}' names no output", node=node)
-    return Tensor(producer, int(port))
-
-
-def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node) -> tuple[Node, ...]:
-    found: dict[Node, None] = {}
-    for name in names:
-        base, _, port = name.removeprefix("^").partition(":")
-        found[_producer(by_name, base, node)] = None
-        if port or name[:1] != "^":
-            fault = "names an output, which a control input has not"
-            if name[:1] != "^":
-                fault = "stands behind a control input, where TensorFlow takes none"
-            raise GraphError(f"the input '{name}' {fault}", node=node)
-    return tuple(found)
-
-
-def _producer(by_name: Mapping[str, Node], name: str, consumer: Node) -> Node:
-    producer = by_name.get(name)
-    if producer is None:
-        raise GraphError(f"the input '{name}' is not in the graph", node=consumer)
-    return producer
+    inputs: Kinds
+    outputs: Kinds
 
 
 class Validator:
@@ -104,85 +53,36 @@ class Validator:
         self._library = library
         self._functions: dict[str, Any] = {function.signature.name: function for function in library.function}
         self._schemas: dict[str, Schema | None] = {}
-        self._signatures: tuple[dict[tuple[Any, ...], Signature], ...] = ({}, {})  # of nodes, and of those in functions
-        self._known_shapes: set[tuple[bytes, int]] = set()
-        self._constants = Constants()
+        self._signatures: dict[tuple[Any, ...], Signature] = {}
 
-    def check(self, wired: Sequence[Wired]) -> bool:
-        """Check the nodes of a graph and the library; returns whether the nodes are in topological order."""
-        nodes = [node for node, _, _ in wired]
-        self._check_names(nodes)
+    def check(self, wired: Sequence[Wired]) -> None:
+        """Check the nodes of a graph and the library, but for cycles of the graph."""
         self._check_library()
-        self._check_known({node.op: node for node in reversed(nodes)})
-        outputs, early = self._check_in_order(wired)
-        for node, inputs, wanted in early:
-            self._check_inputs(node, inputs, wanted, outputs)
+        outputs = self._check_nodes(wired)
         claimed = sum(map(len, filter(None, outputs.values())))
-        if claimed > MOST_OUTPUTS_TOGETHER + 16 * len(nodes):
+        if claimed > MOST_OUTPUTS_TOGETHER + 16 * len(wired):
             raise GraphError(f"the nodes claim {claimed:,} outputs together")
-        return not early
 
-    def _check_in_order(self, wired: Sequence[Wired], given: _Outputs | None = None) -> tuple[_Outputs, list[_Early]]:
-        """Check nodes and their inputs in one pass, which suffices for a file in topological order.
-
-        Returns the dtypes of the outputs of each node, and the nodes that precede one of their inputs.
-        With ``given``, the nodes are those of a function with these arguments.
-        """
-        in_body, outputs = given is not None, given or {}
-        early: list[_Early] = []
-        released: set[int] = set()  # tuples of visited nodes: many nodes share control inputs
-        matching: set[tuple[Any, Any]] = set()
-        signatures = self._signatures[in_body]
-        chosen: dict[tuple[str, ...], _Taker] = {}  # extracts the compared attributes
+    def _check_nodes(self, wired: Sequence[Wired], arguments: _Outputs | None = None) -> _Outputs:
+        """Check nodes; returns the dtypes of their outputs. Those of a function body need the dtypes of its ``arguments``."""
+        self._check_known({node.op: node for node, _, _ in reversed(wired)})
+        in_body, wanted, outputs = arguments is not None, list[Kinds](), arguments or {}
         try:
-            for node, inputs, controls in wired:
-                held = node._attrs
-                names = tuple(held)
-                declared = chosen.get(names)
-                if declared is None:
-                    declared = chosen[names] = _taker([name for name in names if name[:1] != "_" and name != "value"])
-                key = (node.op, len(inputs), names, *map(_serialized, declared(held)))
-                found = signatures.get(key)
-                if found is None:
-                    schema = self.schema(node.op)
-                    assert schema is not None, "unknown ops were refused"
-                    found = signatures[key] = schema.signature(held, len(inputs), in_body=in_body)
-                wanted, made = found
-                if inputs:
-                    try:
-                        read = tuple([outputs[producer][port] for producer, port in inputs])  # type: ignore[index]
-                    except (KeyError, IndexError, TypeError):
-                        read = None  # an input comes later, is missing or has an open dtype
-                    if read != wanted and (read is None or (read, wanted) not in matching):
-                        self._check_inputs(node, inputs, wanted, outputs)
-                        matching.add((read, wanted))
-                        if read is None:
-                            early.append((node, inputs, wanted))
-                if controls and id(controls) not in released:
-                    if all(map(outputs.__contains__, controls)):
-                        released.add(id(controls))
-                    else:
-                        early.append((node, inputs, wanted))
-                outputs[node] = made
-                if node.op in ops.CONSTANTS:
-                    self._check_constant(node)
-                if _SHAPES in held and not in_body:
-                    self._check_told_shapes(node, len(made or ()))
+            for node, inputs, _ in wired:
+                if node.device and not _DEVICE.fullmatch(node.device):
+                    raise GraphError(f"{node.device[:100]!r} is no device")
+                takes, outputs[node] = self._signature(node, len(inputs), in_body)
+                wanted.append(takes)
+                if node.op in ops.CONSTANTS and node._attrs["value"].WhichOneof("value") != "placeholder":
+                    fault = constant_fault(node._attrs["value"].tensor, node._attrs["dtype"].type)
+                    if fault is not None:
+                        raise GraphError(f"the constant '{node.name}' {fault}")
+            for (node, inputs, _), kinds in zip(wired, wanted, strict=True):
+                _check_inputs(node.op, inputs, kinds, outputs)
         except GraphError as error:
             error.node = error.node or str(node)
             raise
-        return outputs, early
-
-    def _check_names(self, nodes: Sequence[Node]) -> None:
-        names = [node.name for node in nodes]
-        joined = "\n".join([*names, ""])
-        if joined.count("\n") != len(names) or not _NAMES.fullmatch(joined):
-            node = next(node for node in nodes if "\n" in node.name or not _NAMES.fullmatch(node.name + "\n"))
-            raise GraphError(f"{node.name[:100]!r} is no name of a node", node=node)
-        for device in {node.device for node in nodes}:
-            if not _DEVICE.fullmatch(device):
-                node = next(node for node in nodes if node.device == device)
-                raise GraphError(f"{device[:100]!r} is no device", node=node)
+        return outputs
 
     def _check_known(self, first_of: Mapping[str, Node]) -> None:
         unknown = sorted(op for op in first_of if self.schema(op) is None)
@@ -203,40 +103,17 @@ class Validator:
             self._schemas[op] = None if definition is None else Schema(definition, self._functions)
         return self._schemas[op]
 
-    def _check_told_shapes(self, node: Node, outputs: int) -> None:
-        value = node._attrs[_SHAPES]
-        key = (value.SerializeToString(), outputs)
-        if key in self._known_shapes:
-            return
-        if value.WhichOneof("value") not in ("list", None) or len(value.list.shape) < outputs:
-            raise GraphError(f"the attribute '{_SHAPES}' does not hold a shape of each output ({outputs})", node=node)
-        for fault in filter(None, map(shape_fault, value.list.shape)):
-            raise GraphError(f"the attribute '{_SHAPES}' {fault}", node=node)
-        self._known_shapes.add(key)
-
-    def _check_constant(self, node: Node) -> None:
-        value = node._attrs["value"]
-        fault = (
-            None
-            if value.WhichOneof("value") == "placeholder"
-            else self._constants.fault(value.tensor, node._attrs["dtype"].type)
-        )
-        if fault is not None:
-            raise GraphError(f"the constant '{node.name}' {fault}", node=node)
-
-    def _check_inputs(self, node: Node, inputs: Sequence[Tensor], wanted: Kinds, outputs: _Outputs) -> None:
-        """Check each input of a node, with an error message; inputs that come later are skipped."""
-        for index, ((producer, port), kind) in enumerate(zip(inputs, wanted or (), strict=wanted is not None)):
-            made = outputs.get(producer)
-            if made is None:
-                continue
-            if port >= len(made):
-                raise GraphError(
-                    f"input {index} is output {port} of '{producer.name}', which has {len(made)}", node=node
-                )
-            if OPEN not in (made[port], kind) and made[port] not in (kind, kind + 100):
-                raise GraphError(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
-                                 f"{node.op} takes {attr_codec.dtype(kind)}", node=node)  # fmt: skip
+    def _signature(self, node: Node, given: int, in_body: bool) -> Signature:
+        """The signature of a node, which is checked once for all nodes with equal attributes; the value of a constant is left out."""
+        held = node._attrs
+        told = [(name, name == "value" or name[:1] == "_" or _serialized(value)) for name, value in held.items()]
+        key = (node.op, given, in_body, *told)
+        found = self._signatures.get(key)
+        if found is None:
+            schema = self.schema(node.op)
+            assert schema is not None, "unknown ops were refused"
+            found = self._signatures[key] = schema.signature(held, given, in_body=in_body)
+        return found
 
     def _check_library(self) -> None:
         seen: set[str] = set()
@@ -260,22 +137,24 @@ class Validator:
                         for some in (function.signature.input_arg, function.signature.output_arg))  # fmt: skip
         body = wire_body(function, self._functions)
         made = body.nodes[len(body.arguments) :]
-        self._check_known({node.op: node for node, _, _ in reversed(made)})
-        outputs, early = self._check_in_order(made, dict(zip(body.arguments, takes, strict=True)))
-        for node, inputs, wanted in early:
-            self._check_inputs(node, inputs, wanted, outputs)
+        outputs = self._check_nodes(made, dict(zip(body.arguments, takes, strict=True)))
         for result, tensor, wanted in zip(function.signature.output_arg, body.results, gives, strict=True):
-            self._check_inputs(Node("the result", result.name, "", {}), (tensor,), wanted, outputs)
-        if early:
-            graph = Graph()
-            graph.adopt(body.nodes)
-            graph.topological_order()
+            _check_inputs(f"the result '{result.name}'", (tensor,), wanted, outputs)
+        graph = Graph()
+        graph.adopt(body.nodes)
+        graph.topological_order()
 
 
-def _taker(names: list[str]) -> _Taker:
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda held: tuple([held[name] for name in names])
+def _check_inputs(reader: str, inputs: Sequence[Tensor], wanted: Kinds, outputs: _Outputs) -> None:
+    for index, ((producer, port), kind) in enumerate(zip(inputs, wanted or (), strict=wanted is not None)):
+        made = outputs[producer]
+        if made is None:
+            continue
+        if port >= len(made):
+            raise GraphError(f"input {index} is output {port} of '{producer.name}', which has {len(made)}")
+        if made[port] != kind and OPEN not in (made[port], kind) and made[port] != kind + 100:
+            raise GraphError(f"input {index}, '{producer.name}', is {attr_codec.dtype(made[port])}, and "
+                             f"{reader} takes {attr_codec.dtype(kind)}")  # fmt: skip
 
 
 # --------------------------------------------------------------------------- op definitions
@@ -286,13 +165,7 @@ MOST_ELEMENTS = 1 << 48  # of a static shape: above any machine's memory, and no
 
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor",
            "func": "func"}  # fmt: skip
-
-
-class Signature(NamedTuple):
-    """The input and output dtypes of a node."""
-
-    inputs: Kinds
-    outputs: Kinds
+_KIND_OF = {field: kind for kind, field in _FIELDS.items()} | {None: "nothing"}
 
 
 class Schema:
@@ -305,20 +178,21 @@ class Schema:
 
     def signature(self, attributes: Mapping[str, Any], given: int, *, in_body: bool = False) -> Signature:
         """The input and output dtypes of a node with ``given`` data inputs; in a body, attributes may be open."""
+        op, operands = self.definition.name, self._operands
         for name, value in attributes.items():
             if not name:
                 raise GraphError("an attribute has no name")
-            if name[:1] != "_" and name not in self._attributes and value.WhichOneof("value") is not None:
-                raise GraphError(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
-            open_ = in_body and value.WhichOneof("value") == "placeholder"
-            if name in self._attributes and not open_:
-                self._check_attribute(self._attributes[name], value)
-        held = {name: attributes.get(name, declared.default_value) for name, declared in self._attributes.items()}
-        for name, declared in self._attributes.items():
-            if name not in attributes and not declared.HasField("default_value"):
-                raise GraphError(f"the attribute '{name}' of {self.definition.name} is missing")
+            held_as = value.WhichOneof("value")
+            if name in self._attributes:
+                if not (in_body and held_as == "placeholder"):
+                    self._check_attribute(self._attributes[name], value)
+            elif name[0] != "_" and held_as is not None:
+                raise GraphError(f"{op} has no attribute '{name}' in this TensorFlow")
+        held = {**operands.defaults, **attributes}
+        for name in self._attributes:
+            if name not in held:
+                raise GraphError(f"the attribute '{name}' of {op} is missing")
         self._check_trusted(held)
-        operands, op = self._operands, self.definition.name
         for arguments, most, what in ((operands.inputs, given, "inputs"), (operands.outputs, MOST_OUTPUTS, "outputs")):
             for name in (argument.number_attr for argument in arguments if argument.number_attr):
                 if not 0 <= held[name].i <= most:
@@ -337,28 +211,29 @@ class Schema:
         return {declared.name: declared for declared in self.definition.attr}
 
     def _check_attribute(self, declared: Any, value: Any) -> None:
-        kind = declared.type
-        if kind.startswith("list("):
-            items = _list_items(kind[5:-1], value)
+        kind, name, held_as = declared.type, declared.name, value.WhichOneof("value")
+        listed, element = kind.startswith("list("), kind.removeprefix("list(").removesuffix(")")
+        field = _FIELDS[element]
+        if listed:  # old versions write an empty list as nothing
+            right = held_as in ("list", None) and all(one.name == field for one, _ in value.list.ListFields())
         else:
-            items = [getattr(value, _FIELDS[kind])] if value.WhichOneof("value") == _FIELDS.get(kind) else None
-        if items is None:
-            held = value.WhichOneof("value") or "nothing"
-            raise GraphError(f"the attribute '{declared.name}' holds {_KIND_OF.get(held, held)}, not {kind}")
-        element = kind.removeprefix("list(").removesuffix(")")
+            right = held_as == field
+        if not right:
+            raise GraphError(f"the attribute '{name}' holds {_KIND_OF.get(held_as, held_as)}, not {kind}")
+        items = getattr(value.list, field) if listed else [getattr(value, field)]
         for fault in filter(None, (self._fault(element, item) for item in items)):
-            raise GraphError(f"the attribute '{declared.name}' {fault}")
-        if declared.has_minimum:
-            size = items[0] if kind == "int" else len(items)
-            if size < declared.minimum:
-                raise GraphError(f"the attribute '{declared.name}' is {'' if kind == 'int' else 'a list of '}{size}, less "
-                               f"than {declared.minimum}")  # fmt: skip
+            raise GraphError(f"the attribute '{name}' {fault}")
+        size = items[0] if kind == "int" else len(items)
+        if declared.has_minimum and size < declared.minimum:
+            raise GraphError(
+                f"the attribute '{name}' is {'a list of ' if listed else ''}{size}, less than {declared.minimum}"
+            )
         if declared.HasField("allowed_values"):
-            allowed = getattr(declared.allowed_values.list, _FIELDS[element])
+            allowed = getattr(declared.allowed_values.list, field)
             for item in items:
                 if item not in allowed:
-                    raise GraphError(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
-                                   f"{self.definition.name} does not take")  # fmt: skip
+                    shown = attr_codec.dtype(item) if element == "type" else repr(item)[:60].removeprefix("b")
+                    raise GraphError(f"the attribute '{name}' is {shown}, which {self.definition.name} does not take")
 
     def _check_trusted(self, held: Mapping[str, Any]) -> None:
         """Check the preconditions on attributes that TensorFlow's shape function does not check."""
@@ -388,21 +263,6 @@ class Schema:
         return None
 
 
-_KIND_OF = {field: kind for kind, field in _FIELDS.items()}
-
-
-def _list_items(kind: str, value: Any) -> list[Any] | None:
-    """The items of an attribute that must be a list of a kind; None for another kind."""
-    held = value.WhichOneof("value")
-    if held is None:  # an empty list, as old versions write it
-        return []
-    if held != "list":
-        return None
-    fields = [field for field, _ in value.list.ListFields()]
-    own = _FIELDS[kind]
-    return list(getattr(value.list, own)) if all(field.name == own for field in fields) else None
-
-
 def shape_fault(shape: Any) -> str | None:
     """The fault of a ``TensorShapeProto``, as the end of a sentence, or None."""
     if shape.unknown_rank:
@@ -417,10 +277,6 @@ def shape_fault(shape: Any) -> str | None:
     return f"is a shape of {count:,} elements; at most {MOST_ELEMENTS:,} can be" if count > MOST_ELEMENTS else None
 
 
-def _shown(kind: str, item: Any) -> str:
-    return str(attr_codec.dtype(item)) if kind == "type" else repr(item)[:60].removeprefix("b")
-
-
 # --------------------------------------------------------------------------- constants
 
 MOST_PADDED = 1 << 22
@@ -432,46 +288,32 @@ MOST_PADDED_STRINGS = 1 << 16
 """The same for strings, where each is an object."""
 
 
-class Constants:
-    """The checks of all constants of a graph; equal shapes are checked once."""
-
-    def __init__(self) -> None:
-        self._counts: dict[bytes, int] = {}
-
-    def fault(self, tensor: Any, declared: int) -> str | None:
-        """The fault of a ``TensorProto`` with a declared dtype number, as the end of a sentence, or None."""
-        kind = tensor.dtype
-        if kind != declared:
-            return "holds another dtype than it declares"
-        field = attr_codec.VALUE_FIELDS.get(kind)
-        if field is None:
-            return f"has the dtype {attr_codec.dtype(kind)}, which a file cannot hold"
-        size = attr_codec.dtype(kind).size
-        proto = tensor.tensor_shape
-        shape = proto.SerializeToString()
-        if shape not in self._counts:
-            if proto.unknown_rank or any(dim.size == -1 for dim in proto.dim):
-                return "is of an unknown shape"
-            fault = shape_fault(proto)
-            if fault is not None:
-                return fault
-            self._counts[shape] = math.prod(dim.size for dim in proto.dim)
-        count = self._counts[shape]
-        content = len(tensor.tensor_content)
-        if content:
-            if size is None:
-                return f"is damaged: it holds {content} bytes and no strings"
-            if content != count * size:
-                return f"is damaged: it holds {content} bytes, but its shape and dtype make {count * size}"
-            return None
-        values = len(getattr(tensor, field))
-        if values < count and count - values > (MOST_PADDED_STRINGS if size is None else MOST_PADDED):
-            floating = attr_codec.dtype(kind).floating and values <= 1
-            if not floating:
-                return f"claims {count:,} elements and holds {values}"
-        if values > count and values > (2 * count if "complex" in field else count):
-            return f"is damaged: it holds {values} values, but its shape makes {count}"
+def constant_fault(tensor: Any, declared: int) -> str | None:
+    """The fault of a ``TensorProto`` with a declared dtype number, as the end of a sentence, or None."""
+    if tensor.dtype != declared:
+        return "holds another dtype than it declares"
+    kind, field, shape = attr_codec.dtype(declared), attr_codec.VALUE_FIELDS.get(declared), tensor.tensor_shape
+    if field is None:
+        return f"has the dtype {kind}, which a file cannot hold"
+    if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
+        return "is of an unknown shape"
+    fault = shape_fault(shape)
+    if fault is not None:
+        return fault
+    count, values = math.prod(dim.size for dim in shape.dim), len(getattr(tensor, field))
+    content = len(tensor.tensor_content)
+    if content:
+        if kind.size is None:
+            return f"is damaged: it holds {content} bytes and no strings"
+        if content != count * kind.size:
+            return f"is damaged: it holds {content} bytes, but its shape and dtype make {count * kind.size}"
         return None
+    most = math.inf if kind.floating and values <= 1 else MOST_PADDED if kind.size else MOST_PADDED_STRINGS
+    if count - values > most:
+        return f"claims {count:,} elements and holds {values}"
+    if values > (2 * count if "complex" in field else count):
+        return f"is damaged: it holds {values} values, but its shape makes {count}"
+    return None
 
 
 # --------------------------------------------------------------------------- functions
