@@ -31,7 +31,7 @@ PASSES_BESIDE = """
 With `--mode=eval` and `--mode=predict` these passes run:"""
 COMPAT_HEAD = f"""# TensorFlow 1.15's symbols
 
-{NOTICE.format("tpugraph/compat/symbols")}
+{NOTICE.format("tpugraph/compat/symbols.py")}
 
 `python -m tpugraph.compat train.py --use_tpu=true` runs a program that was written for TensorFlow 1.15 as it is;
 `import tpugraph.compat.v1 as tf` is the same tree for a program whose import line is changed

@@ -9,8 +9,7 @@ import types
 from typing import Any
 
 from tpugraph.compat.restored import restore
-from tpugraph.compat.symbol_record import Symbol
-from tpugraph.compat.symbols import BASES, CONTRIB, INSIDE, PAGES
+from tpugraph.compat.symbols import BASES, CONTRIB, INSIDE, PAGES, Symbol
 from tpugraph.support.errors import UsageError
 
 _EXTRAS = {"tf_keras": "tpugraph[compat]", "tf_slim": "tpugraph[compat]", "tensorflow_gan": "tensorflow_gan"}
