@@ -47,17 +47,6 @@ op("Reverse", linear="0")
 op("Roll", dims="along", role="roll", linear="0", axis=2, constants=(2,))
 
 
-def _squeeze(call: Call) -> str | None:
-    """Removes the named dimensions; without names it depends on the shape."""
-    operand, axes = letters(call.ranks[0]), call.attr("squeeze_dims", ())
-    if operand is None or not axes:
-        return None
-    gone = {axis % len(operand) for axis in axes}
-    kept = "".join(letter for i, letter in enumerate(operand) if i not in gone)
-    whole = "".join("*" if i in gone else letter for i, letter in enumerate(operand))
-    return f"{whole} -> {kept}"
-
-
 def _reverse_sequence(call: Call) -> str | None:
     """Reverses each row along ``seq_dim`` up to its length."""
     operand, along, rows = letters(call.ranks[0]), call.attr("seq_dim", None), call.attr("batch_dim", 0)
@@ -67,7 +56,7 @@ def _reverse_sequence(call: Call) -> str | None:
     return f"{whole}, {operand[rows]} -> {whole}"
 
 
-op("Squeeze", role="squeeze", dims=_squeeze, linear="all", alias="memory", fused=True)
+op("Squeeze", role="squeeze", dims="drop", linear="all", alias="memory", fused=True)
 op("ReverseSequence", dims=_reverse_sequence, linear="0")
 
 # --------------------------------------------------------------------------- together and apart

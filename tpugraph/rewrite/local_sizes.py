@@ -11,6 +11,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Held, Placement, Shard
+from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.rewrite.collectives import Collectives
@@ -97,6 +98,9 @@ class LocalSizes:
             return
         if node.op in ops.IDENTITIES and node.has_attr("shape"):  # EnsureShape
             self.graph.set_attr(node, "shape", attrs.encode(local_shape(node.attr("shape"), made, self.placing.cores)))
+        if node.op in ops.SQUEEZES and not node.attr("squeeze_dims", ()):  # a core may have one row, which stays
+            ones = [axis for axis, size in enumerate(node.inputs[0].shape or ()) if size == 1]
+            self.graph.set_attr(node, "squeeze_dims", attrs.encode(ones))
         if record.shaped_by is not None:
             self._tell(node, record.shaped_by, self._shapes[node][0], made)
         elif record.rows_operand is not None and made.axis == 0:
@@ -123,7 +127,7 @@ class LocalSizes:
 
     def _set(self, node: Node, index: int, value: np.ndarray) -> None:
         operand = node.inputs[index]
-        known = factors.integers(operand)
+        known = integers(operand)
         if operand.node.op in ops.CONSTANTS and known == np.ravel(value).tolist():
             return
         made = self.c.instead(operand, value, name=f"{node.name}/own_sizes")
@@ -137,7 +141,7 @@ class LocalSizes:
         if node.op in ops.PLAIN_SLICES:
             self._resize_slice(node, rows)
         elif node.op in ops.PADS:
-            amounts = factors.integers(node.inputs[1])
+            amounts = integers(node.inputs[1])
             if amounts is not None and any(amounts[2 * rows.axis : 2 * rows.axis + 2]):
                 value = np.asarray(amounts).reshape(-1, 2)
                 value[rows.axis] = [self.own(size) for size in value[rows.axis]]
@@ -151,14 +155,14 @@ class LocalSizes:
         """Make the piece sizes of a Split local."""
         record, count = ops.record(node.op), len(node.inputs)
         (data,), named = record.data_operands(count), record.axis_operand(count)
-        axis = None if named is None else factors.integers(node.inputs[named])
+        axis = None if named is None else integers(node.inputs[named])
         for told in record.size_operands(count):
-            sizes = factors.integers(node.inputs[told])
+            sizes = integers(node.inputs[told])
             if sizes is not None and axis is not None and axis[0] % len(node.inputs[data].shape or (1,)) == rows.axis:
                 self._set(node, told, np.asarray([size if size < 0 else self.own(size) for size in sizes]))
 
     def _resize_slice(self, node: Node, rows: Shard) -> None:
-        begin, size = factors.integers(node.inputs[1]), factors.vector(node.inputs[2])
+        begin, size = integers(node.inputs[1]), known_vector(node.inputs[2])
         before, after = (node.inputs[0].shape or ())[rows.axis], (self._shapes[node][0] or ())[rows.axis]
         if before == after or begin is None:
             if size is not None and None not in size:
@@ -185,7 +189,7 @@ class LocalSizes:
             for index, mask in (
                 ((2, "begin_mask"), (3, "end_mask")) if gradient else ((1, "begin_mask"), (2, "end_mask"))
             ):
-                bounds = factors.integers(node.inputs[index - gradient])
+                bounds = integers(node.inputs[index - gradient])
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
                     bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
                     self._set(node, index - gradient, np.asarray(bounds))
@@ -210,7 +214,7 @@ class LocalSizes:
             told = tuple(None if a == axis else size for a, size in enumerate(shape)) if axis >= 0 else shape
             self.graph.set_attr(node, name, attrs.encode(told))
         if index is not None:
-            sizes = factors.vector(node.inputs[index])
+            sizes = known_vector(node.inputs[index])
             if contents.takes is not None:  # where the operand is computed
                 sizes = sizes or list(self._shapes[node][contents.takes] or ())[int(contents.stacked) :]
             if sizes is not None and held.axis < len(sizes) and None not in sizes:
