@@ -8,17 +8,17 @@ gradient or a learning rate may read a variable before or after its assignment, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.state import union, written_variables
+from tpugraph.analysis.state import reaching, written_variables
 from tpugraph.analysis.step import OrderedRace, OrderedRaces
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.conditionals import NONE, sides
-from tpugraph.ir.node import Wait
 from tpugraph.ir.walks import reached
 from tpugraph.support.wording import first_of
 
@@ -36,42 +36,19 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
     """The races of a step, without reads and writes in different branches of a conditional."""
     step = graph.ancestors(roots)
     writes = Writes(graph)
-    after = _writes_after(graph, step, writes)
     ours = sum(writes.bit(node) for node in writes.nodes if node in step)
     side_of = sides(graph)
-    found = []
-    for variable, all_writes in writes.of_variable.items():
-        for read in _reads(variable):
-            if read not in step:
-                continue
-            known = writes.before(read, variable) | after.get(read, 0)
-            for write in writes.listed(all_writes & ours & ~known):
-                if not any(
-                    (predicate, 1 - port) in side_of.get(write, NONE) for predicate, port in side_of.get(read, NONE)
-                ):
-                    found.append(Race(read, write, variable))
-    return found
-
-
-def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:
-    """The writes of the step that follow each node, as bit sets, over back edges of loops too."""
-    found: dict[Node, int] = {}  # includes the node's own bit
-    order = graph.topological_order(step)
-    changed = True
-    while changed:  # facts cross a back edge in the next round
-        changed = False
-        groups: dict[Wait, int] = {}  # shared by nodes with equal control inputs
-        for node in reversed(order):
-            bits = union(found.get(use.node, 0) for use in node.uses())
-            for wait in node.awaited():
-                if wait not in groups:
-                    groups[wait] = union(found.get(consumer, 0) for consumer in wait.nodes)
-                bits |= groups[wait]
-            bits |= writes.bit(node)
-            changed = changed or (node.op in ops.MERGE and bits != found.get(node, 0))
-            if bits:
-                found[node] = bits
-    return found
+    found = [
+        Race(read, write, variable)
+        for variable, all_writes in writes.of_variable.items()
+        for read in _reads(variable)
+        if read in step
+        for write in writes.listed(all_writes & ours & ~writes.before(read, variable))
+        if not any((predicate, 1 - port) in side_of.get(write, NONE) for predicate, port in side_of.get(read, NONE))
+    ]
+    bit_of = {read: 1 << i for i, read in enumerate(dict.fromkeys(race.read for race in found))}
+    before = reaching(graph, [race.write for race in found], bit_of)
+    return [race for race in found if not before.get(race.write, 0) & bit_of[race.read]]
 
 
 def _reads(variable: Node) -> list[Node]:
@@ -119,12 +96,10 @@ class Writes:
             seen = rounds.get(frame, 0) if node.op in ops.EXIT else 0
             for producer, _ in node.inputs:
                 seen |= upto.get(producer, 0)
-            group = id(node.controls)
-            if group not in groups:
-                groups[group] = 0
-                for control in node.controls:
-                    groups[group] |= upto.get(control, 0)
-            seen |= groups[group]
+            group = groups.get(id(node.controls))
+            if group is None:
+                group = groups[id(node.controls)] = reduce(or_, (upto.get(c, 0) for c in node.controls), 0)
+            seen |= group
             if seen:
                 self._before[node] = seen
             upto[node] = seen | self._bit.get(node, 0)

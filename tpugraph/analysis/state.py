@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
@@ -64,18 +66,10 @@ def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_
             if not data_only and node.controls:
                 group = groups.get(id(node.controls))
                 if group is None:
-                    group = groups[id(node.controls)] = union(found.get(control, 0) for control in node.controls)
+                    group = groups[id(node.controls)] = reduce(or_, (found.get(c, 0) for c in node.controls))
                 seen |= group
             changed = changed or (node.op in ops.NEXT_ITERATION and seen != found.get(node, 0))
             found[node] = seen
-    return found
-
-
-def union(sets: Iterable[int]) -> int:
-    """The union of bit sets."""
-    found = 0
-    for bits in sets:
-        found |= bits
     return found
 
 

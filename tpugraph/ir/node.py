@@ -177,10 +177,6 @@ class Node(_Fields):
         """The nodes with control edges from this one, as a snapshot in graph order."""
         return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
 
-    def awaited(self) -> list[Wait]:
-        """The nodes with control edges from this one, grouped by equal control inputs, for analyses that visit a group once."""
-        return list(self._awaited)
-
     def consumers(self) -> list[Node]:
         """Every node with a data or control edge from this one, each once."""
         found = dict.fromkeys([node for node, _ in self._uses])
