@@ -116,13 +116,23 @@ def _rows_of_cross(tensor: Tensor) -> Answer:
 
 
 def _rows_of_signature(tensor: Tensor) -> Answer:
-    """Rows of the operand whose first factor is the output's, as in a matrix product."""
+    """The most rows of the operands whose first factor is the output's, as in a matrix product."""
+    if tensor.node.op in ops.IDENTITIES:
+        return (yield _rows, tensor.node.inputs[tensor.port])
     signature = signatures.of(tensor.node)
     made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
-    if signature is None or not made or made[0] == "..." or signatures.whole(made[0]):
+    if signature is None or not made or signatures.whole(made[0]):
         return None
-    operand = next((i for i, factors in enumerate(signature.inputs) if factors and factors[0] == made[0]), None)
-    return None if operand is None else (yield _rows, tensor.node.inputs[operand])
+    most, rank = None, len(tensor.shape or ()) - signatures.tail(made)
+    for operand, factors in zip(tensor.node.inputs, signature.inputs, strict=False):
+        if not factors or factors[0] != made[0]:
+            continue
+        if factors[0] != "..." or len(operand.shape or ()) - signatures.tail(factors) == rank:
+            rows = yield _rows, operand
+            if rows is None:
+                return None
+            most = max(most or 0, rows)
+    return most
 
 
 def _rows_of_squeeze(tensor: Tensor) -> Answer:
@@ -133,18 +143,6 @@ def _rows_of_squeeze(tensor: Tensor) -> Answer:
 
 def _rows_of_slice(tensor: Tensor) -> Answer:
     return None if tensor.node.attr("shrink_axis_mask", 0) & 1 else (yield _rows, tensor.node.inputs[0])
-
-
-def _most_rows(tensor: Tensor) -> Answer:
-    """The largest number of rows among operands of the same rank."""
-    most = None
-    for operand in tensor.node.inputs:
-        if operand.shape and len(operand.shape) == len(tensor.shape or ()):
-            rows = yield _rows, operand
-            if rows is None:
-                return None
-            most = rows if most is None else max(most, rows)
-    return most
 
 
 def _all_rows(tensor: Tensor) -> Answer:
@@ -176,13 +174,12 @@ def _rows_of_stitch(tensor: Tensor) -> Answer:
 _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.SHAPED_BY, _rows_of_shape),
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
-    **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
-    **dict.fromkeys((*ops.SPARSE_RESHAPES, "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
     **dict.fromkeys(ops.ROWS_OPERAND, _rows_operand),
-    **dict.fromkeys((*ops.UNIQUE, *ops.PARTITIONS, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)),
+    **dict.fromkeys(
+        (*ops.UNIQUE, *ops.PARTITIONS, *ops.SPARSE_RESHAPES, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)
+    ),
     **dict.fromkeys(ops.LOOKUPS, _rows_of_lookup),
     "GatherNd": _rows_of_operand(1),
-    **dict.fromkeys(("LookupTableFindV2", "LookupTableFind"), _rows_of_operand(1)),
     **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
     "Where": _rows_of_elements,
     **dict.fromkeys(ops.RESHAPES, _rows_of_reshape),
