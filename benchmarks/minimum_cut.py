@@ -12,7 +12,7 @@ import time
 
 import networkx as nx
 
-from tpugraph.analysis import minimum_cut
+from tpugraph.analysis.min_cut import minimum_cut
 
 VERTICES = 20_000
 """As many as a large input part has tensors."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import minimum_cut
+from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.placements import SUM, Entries, Held, Partial, Replicate, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd.placing import Placing

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Container, Iterable
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
+from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
+from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.conditionals import sides
