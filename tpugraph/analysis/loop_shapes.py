@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.analysis.values import fixed
+from tpugraph.analysis.values import integers
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.loops import carried
@@ -114,7 +114,7 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
         held = _OF_ARRAYS[node.op]
         if shape is not None and (held.stacked or (held.joined and shape)):
             whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
-            count = fixed(array.inputs[0]) if whole else None
+            count = integers(array.inputs[0]) if whole else None
             first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
             places = taken.node.inputs[1].shape if held.stacked and not held.joined else None
             first = places[0] if first is None and places else first
@@ -139,7 +139,7 @@ def _put(user: Node) -> Iterator[Shape]:
         if shape and held.stacked:
             yield shape[1:]
         elif shape and held.lengths is not None:
-            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [])
+            lengths = set(integers(user.inputs[held.lengths]) or [])
             yield (lengths.pop() if len(lengths) == 1 else None, *shape[1:])
         else:
             yield shape

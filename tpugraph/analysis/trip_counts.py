@@ -13,7 +13,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.dataflow import Answer, Rule, ask
-from tpugraph.analysis.values import known_value
+from tpugraph.analysis.values import known_scalar
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.loops import carried, frame_chain, frames_around
 from tpugraph.ir.pattern import anything, handed_on, match, op
@@ -68,7 +68,7 @@ def bound_stacks(graph: Graph) -> int:
         if stack.op in ops.STACKS and stack.attr("elem_type").name == "resource":
             fault, fix = NESTED
             raise UnboundedLoop(fault, node=stack, fix=fix)
-        size = _constant(stack.inputs[_SIZE[stack.op]])
+        size = known_scalar(stack.inputs[_SIZE[stack.op]])
         pushes = [frame_of[node] for node in _pushes(graph, stack)]
         if not pushes or (size is not None and size >= 0):
             continue
@@ -148,7 +148,7 @@ def steps_of(counter: Tensor) -> float | None:
     if loop is None:
         return None
     found = match(_STEP, loop.following)
-    step = _constant(found["step"]) if found and loop.holds(found["before"]) else None
+    step = known_scalar(found["step"]) if found and loop.holds(found["before"]) else None
     return -step if step is not None and found["following"].node.op in _SUBTRACTIONS else step
 
 
@@ -168,7 +168,7 @@ def _smallest(tensor: Tensor) -> Answer:
 
 def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
     node = tensor.node
-    known = _constant(tensor)
+    known = known_scalar(tensor)
     if known is not None:
         return known
     put_together = _PUT_TOGETHER.get(node.op)
@@ -187,9 +187,3 @@ _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
     **dict.fromkeys(ops.computing(np.maximum), max),
     **dict.fromkeys(ops.computing(np.add), sum),
 }
-
-
-def _constant(tensor: Tensor) -> float | None:
-    """The integer value of a scalar that follows from constants and static shapes; else None."""
-    value = known_value(tensor)
-    return value.item() if value is not None and value.size == 1 and value.dtype.kind in "iu" else None

@@ -199,9 +199,6 @@ _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
 """Elementwise ops, whose operands may have unknown elements."""
 
 
-_HANDS_ON = ops.IDENTITIES | ops.ENTER
-
-
 def constant(node: Node) -> np.ndarray[Any, Any]:
     """The value of a Const; decoded once."""
     return np.asarray(node.attr("value"))
@@ -212,10 +209,10 @@ def constant_at(tensor: Tensor) -> np.ndarray[Any, Any] | None:
     return constant(tensor.node) if tensor.node.op in ops.CONSTANTS else None
 
 
-def fixed(tensor: Tensor) -> list[int] | None:
-    """The integers of a constant operand, such as axes; None where it is no constant."""
-    value = constant_at(source_of(tensor, _HANDS_ON))
-    return [int(v) for v in value.ravel()] if value is not None and value.dtype.kind in "iu" else None
+def integers(tensor: Tensor) -> list[int] | None:
+    """The integers of a scalar or vector that follows from constants and static shapes; else None."""
+    value = known_value(tensor)
+    return None if value is None or value.dtype.kind not in "iu" else np.ravel(value).tolist()
 
 
 def data_dependent(graph: Graph) -> dict[Node, None]:
@@ -226,8 +223,8 @@ def data_dependent(graph: Graph) -> dict[Node, None]:
 
 def known_scalar(tensor: Tensor) -> int | None:
     """An integer scalar that follows from constants and static shapes; else None."""
-    found: int | None = ask(scalar, tensor)
-    return found
+    found = integers(tensor)
+    return found[0] if found is not None and len(found) == 1 else None
 
 
 def known_vector(tensor: Tensor) -> list[int | None] | None:

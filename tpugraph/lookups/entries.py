@@ -17,6 +17,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.shapes import element_count, is_static
+from tpugraph.analysis.values import integers
 from tpugraph.ir import Graph, Node, Tensor
 
 
@@ -170,7 +171,7 @@ def _column(node: Node, roles: Roles) -> Outcome:
 
 def is_row_of_entries(node: Node) -> bool:
     """Whether a slice takes the first coordinate of each entry, its row of the batch."""
-    begin, end, strides = (_constant(t) for t in node.inputs[1:4])
+    begin, end, strides = (integers(t) for t in node.inputs[1:4])
     masks = node.attr("begin_mask", 0) & 1, node.attr("end_mask", 0) & 1, node.attr("shrink_axis_mask", 0)
     return masks == (1, 1, 2) and strides == [1, 1] and begin is not None and end is not None and begin[1] == 0
 
@@ -178,7 +179,7 @@ def is_row_of_entries(node: Node) -> bool:
 def _gather(node: Node, roles: Roles) -> Outcome:
     table, numbers = roles.get(0), roles.get(1)
     axis = ops.record(node.op).axis
-    along = (axis is None or _constant(node.inputs[axis]) == [0]) and not node.attr("batch_dims", 0)
+    along = (axis is None or integers(node.inputs[axis]) == [0]) and not node.attr("batch_dims", 0)
     if not along or numbers in (None, "gradients", "update_places", "indices", "size"):
         return None
     if numbers in ("segments", "order"):
@@ -228,19 +229,19 @@ def _reshape(node: Node, roles: Roles) -> Outcome:
 
 def _expanded(node: Node, roles: Roles) -> Outcome:
     """ExpandDims may not insert a dimension before that of the entries."""
-    fits = roles.keys() == {0} and roles[0] in ("values", "gradients") and _constant(node.inputs[1]) not in (None, [0])
+    fits = roles.keys() == {0} and roles[0] in ("values", "gradients") and integers(node.inputs[1]) not in (None, [0])
     return [roles[0]] if fits else None
 
 
 def _summed(node: Node, roles: Roles) -> Outcome:
     """A reduction within each entry, or over a broadcast dimension; never over entries."""
-    axes = _constant(node.inputs[1])
+    axes = integers(node.inputs[1])
     fits = roles.get(1) == "size" if axes is None else all(axis > 0 for axis in axes)
     return [roles[0]] if fits and roles.get(0) in ("values", "gradients") else None
 
 
 def _joined(node: Node, roles: Roles) -> Outcome:
-    if _constant(node.inputs[-1]) != [0] or not {*roles.values()} <= {"values", "gradients"}:
+    if integers(node.inputs[-1]) != [0] or not {*roles.values()} <= {"values", "gradients"}:
         return None
     return ["gradients" if "gradients" in roles.values() else "values"]
 
@@ -283,10 +284,6 @@ def _partitioned(node: Node, roles: Roles) -> Outcome:
 
 def _sized(node: Node, roles: Roles) -> Outcome:
     return ["size"] * len(node.outputs or ())
-
-
-def _constant(tensor: Tensor) -> list[int] | None:
-    return tensor.node.attr("value").ravel().tolist() if tensor.node.op in ops.CONSTANTS else None
 
 
 _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {

@@ -13,17 +13,14 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.placements import Placement, Replicate, Shard
-from tpugraph.analysis.values import constant
+from tpugraph.analysis.values import constant, integers, known_vector
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.spmd import factors
-from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.placing import Placing
 from tpugraph.spmd.rules.reshape import reshaped
 from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.errors import GraphError
-
-_ = _rules
 
 PROBE = 7
 """The factor by which the batch grows when TensorFlow's shape functions are asked."""
@@ -128,7 +125,7 @@ class Following:
 
     def follow_size(self, tensor: Tensor, place: int, why: str) -> bool:
         """Mark a size, or an element of a vector of sizes, as following; False where no constant holds it."""
-        node, value, twin = tensor.node, factors.vector(tensor), factors.vector(self.in_twin(tensor))
+        node, value, twin = tensor.node, known_vector(tensor), known_vector(self.in_twin(tensor))
         if twin is not None and value is not None and twin[place] != value[place]:
             return True
         if node.op in ops.CONSTANTS:
@@ -146,10 +143,10 @@ class Following:
                     return self.follow_size(node.inputs[index], place, why)
                 place -= length
         if node.op in ops.SLICES and len(node.inputs[0].shape or ()) == 1:
-            begin = [0] if node.attr("begin_mask", 0) & 1 else factors.integers(node.inputs[1])
+            begin = [0] if node.attr("begin_mask", 0) & 1 else integers(node.inputs[1])
             return begin is not None and self.follow_size(node.inputs[0], begin[0] + place, why)
         if ops.COMPUTES.get(node.op) is np.multiply:
-            sizes = [factors.integers(t) for t in node.inputs]
+            sizes = [integers(t) for t in node.inputs]
             held = [i for i, size in enumerate(sizes) if size and size[0] % self.rows == 0]
             return len(held) == 1 and self.follow_size(node.inputs[held[0]], place, why)
         return False
@@ -254,9 +251,7 @@ class Following:
 
     def _gathering(self) -> dict[Node, None]:
         """Nodes that combine all rows, without reshapes to sizes that do not change."""
-        return {
-            n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())
-        }
+        return {n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (integers(n.inputs[1]) or ())}
 
     def _differs_at_probe(self, node: Node) -> bool:
         """Whether a size operand differs between the batches, by constant folding on both graphs."""
@@ -268,7 +263,7 @@ class Following:
             tensor = node.inputs[index]
             if tensor.dtype.name not in ("int32", "int64"):
                 continue
-            if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
+            if known_vector(tensor) != known_vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
 
@@ -375,7 +370,7 @@ def inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
 
 
 def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
-    value = factors.vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
+    value = known_vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
     if value is not None and None not in value and len(value) <= 64:
         array = np.asarray(value if tensor.shape else value[0], tensor.dtype.name)
         return alone.add(

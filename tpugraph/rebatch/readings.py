@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import SUM, Entries, Held, Shard
-from tpugraph.analysis.values import constant, data_dependent
+from tpugraph.analysis.values import constant, data_dependent, integers, known_vector
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.walks import source_of
@@ -171,7 +171,7 @@ def whole_shapes(f: Following) -> None:
     """A vector equal to the whole shape of a tensor with rows is that shape: beside a sparse tensor, or in shape arithmetic."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.order:
-        shape = factors.vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) < 2 else None
+        shape = known_vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) < 2 else None
         if shape and any(_in_arithmetic(f, use.node, use.index, len(shape)) for use in node.uses()):
             _follow_shape(f, node.out(), shapes.get(tuple(shape), ()) if node.out().shape else (0,))
         if ops.record(node.op).family == "sparse" and any(_has_rows(f, t) for t in node.inputs):
@@ -181,7 +181,7 @@ def whole_shapes(f: Following) -> None:
                     and len(tensor.shape or ()) == 1
                     and not _has_rows(f, tensor)
                 ):
-                    _follow_shape(f, tensor, shapes.get(tuple(factors.vector(tensor) or ()), ()))
+                    _follow_shape(f, tensor, shapes.get(tuple(known_vector(tensor) or ()), ()))
 
 
 def _follow_shape(f: Following, tensor: Tensor, axes: Iterable[int]) -> None:
@@ -198,8 +198,8 @@ def _in_arithmetic(f: Following, node: Node, index: int, rank: int) -> bool:
     if node.op in ops.CASTS | ops.IDENTITIES:
         return any(_in_arithmetic(f, use.node, use.index, rank) for use in node.uses())
     if node.op in ops.BROADCAST_AXES | _EQUAL:
-        plain, other = factors.vector(node.inputs[1 - index]), factors.vector(f.in_twin(node.inputs[1 - index]))
-        return plain != other and (node.op in ops.BROADCAST_AXES or plain == factors.vector(node.inputs[index]))
+        plain, other = known_vector(node.inputs[1 - index]), known_vector(f.in_twin(node.inputs[1 - index]))
+        return plain != other and (node.op in ops.BROADCAST_AXES or plain == known_vector(node.inputs[index]))
     pieces = ops.SLICES | ops.CONCATS if rank > 1 else ops.SLICES
     return (
         bool(node.inputs[index].shape)
@@ -238,13 +238,13 @@ def loop_limits(f: Following) -> None:
             if any(limit.op in ops.EXIT and frames.get(limit.inputs[0].node) in taken for limit in limits):
                 taken.add(frames[node])  # the gradient of a loop has the loop's trip count
             for limit in limits if frames.get(node) in taken else ():
-                if limit.op in ops.CONSTANTS and limit not in f.changes and factors.integers(limit.out()) == [f.rows]:
+                if limit.op in ops.CONSTANTS and limit not in f.changes and integers(limit.out()) == [f.rows]:
                     f.change(limit, "the limit of a loop that takes rows one by one")
             for start in _starts(node) if frames.get(node) in taken else ():
                 _follow_place(f, start, "where a loop begins that takes rows one by one from the last one on")
         within = node.name in f.lists or taken.intersection(entered.get(node, ()))
         length = _LENGTHS.get(node.op)
-        if length is not None and within and factors.integers(node.inputs[length]) == [f.rows]:
+        if length is not None and within and integers(node.inputs[length]) == [f.rows]:
             f.lists[node.name] = None
             f.follow_size(node.inputs[length], 0, "the length of a list with an element for each row")
         if node.op in _UNSTACKS and (within or _key(f, node) in f.lists):
@@ -275,7 +275,7 @@ def _key(f: Following, node: Node, *, out: bool = False) -> str:
 
 def _follow_place(f: Following, node: Node, why: str) -> None:
     """Mark the number of rows, or the index of the last row or of the one before it."""
-    number = factors.integers(node.out()) if node.op in ops.CONSTANTS and node not in f.changes else None
+    number = integers(node.out()) if node.op in ops.CONSTANTS and node not in f.changes else None
     for less in range(3):
         if number == [f.rows - less]:
             f.change(node, why, formula=lambda rows, less=less: rows - less)  # type: ignore[misc]

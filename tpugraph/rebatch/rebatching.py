@@ -14,7 +14,7 @@ from tpugraph import ops
 from tpugraph.analysis import loop_shapes, shapes
 from tpugraph.analysis.batched_input import commonest
 from tpugraph.analysis.placements import Entries, Shard
-from tpugraph.analysis.values import constant
+from tpugraph.analysis.values import constant, integers
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import PROBE, Following, formula_of, step_nodes
@@ -295,7 +295,7 @@ class ScaledSizes(LocalSizes):
         operand = node.inputs[index]
         if self.placing.read(operand) == Entries("shape"):
             return
-        told = factors.integers(operand) or []
+        told = integers(operand) or []
         groups = [p for p, size in enumerate(told) if size == -1 and p < made.axis and shape and shape[p] == 1]
         if node.op in ops.RESHAPES and groups and operand.node not in self.following.changes:
             raise ShapeError(f"'{node.name}' ({node.op}) puts rows into groups {told}: whether there are more groups or larger "
@@ -303,7 +303,7 @@ class ScaledSizes(LocalSizes):
         self._follow(node, operand, made.axis)
 
     def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
-        old = factors.integers(node.inputs[index]) or []
+        old = integers(node.inputs[index]) or []
         for place, (size, new) in enumerate(zip(old, np.ravel(value).tolist(), strict=False)):
             if size != new:
                 self._follow(node, node.inputs[index], place)
@@ -312,7 +312,7 @@ class ScaledSizes(LocalSizes):
         shape = self._shapes[node][0] if gradient else node.inputs[0].shape
         for axis, target, place in factors.sliced_places(node, len(shape or ())) or ():
             for index, mask in ((1, "begin_mask"), (2, "end_mask")):
-                bounds = factors.integers(node.inputs[index])
+                bounds = integers(node.inputs[index])
                 unmasked = place is not None and not int(node.attr(mask, 0)) >> place & 1
                 if (
                     (target if gradient else axis) == rows.axis
@@ -333,7 +333,7 @@ class ScaledSizes(LocalSizes):
         if not self.following.follow_size(
             operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"
         ):
-            value = factors.integers(operand)
+            value = integers(operand)
             raise ShapeError(f"'{node.name}' ({node.op}) gets its number of rows from '{operand.node.name}', where no constant "
                              f"with that number is found{'' if value is None else f': {value}'}", node=node, origin=self.graph.source,
                              fix=TRACE)  # fmt: skip
@@ -397,7 +397,7 @@ def _row_constant(f: Following, node: Node) -> Node | None:
     told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
     if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
         told = _bounds_of_rows(f, node)
-    if node.op in ops.ROLLS and factors.integers(node.inputs[1]) not in ([1], [-1]):  # further than the next row
+    if node.op in ops.ROLLS and integers(node.inputs[1]) not in ([1], [-1]):  # further than the next row
         told = {1}
     for index in sorted(told - {record.axis_operand(count)}):
         found = node.inputs[index].node
@@ -416,7 +416,7 @@ def _bounds_of_rows(f: Following, node: Node) -> set[int]:
     """The operands with the row bounds of a slice or of its gradient; none if it takes only the first or the last row."""
     gradient, told = node.op in ops.SLICE_GRADIENTS, set()
     whole, part = (node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())
-    follow, begin = f.axes.get(whole, set()), factors.integers(node.inputs[1])
+    follow, begin = f.axes.get(whole, set()), integers(node.inputs[1])
     for axis, target, place in factors.sliced_places(node, factors.rank(whole)) or ():
         alone = target is None or (part.shape or ())[target] == 1
         if axis in follow and place is not None and not (alone and begin is not None and begin[place] in (0, -1)):

@@ -40,22 +40,10 @@ class Collectives(StepNodes):
 
     def sum_of_first(self, shape: Tensor) -> Tensor:
         """A shape whose first element is summed over the cores; the others are equal on all."""
-        rank = int((shape.shape or (1,))[0] or 1)
-        return self.sum(shape) if rank == 1 else self.sizes_of_all(shape, [place == 0 for place in range(rank)])
-
-    def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
-        """The global shape from the cores' local ones, where some sizes depend on the data and the others are equal on all cores.
-
-        A vector that mixes counts of rows with replicated values is treated alike; its elements may be fractions.
-        """
-        if shape.dtype.floating:
-            factors = self.constant(np.asarray([self.count if of_rows else 1 for of_rows in rows]), shape.dtype, shape)
-            return self.add(shape, "Mul", "of_all_cores", [shape, factors], shape.shape)
-        return self.divided(self.sum(shape), [1 if of_rows else self.count for of_rows in rows])
-
-    def divided(self, numbers: Tensor, by: Sequence[int]) -> Tensor:
-        divisors = np.asarray(by).reshape([int(size or len(by)) for size in numbers.shape or (None,)])
-        by_each = self.constant(divisors, numbers.dtype, numbers)
+        rank, numbers = int((shape.shape or (1,))[0] or 1), self.sum(shape)
+        if rank == 1:
+            return numbers
+        by_each = self.constant([1, *[self.count] * (rank - 1)], numbers.dtype, numbers)
         return self.add(numbers, "FloorDiv", "of_each", [numbers, by_each], numbers.shape)
 
     def extreme(self, tensor: Tensor, op: str) -> Tensor:

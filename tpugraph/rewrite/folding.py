@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
-from tpugraph.analysis.values import partial_value
+from tpugraph.analysis.values import known_value, partial_value
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
-from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.session_config import guarded
 from tpugraph.rewrite.step_nodes import remove_unread
@@ -28,7 +25,7 @@ def fold(graph: Graph) -> None:
             tensor = node.inputs[port]
             if not shapes.is_static(tensor.shape) or tensor.node.op in ops.MERGE:
                 continue
-            value = _answer(node.op, tensor.shape, kind.name)
+            value = known_value(node.out(port))
             constant = _builder_near(graph, node).constant(value, kind, name="folded", controls=node.controls).node
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
@@ -79,13 +76,6 @@ def _pivot(graph: Graph, tensor: Tensor) -> Node:
 
 def _builder_near(graph: Graph, node: Node) -> Builder:
     return Builder(graph, node.name, device=node.device, source=node)
-
-
-def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
-    dims = [int(d or 0) for d in shape or ()]
-    if op == "Rank":
-        return np.asarray(len(dims), kind)
-    return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)
 
 
 # TensorFlow's losses assert that their weights broadcast, with ops that XLA has no kernels for.

@@ -10,7 +10,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, signatures
 from tpugraph.analysis.shapes import byte_size, is_static
-from tpugraph.analysis.values import fixed, known_scalar
+from tpugraph.analysis.values import integers, known_scalar
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
@@ -263,7 +263,7 @@ def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | Non
 
 
 def _over_all_dimensions(total: Tensor) -> bool:
-    shape, axes = total.node.inputs[0].shape, fixed(total.node.inputs[1])
+    shape, axes = total.node.inputs[0].shape, integers(total.node.inputs[1])
     return (
         shape is not None
         and axes is not None

@@ -75,15 +75,6 @@ class StepNodes:
             self._conditional[node] = None
         return node.out()
 
-    def again(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
-        """The first output of a copy of a node with other operands."""
-        copy = self.graph.add(node.op, f"{node.name}/of_all_cores", operands, attrs=node.raw_attrs, outputs=node.outputs,
-                              device=node.device, source=node)  # fmt: skip
-        self._frame_of[copy] = self._frame(node.out())
-        if node in self._conditional:
-            self._conditional[copy] = None
-        return copy.out()
-
     def cast(self, tensor: Tensor, kind: DType) -> Tensor:
         if tensor.dtype == kind:
             return tensor

@@ -9,12 +9,9 @@ from tpugraph.analysis.batched_input import commonest
 from tpugraph.analysis.placements import REPLICATE, Placement, Shard
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Tensor
-from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ShapeError
-
-_ = _rules
 
 
 def analyse(

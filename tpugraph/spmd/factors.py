@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.values import known_value, partial_value
+from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node, Tensor
 
 Factors = tuple[str, ...] | None
@@ -31,12 +29,6 @@ class Signature:
     outputs: tuple[Factors, ...]
     linear: tuple[frozenset[int], ...]
     reduce_op: str | None = "sum"
-
-
-def integers(tensor: Tensor) -> list[int] | None:
-    """The integers of a scalar or vector that follows from constants and static shapes; else None."""
-    value = known_value(tensor)
-    return None if value is None or value.dtype.kind not in "iu" else np.ravel(value).tolist()
 
 
 def rank(tensor: Tensor) -> int:
@@ -188,18 +180,12 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
 
     An unknown dimension counts as larger than 1.
     """
-    sizes = [vector(operand) for operand in tensor.node.inputs]
+    sizes = [known_vector(operand) for operand in tensor.node.inputs]
     if sizes[0] is None or sizes[1] is None:
         return None
     own = sizes[tensor.port] or []
     lead = max(map(len, sizes)) - len(own)  # type: ignore[arg-type]
     return {*range(lead), *(lead + axis for axis, size in enumerate(own) if size == 1)}
-
-
-def vector(tensor: Tensor) -> list[int | None] | None:
-    """The elements of a size vector, None for each that is unknown; None where its length is unknown."""
-    value = partial_value(tensor)
-    return None if value is None else [None if np.isnan(number) else int(number) for number in value.ravel()]
 
 
 def _concat(node: Node) -> Made | None:

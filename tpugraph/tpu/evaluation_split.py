@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import HOST_DEVICE, NodeSet, minimum_cut, must_be_host, shapes
+from tpugraph.analysis import HOST_DEVICE, NodeSet, must_be_host, shapes
+from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.placements import Entries, Held, Placement, Replicate, Shard
 from tpugraph.analysis.step import DeviceEnds, PaddedBatches
+from tpugraph.analysis.values import integers
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.roles.findings import Finding
-from tpugraph.spmd import factors
-from tpugraph.spmd import rules as _rules
 from tpugraph.spmd.placing import Placing, Verdict
 from tpugraph.spmd.rules.signature import has_rule
 from tpugraph.spmd.splats import splat_value
@@ -51,9 +51,6 @@ def padded_batch(graph: Graph) -> Batch:
     parts = {tensor: plain.get(tensor, tensor) for tensor in found}
     found |= {graph.tensor(name): Shard(0) for name in padded.numbers}
     return Batch(padded.rows, padded.whole, found, plain, parts)
-
-
-_ = _rules
 
 
 class RowPlacements:
@@ -143,7 +140,7 @@ class RowPlacements:
         index, made = ops.record(node.op).shaped_by, verdict.outputs[0]
         if index is None or not isinstance(made, Shard) or node.inputs[index] in self._counted:
             return False
-        sizes = factors.integers(node.inputs[index])
+        sizes = integers(node.inputs[index])
         return sizes is not None and made.axis < len(sizes) and sizes[made.axis] >= 0
 
     def _spread(self, mixing: list[Node]) -> NodeSet:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Shard
+from tpugraph.analysis.values import integers
 from tpugraph.ir import Node
-from tpugraph.spmd.factors import integers
 from tpugraph.spmd.placing import Placing, Verdict, rule, whole
 from tpugraph.spmd.rules.signature import by_signature
 from tpugraph.spmd.splats import is_zero

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Placement, Replicate, Shard
+from tpugraph.analysis.values import integers
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
@@ -14,7 +15,7 @@ from tpugraph.spmd.rules.signature import by_signature, size_of
 def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs[0], inputs[1]
     named = ops.record(node.op).axis
-    axes = [0] if named is None else factors.integers(node.inputs[named])
+    axes = [0] if named is None else integers(node.inputs[named])
     if axes is None:
         return p.replicate_operands(node, inputs, "looks up along a dimension that data name")
     rank = 1 if node.op in ops.GATHERS else factors.rank(node.inputs[0])
@@ -22,7 +23,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     each = int(node.attr("batch_dims", 0))
     each += places if each < 0 else 0
     if table == COUNT and isinstance(numbers, Replicate):
-        picked = factors.integers(node.inputs[1])
+        picked = integers(node.inputs[1])
         if picked is None or 0 in picked[1:]:
             return p.replicate_operands(node, inputs, "picks sizes of ragged rows")
         return Verdict([COUNT if picked[:1] == [0] else REPLICATE], why="a size of ragged rows")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
+from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule, whole
@@ -73,7 +74,7 @@ def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("BroadcastGradientArgs BroadcastArgs")
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """A core's count of ragged rows is summed over the cores where the other shape has a global size there."""
-    sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
+    sizes = [known_vector(tensor) or [None] for tensor in node.inputs]
     ranks = [len(size) for size in sizes]
     alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))
     return Verdict(
@@ -85,7 +86,7 @@ def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """The shape of reduced ragged rows, stitched from the operand's sizes and ones."""
     half = len(inputs) // 2
-    places = [factors.integers(tensor) for tensor in node.inputs[:half]]
+    places = [integers(tensor) for tensor in node.inputs[:half]]
     if COUNT in inputs and None not in places and factors.rank(node.out()) == 1:
         first = [i for i, numbers in enumerate(places) if 0 in (numbers or ())]
         made = inputs[half + first[-1]] if first else REPLICATE

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
+from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
@@ -25,13 +26,13 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if not isinstance(inputs[1], Replicate):
         return p.replicate_operands(node, inputs, "reshapes as all cores together say")
     if isinstance(rows, Entries):
-        target = factors.vector(node.inputs[1])
+        target = known_vector(node.inputs[1])
         if rows == COUNT or (target and target[0] == -1 and _keeps_front(before, after)):
             return Verdict([rows], why="the same elements")
         return p.replicate_operands(node, inputs, "reshapes ragged rows")
     if not isinstance(rows, Shard):
         return Verdict([rows], why="the same elements")
-    after = after if after is None or None not in after else _completed(after, factors.vector(node.inputs[1]))
+    after = after if after is None or None not in after else _completed(after, known_vector(node.inputs[1]))
     if before is None:
         found = _broadcast_gradient(p, node.inputs[0].node, after)
     else:
@@ -56,7 +57,7 @@ def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | N
     if not _sums_broadcast(sum_) or after is None:
         return None
     told, rows = sum_.inputs[1], p.read(sum_.inputs[0])
-    sizes = [factors.vector(tensor) for tensor in told.node.inputs]
+    sizes = [known_vector(tensor) for tensor in told.node.inputs]
     own = sizes[told.port]
     if own is None or None in sizes or not isinstance(rows, Shard):
         return None
@@ -131,7 +132,7 @@ def block(rows: Shard, size: int | None) -> int | None:
 def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
     data = record.data_operands(len(inputs))
-    axes = factors.integers(node.inputs[(record.axis or 0) % len(inputs)])
+    axes = integers(node.inputs[(record.axis or 0) % len(inputs)])
     place = None if axes is None else axes[0] % max(factors.rank(node.inputs[data[0]]), 1)
     first = next((inputs[i] for i in data if isinstance(inputs[i], Shard)), None)
     if isinstance(first, Shard) and first.axis == place:
@@ -166,7 +167,7 @@ def _concatenated(p: Placing, node: Node, inputs: list[Placement], data: Sequenc
 def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
     (source,) = record.data_operands(len(inputs))
-    rows, axes = inputs[source], factors.integers(node.inputs[(record.axis or 0) % len(inputs)])
+    rows, axes = inputs[source], integers(node.inputs[(record.axis or 0) % len(inputs)])
     if isinstance(rows, Shard) and axes is not None and axes[0] % factors.rank(node.inputs[source]) == rows.axis:
         long = block(rows, size_of(node.inputs[source], rows.axis))
         sizes = [size_of(node.out(port), rows.axis) for port in range(len(node.outputs or ()))]
@@ -180,7 +181,7 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _tile(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows = inputs[0]
     if isinstance(rows, Shard) and isinstance(inputs[1], Replicate):
-        times = factors.integers(node.inputs[1])
+        times = integers(node.inputs[1])
         if times is not None and times[rows.axis] > 1:
             return Verdict([replace(rows, outer=rows.outer * times[rows.axis])], why="the batch several times over")
     if inputs[1] == COUNT:
@@ -228,4 +229,4 @@ def _block(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 def block_of(node: Node) -> list[int] | None:
     side = node.attr("block_size", None)
-    return [int(side)] * 2 if side is not None else factors.integers(node.inputs[1])
+    return [int(side)] * 2 if side is not None else integers(node.inputs[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Placement, Replicate, Shard
+from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
@@ -21,12 +22,12 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if not _same_shards(inputs, 0):
         return p.replicate_operands(node, inputs, "slices at places of its own")
     if isinstance(rows, Entries):
-        begin, size = factors.integers(node.inputs[1]), factors.integers(node.inputs[2])
+        begin, size = integers(node.inputs[1]), integers(node.inputs[2])
         if begin and size and begin[0] == 0 and size[0] == -1:
             return Verdict([rows], why="entry by entry")
         return p.replicate_operands(node, inputs, "takes some of the ragged rows")
     if isinstance(rows, Shard):
-        starts = factors.vector(node.inputs[1])
+        starts = known_vector(node.inputs[1])
         piece = _piece(
             rows,
             size_of(node.inputs[0], rows.axis),
@@ -57,7 +58,7 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> Verdict:
     if rows.role == "shape":  # the count of this core's ragged rows, or the other sizes, which all cores share
-        begin, end = factors.integers(node.inputs[1]), factors.integers(node.inputs[2])
+        begin, end = integers(node.inputs[1]), integers(node.inputs[2])
         picked = node.attr("shrink_axis_mask", 0) & 1
         first = begin == [0] or bool(node.attr("begin_mask", 0) & 1 and not picked)
         if begin is not None and end is not None and (first or (picked and begin[0] > 0)):
@@ -75,7 +76,7 @@ def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) 
 
 def _columns(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> Verdict:
     """In index tuples only the first column is a row index."""
-    begin = factors.integers(node.inputs[1])
+    begin = integers(node.inputs[1])
     places = factors.sliced_places(node, 2) or []
     column = next((place for axis, _, place in places if axis == 1), None)
     if column is None:
@@ -89,7 +90,7 @@ def _columns(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> 
 def _whole_front(node: Node, place: int | None) -> bool:
     if place is None:
         return True
-    steps = factors.integers(node.inputs[3])
+    steps = integers(node.inputs[3])
     masked = node.attr("begin_mask", 0) & node.attr("end_mask", 0)
     return bool(masked >> place & 1) and steps is not None and steps[place] == 1
 
@@ -110,7 +111,7 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
 def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, zeros = inputs[0], len(inputs) == 2  # else the last operand is the padding value
     if isinstance(rows, Shard) and zeros:
-        amounts = factors.integers(node.inputs[1])
+        amounts = integers(node.inputs[1])
         part, whole = size_of(node.inputs[0], rows.axis), size_of(node.out(), rows.axis)
         made = _among(rows, part, None if amounts is None else amounts[2 * rows.axis], whole)
         if made is not None:
@@ -120,7 +121,7 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 def _start(node: Node, place: int, size: int | None) -> int | None:
     """The begin of a slice with stride 1; None where it is unknown."""
-    begin, steps = factors.integers(node.inputs[1]), factors.integers(node.inputs[3])
+    begin, steps = integers(node.inputs[1]), integers(node.inputs[3])
     if steps is None or steps[place] != 1:
         return None
     if node.attr("begin_mask", 0) >> place & 1:
