@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
@@ -16,39 +17,25 @@ from tpugraph.support.wording import first_of
 def check(graph: Graph) -> list[str]:
     """Raise a ConversionError where the step has Python functions or fed placeholders; returns lines for the report."""
     step = graph.ancestors(graph[name] for name in graph.roles.roots)
-    if graph.kept(InProcess) is None:
-        _refuse_python(graph, step)
-    _refuse_fed(graph, step)
-    return _without_gradients(graph, step) if graph.roles.mode == "train" else []
-
-
-def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
-    for node in step:
-        if node.op in ops.PYTHON:
-            raise ConversionError(
-                f"{node.op} calls a Python function of the program that wrote the graph; a file does not hold it",
-                node=node,
-                origin=graph.source,
-                fix="replace tf.py_func by TensorFlow ops, or convert inside the program that defines the function",
-            )
-    for name, function in function_library.functions_named(graph).items():
-        for definition in function.node_def:
-            if definition.op in ops.PYTHON:
-                raise ConversionError(
-                    f"{definition.op} in the dataset function '{name}' calls Python; a file does not hold it",
-                    node=definition.name,
-                    origin=graph.source,
-                    fix="replace from_generator and py_func by TensorFlow ops, or convert inside the program",
-                )
-
-
-def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
+    functions = function_library.functions_named(graph).items()
+    calling: list[tuple[Any, str]] = [(node, "") for node in step if node.op in ops.PYTHON]
+    calling += [(node, f" in the dataset function '{name}'") for name, function in functions
+                for node in function.node_def if node.op in ops.PYTHON]  # fmt: skip
+    if calling and graph.kept(InProcess) is None:
+        node, where = calling[0]
+        raise ConversionError(
+            f"{node.op}{where} calls a Python function of the program that wrote the graph; a file does not hold it",
+            node=node if isinstance(node, Node) else node.name,
+            origin=graph.source,
+            fix="replace from_generator and py_func by TensorFlow ops, or convert inside the program that defines the function",
+        )
     fed = [node for node in step if node.op in ops.PLACEHOLDERS]
     if fed:
         more = f" (and {len(fed) - 1} more)" if len(fed) > 1 else ""
         raise ConversionError(f"the step is fed from outside through '{fed[0].name}'{more}; a file does not hold what is fed",
                               node=fed[0], origin=graph.source,
                               fix="read the input with tf.data or queues in the graph, as Estimator's input_fn does")  # fmt: skip
+    return _without_gradients(graph, step) if graph.roles.mode == "train" else []
 
 
 def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
