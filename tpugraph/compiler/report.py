@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tpugraph import ops
 from tpugraph.analysis import cluster_nodes, races, shapes, step
@@ -17,6 +17,7 @@ from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables, table_of
 from tpugraph.tpu.pipeline import Pipeline
 
+_T = TypeVar("_T")
 _COMBINE = (None, "partition", "shard-tables", "replica-program")
 """What makes the sums of a step: passes, or a replica program itself."""
 
@@ -26,15 +27,17 @@ def report(
 ) -> dict[str, Any]:
     """The report; the plain graph had ``size`` nodes, and ``notes`` were made before the passes."""
     found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
-    cut, outfed = graph.kept(step.Cut) or step.Cut(), graph.kept(step.Outfed) or step.Outfed()
+    cut, outfed, partitioned = _left(graph, step.Cut), _left(graph, step.Outfed), _left(graph, step.Partitioned)
     per_core = cores if found.replica else 1
     naive = cut.naive_bytes
+    order = races.as_data(_left(graph, step.OrderedRaces))
+    padded = _left(graph, step.PaddedLookups)
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
         "num_replicas": cores,
         "iterations_per_loop": options.iterations_per_loop,
-        "batch": _batch(graph, options),
+        "batch": _batch(graph, cores),
         "nodes": {"input": size, "output": len(graph), "device": len(device)},
         "loss": asdict(found.loss),
         "metrics": found.values,
@@ -44,10 +47,14 @@ def report(
         "trained": list(dict.fromkeys(_plain_name(graph, name) for name in found.trained)),
         "variables": {_plain_name(graph, n): {"key": v.key, "trained": v.trained} for n, v in found.variables.items()},
         "collectives": collectives(graph),
-        "lookups": _lookups(graph),
+        "lookups": {
+            "padded": padded.most,
+            "by_flag": list(padded.flagged),
+            "joined": _left(graph, step.JoinedTables).pieces,
+        },
         "tables": _tables(graph),
-        "step_order": _step_order(graph),
-        "varying_updates": (graph.kept(step.Partitioned) or step.Partitioned()).unified,
+        "step_order": order,
+        "varying_updates": partitioned.unified,
         "bytes_per_step": {
             "infeed": cut.bytes() * per_core,
             "infeed_naive": None if naive is None else naive * per_core,
@@ -59,28 +66,35 @@ def report(
         "dropped": cut.dropped,
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
-        "notes": _notes_of(graph, notes),
+        "notes": [
+            *_left(graph, step.ClosedShapes).batches,
+            *notes,
+            *order["said"],
+            *partitioned.notes,
+            *_of_input(graph),
+        ],
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
     }
 
 
-def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
-    cores = options.num_replicas or 1
-    partitioned, padded = graph.kept(step.Partitioned) or step.Partitioned(), graph.kept(step.PaddedBatches)
-    rows = partitioned.rows if padded is None else padded.rows // cores
+def _left(graph: Graph, kind: type[_T]) -> _T:
+    """The result of a pass; where it did not run or had nothing to do, an empty one."""
+    return graph.kept(kind) or kind()
+
+
+def _batch(graph: Graph, cores: int) -> dict[str, Any]:
+    padded = graph.kept(step.PaddedBatches)
+    rows = _left(graph, step.Partitioned).rows if padded is None else padded.rows // cores
     if rows is None:
         return {"per_core": None, "global": None, "line": counted(cores, "core")}
-    return {
-        "per_core": rows,
-        "global": rows * cores,
-        "line": f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}",
-    }
+    line = f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}"
+    return {"per_core": rows, "global": rows * cores, "line": line}
 
 
 def collectives(graph: Graph) -> dict[str, Any]:
     """The collectives of a step: sums, their bytes on a core, the tensors that are summed and those that are gathered."""
-    partitioned = graph.kept(step.Partitioned) or step.Partitioned()
+    partitioned = _left(graph, step.Partitioned)
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
     return {"sums": len(sums), **_sizes(sums), "combined": partitioned.combined, "gathered": partitioned.gathered}
 
@@ -92,15 +106,6 @@ def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
     return {"bytes": sum(size or 0 for size in most), "bytes_exact": exact, "unbounded": most.count(None)}
 
 
-def _lookups(graph: Graph) -> dict[str, Any]:
-    """Padded lists of ids with their length (``by_flag``: by --max_ids), and lookups of tables in pieces."""
-    padded, joined = (
-        graph.kept(step.PaddedLookups) or step.PaddedLookups(),
-        graph.kept(step.JoinedTables) or step.JoinedTables(),
-    )
-    return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
-
-
 def _plain_name(graph: Graph, variable: str) -> str:
     """The name of a variable, which may be sharded now, in the plain graph."""
     return table_of(graph[variable]) if variable in graph else variable
@@ -108,37 +113,22 @@ def _plain_name(graph: Graph, variable: str) -> str:
 
 def _tables(graph: Graph) -> dict[str, Any]:
     """Sharded tables with the bytes of a core and of the sums of lookups, and why others are whole."""
-    found = graph.kept(ShardedTables) or ShardedTables()
-    sharded = {
-        name: {
-            "variables": list(table.variables),
-            "rows": table.rows,
-            "rows_per_core": table.rows_per_core,
-            "bytes_per_core": table.bytes_per_core,
-            "bytes": table.bytes,
-            "sums": len(table.sums),
-            **{f"sum_{key}": value for key, value in _sizes([graph[sum_] for sum_ in table.sums]).items()},
-        }
-        for name, table in found.tables.items()
-    }
+    found = _left(graph, ShardedTables)
+    sharded = {name: asdict(table) for name, table in found.tables.items()}
+    for table in sharded.values():
+        del table["local"]
+        sums = [graph[name] for name in table["sums"]]
+        sizes = {f"sum_{key}": value for key, value in _sizes(sums).items()}
+        table |= {"variables": list(table["variables"]), "sums": len(sums), **sizes}
     return {"least_bytes": found.least_bytes, "sharded": sharded, "whole": dict(found.whole)}
 
 
-def _step_order(graph: Graph) -> dict[str, Any]:
-    """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.races.as_data`."""
-    return races.as_data(graph.kept(step.OrderedRaces) or step.OrderedRaces())
-
-
-def _notes_of(graph: Graph, odd: list[str]) -> list[str]:
-    closed, partitioned = (
-        graph.kept(step.ClosedShapes) or step.ClosedShapes(),
-        graph.kept(step.Partitioned) or step.Partitioned(),
-    )
-    padded, models = graph.kept(step.PaddedBatches), graph.kept(step.HostModels) or step.HostModels()
-    notes = [*closed.batches, *odd, *_step_order(graph)["said"], *partitioned.notes]
-    if padded is not None and padded.endless:
-        notes.append("the dataset repeats for ever: say how many steps to run")
-    notes += models.notes[:5]
+def _of_input(graph: Graph) -> list[str]:
+    """What is to be known of the input, and the layers of an evaluation that the host computes."""
+    padded = graph.kept(step.PaddedBatches)
+    endless = padded is not None and padded.endless
+    notes = ["the dataset repeats for ever: say how many steps to run"] if endless else []
+    notes += _left(graph, step.HostModels).notes[:5]
     if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes
