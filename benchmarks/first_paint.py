@@ -16,7 +16,7 @@ import _measure
 from _graphs import write_training_graph
 from playwright.sync_api import sync_playwright
 
-from tpugraph.compiler.viewing import view
+from tpugraph.compiler.tpu_check import view
 
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 

@@ -13,16 +13,10 @@ from tpugraph.ir.builder import Builder
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed, refuse_uneven
 from tpugraph.spmd.demands import Demands
-from tpugraph.support.errors import UsageError
 from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES
-from tpugraph.tpu.pipeline import Pass
+from tpugraph.tpu.pipeline import Pass, check_choices
 
 _INT32 = attrs.dtype("int32")
-_CHOICES = {
-    "varying_updates": ("mean", "replica0", "error"),
-    "batch_norm": ("global", "per_core"),
-    "random": ("per_core", "plain"),
-}
 
 
 @dataclass(frozen=True)
@@ -49,10 +43,7 @@ class Partition(Pass):
         return analyse(graph, self.num_replicas, policies=policies, seeds=seeds)
 
     def run(self, graph: Graph) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(f"'{getattr(self, name)}' is no {name.replace('_', ' ')}",
-                                 fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
+        check_choices(self)
         roles, rows, cores = graph.roles, batch_of(graph), self.num_replicas
         loss = graph.tensor(roles.loss.name) if roles.mode == "train" else None
         if cores == 1:

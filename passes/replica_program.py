@@ -13,12 +13,11 @@ from tpugraph.analysis.values import constant_at
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.analysis import batch_of
-from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.support.errors import ConversionError
 from tpugraph.support.wording import counted
-from tpugraph.tpu.pipeline import Pass
+from tpugraph.tpu.pipeline import Pass, check_choices
 
 _INT32 = attrs.dtype("int32")
-_CHOICES = ("mean", "replica0", "error")
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ class ReplicaProgram(Pass):
     gives = (Partitioned,)
 
     def run(self, graph: Graph) -> None:
-        if self.varying_updates not in _CHOICES:
-            raise UsageError(f"'{self.varying_updates}' is no varying updates",
-                             fix="--varying_updates=mean, replica0 or error")  # fmt: skip
+        check_choices(self)
         self._check_groups(graph)
         cores = Collectives(graph, self.num_replicas)
         for node in graph.of_type(*ops.REPLICA_IDS):

@@ -71,7 +71,6 @@ def names(found: Any) -> str:
 
 def passes_page() -> str:
     """The passes in the order of the pipeline, and the invariants that they require and ensure."""
-    from tpugraph.compiler import passes_of
     from tpugraph.passes import PASSES, WITHOUT_TRAINING
     from tpugraph.tpu.invariants import INVARIANTS
 
@@ -79,7 +78,7 @@ def passes_page() -> str:
         return table("pass | what is true afterwards | parameters | requires | ensures", (
             f"[{row['name']}](#{row['name']}) | {code(row['summary'])} | "
             f"{names(f'{name}={value}' for name, value in row['parameters'].items() if name[0] != '_')} | "
-            f"{names(row['requires'])} | {names(row['ensures'])}" for row in passes_of(passes)))  # fmt: skip
+            f"{names(row['requires'])} | {names(row['ensures'])}" for row in (step.as_data() for step in passes)))  # fmt: skip
 
     more = tuple(cls for cls in WITHOUT_TRAINING if cls not in PASSES)
     lines = [PASSES_HEAD, *listed(PASSES), PASSES_BESIDE]

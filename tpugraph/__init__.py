@@ -30,8 +30,7 @@ from tpugraph.support.tensorflow_log import import_tensorflow
 if TYPE_CHECKING:
     from tpugraph.analysis.networkx_view import as_networkx
     from tpugraph.compiler import ConvertOptions, convert
-    from tpugraph.compiler.tpu_check import check
-    from tpugraph.compiler.viewing import view
+    from tpugraph.compiler.tpu_check import check, view
     from tpugraph.estimator.checkpoints import WarmStartSettings
     from tpugraph.estimator.cluster import TPUClusterResolver
     from tpugraph.estimator.embeddings import (
@@ -98,7 +97,7 @@ _HOMES = {
     "model_to_estimator": "tpugraph.estimator.keras_model",
     "reduce": "tpugraph.testing.reduce",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
-    "view": "tpugraph.compiler.viewing",
+    "view": "tpugraph.compiler.tpu_check",
 }
 """Where the names live that are loaded on first use."""
 

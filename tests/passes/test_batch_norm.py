@@ -201,7 +201,7 @@ def test_per_core_is_a_batch_norm_of_each_cores_rows(varying: str) -> None:
 def test_policies_that_are_refused() -> None:
     with pytest.raises(ConversionError, match="each core would write another value to 'moving_mean'"):
         convert(trace(lambda: images(16)), num_replicas=4, batch_norm="per_core", varying_updates="error")
-    with pytest.raises(UsageError, match="'median' is no varying updates") as caught:
+    with pytest.raises(UsageError, match="'median' is no varying_updates") as caught:
         convert(trace(lambda: images(16)), varying_updates="median")
     assert "mean, replica0 or error" in str(caught.value)
     with pytest.raises(UsageError, match="'local' is no batch_norm"):

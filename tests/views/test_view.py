@@ -18,8 +18,7 @@ from command_line import Command
 from models import CORPUS, trace
 from tpugraph.cli.inspect import explain
 from tpugraph.compiler import ConvertOptions, convert
-from tpugraph.compiler.tpu_check import check
-from tpugraph.compiler.viewing import view
+from tpugraph.compiler.tpu_check import check, view
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.tpu.program import Program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from tpugraph import compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.passes import PIPELINES
@@ -12,7 +11,7 @@ from tpugraph.tpu import pipeline
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    table = compiler.passes_of(PIPELINES[flags["mode"]])
+    table = [step.as_data() for step in PIPELINES[flags["mode"]]]
     for number, entry in enumerate(table, 1):
         parameters = ",".join(f"{key}={value}" for key, value in entry["parameters"].items())
         console.say(f"{number:>2}  {entry['name']}" + (f"{{{parameters}}}" if parameters else ""))

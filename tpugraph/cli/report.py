@@ -13,7 +13,6 @@ from tpugraph.cli.convert import check_page
 from tpugraph.cli.flags import Parsed
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.tpu_check import check
-from tpugraph.compiler.viewing import findings_of
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support import files
@@ -47,7 +46,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 def _judged(flags: Parsed) -> ReportData:
     """The report with its verdict, and no TPU yet."""
     found = check(programs.graph_of(flags), programs.options(flags))
-    return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))
+    return ReportData(Path(flags.model).name, found.compiles, found.verdict, found.shown())
 
 
 def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:

@@ -8,7 +8,7 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
-from tpugraph.compiler.viewing import view
+from tpugraph.compiler.tpu_check import view
 from tpugraph.views.view_data import Lives
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -23,7 +23,7 @@ from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import parse
-from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
+from tpugraph.passes import OF_REPLICAS, PIPELINES
 from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.passes.partition import Partition
 from tpugraph.rebatch import Rebatched, is_open, rebatch
@@ -223,20 +223,6 @@ def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
     return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in known]
-
-
-def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:
-    """The pipeline as data: name, parameters, requires, ensures and one sentence per pass."""
-    return [
-        {
-            "name": cls.name,
-            "parameters": cls.parameters(),
-            "requires": list(cls.requires),
-            "ensures": list(cls.ensures),
-            "summary": cls.summary(),
-        }
-        for cls in spec
-    ]
 
 
 def another_batch(

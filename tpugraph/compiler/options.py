@@ -12,6 +12,7 @@ from tpugraph.analysis import races
 from tpugraph.passes import PIPELINES
 from tpugraph.support.errors import ArgumentTypeError, UsageError
 from tpugraph.support.suggestions import GONE, did_you_mean
+from tpugraph.tpu.pipeline import check_choices
 
 MOST_ITERATIONS = 2**31 - 1
 """The loop of the converted graph counts in int32."""
@@ -19,7 +20,6 @@ MOST_ITERATIONS = 2**31 - 1
 _NUMBERS = {"num_replicas": (1, 8), "iterations_per_loop": (1, 8), "max_ids": (0, 8), "shard_tables": (0, 1 << 30),
             "global_batch": (0, 256)}  # fmt: skip
 """The least value of each number, and an example."""
-_CHOICES = {"batch_norm": ("global", "per_core"), "step_order": races.ORDERS, "mode": tuple(PIPELINES)}
 _OF_MODE = {
     "metrics": "eval",
     "collected": "eval",
@@ -99,10 +99,9 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(f"'{getattr(self, name)}' is no {name}",
-                                 fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
+        if self.mode not in PIPELINES:
+            raise UsageError(f"'{self.mode}' is no mode", fix=f"--mode={' or '.join(PIPELINES)}")
+        check_choices(self)
         if self.mode != "train" and self.step_order != races.READS_FIRST:
             raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
                              fix="leave it out: it is for steps of training")  # fmt: skip

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tpugraph import analysis, ops
@@ -20,12 +21,14 @@ from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.conversion import convert
 from tpugraph.compiler.options import ConvertOptions, given, shows_options
 from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
-from tpugraph.ir.attrs import DType, Func
+from tpugraph.ir.attrs import DType
 from tpugraph.ir.side_effects import local_files
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
+from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
+from tpugraph.views.view_data import FindingView
 from tpugraph.xla import stablehlo
 from tpugraph.xla.stablehlo import REDUCED
 
@@ -123,6 +126,10 @@ class Report:
         share = f"; {self.percent:.1f} % of {count} can compile" if self.device_nodes else ""
         return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 
+    def shown(self) -> list[FindingView]:
+        """The findings, as pages show them."""
+        return [FindingView(CAUSES[f.cause], f.node, f.fault, f.fix, stops=f.cause not in NOTES) for f in self.findings]
+
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON takes it."""
         own = {key: getattr(self, key) for key in ("source", "compiles", "converted", "device_nodes", "percent")}
@@ -176,6 +183,27 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, histo
     return Report(graph.source, refusal is None, len(device), findings, seconds)
 
 
+@shows_options
+def view(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None = None, **fields: Any) -> View:
+    """Convert a graph and show it: every stage, what each pass did, where values live and why, what stops it on a TPU.
+
+    Args:
+        model: a plain graph, which is converted, or a TPU graph; a Graph is used up.
+        options: how to convert a plain graph; or give the fields of :class:`ConvertOptions` as keyword arguments.
+        **fields: see there.
+
+    Raises:
+        LoadError: the graph cannot be read.
+        UsageError: options that cannot be used.
+    """
+    options = given(options, fields)
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    history = History(Path(graph.source).name or "graph")
+    report = check(graph, options, history=history)
+    history.view.judge(runs=report.compiles, verdict=report.verdict, findings=report.shown())
+    return View(history.view)
+
+
 # --------------------------------------------------------------------------- conversion and lowering
 
 
@@ -208,8 +236,11 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
         cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause
         fault = error.fault
         if error.operand is not None and name in before and (source := _source(before, name, error.operand)):
-            fault = (f"the operand '{_operand(nodes[name], op, error.operand)}' of {op} must be known when the step is "
-                     f"compiled, and it depends on {source}")  # fmt: skip
+            definition = attrs.definition(op)
+            operand, _ = definition.names(definition.inputs, nodes[name].raw_attrs)[error.operand]
+            fault = (
+                f"the operand '{operand}' of {op} must be known when the step is compiled, and it depends on {source}"
+            )
         return _finding(nodes, cause, name, fault, error.fix, op=op)
     except TpuGraphError as error:
         return _of_error(nodes, error, "compiler")
@@ -236,33 +267,24 @@ def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -
 # --------------------------------------------------------------------------- operands that XLA must know
 
 
-def _operand(node: Node, op: str, index: int) -> str:
-    """The name of an operand in the op's definition; those of a list share one."""
-    arguments = ops.op_def(op).input_arg
-    names = [arg.name for arg in arguments for _ in range(node.attr(arg.number_attr, 1) if arg.number_attr else 1)]
-    return str(names[index])
-
-
 def _source(before: _Flow, name: str, operand: int) -> str | None:
     """The nearest variable, input, random op or loop that an operand depends on, in words."""
-    seen: set[str] = set()
     front = [before[name][1][operand]]
-    while front:
-        following: list[str] = []
-        for at in front:
-            op, inputs = before[at]
-            if at in seen or op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.CONTAINER_READS:
-                continue
-            seen.add(at)
-            if op in _READS:
-                return f"the variable '{_variable(before, at)}'"
-            if op in ops.RANDOM | ops.INPUTS | ops.INFEEDS:
-                return f"the {'random op' if op in ops.RANDOM else 'input'} '{at}'"
-            if op in ops.MERGE:
-                loop = any(before[producer][0] in ops.NEXT_ITERATION for producer in inputs)
-                return f"{'what the loop carries in' if loop else 'the branch taken at'} '{at}'"
-            following.extend(inputs)
-        front = following
+    seen = set(front)
+    for at in front:  # grows while it is walked
+        op, inputs = before[at]
+        if op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.CONTAINER_READS:
+            continue
+        if op in _READS:
+            return f"the variable '{_variable(before, at)}'"
+        if op in ops.RANDOM | ops.INPUTS | ops.INFEEDS:
+            return f"the {'random op' if op in ops.RANDOM else 'input'} '{at}'"
+        if op in ops.MERGE:
+            loop = any(before[producer][0] in ops.NEXT_ITERATION for producer in inputs)
+            return f"{'what the loop carries in' if loop else 'the branch taken at'} '{at}'"
+        more = [producer for producer in dict.fromkeys(inputs) if producer not in seen]
+        seen.update(more)
+        front += more
     return None
 
 
@@ -298,7 +320,7 @@ def _without_kernels(graph: Graph, device: list[Node], nodes: Mapping[str, Node]
     missing = list(_missing(graph, device))
     without = {name for name, _, _ in missing}
     for name, op, (cause, fault, fix) in missing:
-        forward = _gradient_of(nodes, name.split("/"))
+        forward = _gradient_of(nodes, name)
         if forward in without:
             fix = f"goes when '{forward}' is replaced"
         yield _finding(nodes, cause, name, fault, fix, op=op)
@@ -319,8 +341,6 @@ _LOWERED = (
 
 _Fault = tuple[str, str, str | None]
 """Cause, fault and fix."""
-_Missing = tuple[str, str, _Fault]
-"""A node without a kernel, its op, and why; ``caller/inner`` names a node of a library function."""
 
 
 @cache
@@ -338,37 +358,25 @@ def kernels() -> Mapping[str, tuple[Mapping[str, frozenset[Any]], ...]]:
     return {op: tuple(taken) for op, taken in found.items()}
 
 
-def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[_Missing]:
+def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[tuple[str, str, _Fault]]:
+    """Nodes without a kernel with op and fault; ``caller/inner`` names a node of a library function."""
     library = function_library.functions_named(graph)
     for node in device:
         if node.op in ops.ALL_REDUCES and node.attr("T").name not in REDUCED:
             fix = f"train the variable in one of {', '.join(sorted(REDUCED))}"
             yield node.name, node.op, ("dtype", f"XLA has no all-reduce of {node.attr('T')}", fix)
-        if node.op not in _LOWERED:
-            yield from _of(node.name, ops.TO_RESOURCE.get(node.op, node.op), _decoded(node.raw_attrs), library, ())
+        if node.op in _LOWERED:
+            continue
+        called = function_library.used_by(graph, [node]).values() if library else ()
+        inner = [(f"{node.name}/{each.name}", each.op, each.attr) for function in called for each in function.node_def]
+        for name, op, raw in [*inner, (node.name, ops.TO_RESOURCE.get(node.op, node.op), node.raw_attrs)]:
+            found = None if op in library or op in _LOWERED else _judge(op, raw)
+            if found is not None:
+                yield name, op, found
 
 
-def _decoded(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: attrs.decode(value) for name, value in raw.items() if name[0] != "_"}
-
-
-def _of(
-    name: str, op: str, decoded: dict[str, Any], library: Mapping[str, Any], inside: tuple[str, ...]
-) -> Iterator[_Missing]:
-    called = [value.name for value in decoded.values() if isinstance(value, Func)]
-    called += [f.name for value in decoded.values() if isinstance(value, list) for f in value if isinstance(f, Func)]
-    for function in [*called, op]:
-        if function in library and function not in inside:
-            for node in library[function].node_def:
-                if node.op not in _LOWERED:
-                    within = (*inside, function)
-                    yield from _of(f"{name}/{node.name}", node.op, _decoded(node.attr), library, within)
-    found = None if op in library else _judge(op, decoded)
-    if found is not None:
-        yield name, op, found
-
-
-def _judge(op: str, decoded: Mapping[str, Any]) -> _Fault | None:
+def _judge(op: str, raw: Mapping[str, Any]) -> _Fault | None:
+    decoded = {name: attrs.decode(value) for name, value in raw.items() if name[0] != "_"}
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
     if op in ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
         return ("loop", *trip_counts.NESTED)
@@ -421,7 +429,7 @@ def _finding(
 
 
 def _origin(nodes: Mapping[str, Node], name: str) -> str | None:
-    forward = _gradient_of(nodes, name.split("/"))
+    forward = _gradient_of(nodes, name)
     if forward is not None:
         return f"gradient of {forward}"
     node = nodes.get(name)
@@ -430,8 +438,9 @@ def _origin(nodes: Mapping[str, Node], name: str) -> str | None:
     return f"made by {node.made_by}" + (f" for {node.origin}" if node.origin else "")
 
 
-def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
+def _gradient_of(nodes: Mapping[str, Node], name: str) -> str | None:
     """The op that a node is the gradient of, by the names that ``tf.gradients`` gives."""
+    parts = name.split("/")
     for index, part in enumerate(parts):
         if not part.endswith("_grad"):
             continue

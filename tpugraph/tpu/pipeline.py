@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from tpugraph import roles
 from tpugraph.analysis import shapes
+from tpugraph.analysis.races import ORDERS
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Edits, Graph, text
 from tpugraph.ir.difference import changed_lines
@@ -63,6 +64,29 @@ class Pass:
     def parameters(cls) -> dict[str, Any]:
         """Parameter names and their defaults."""
         return {f.name: f.default for f in fields(cls)}
+
+    @classmethod
+    def as_data(cls) -> dict[str, Any]:
+        """What `tpugraph passes` shows of the pass."""
+        about = {"requires": list(cls.requires), "ensures": list(cls.ensures), "summary": cls.summary()}
+        return {"name": cls.name, "parameters": cls.parameters(), **about}
+
+
+CHOICES = {
+    "varying_updates": ("mean", "replica0", "error"),
+    "batch_norm": ("global", "per_core"),
+    "random": ("per_core", "plain"),
+    "step_order": ORDERS,
+}
+"""What the parameters of passes may be that are words, by name."""
+
+
+def check_choices(given: object) -> None:
+    """Raise a UsageError where a pass or options have another word for a parameter than one of its choices."""
+    for name, choices in CHOICES.items():
+        value = getattr(given, name, choices[0])
+        if value not in choices:
+            raise UsageError(f"'{value}' is no {name}", fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")
 
 
 @dataclass(frozen=True)
