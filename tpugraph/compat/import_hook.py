@@ -6,12 +6,13 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from tpugraph.compat import older_libraries
-from tpugraph.compat.restored import restore_all, restore_late
+from tpugraph.compat.restored import restore
 from tpugraph.compat.symbols import BASES
 from tpugraph.compat.tree import (
+    LIBRARIES,
     Inside,
     MissingModuleError,
     MissingSymbolError,
@@ -21,12 +22,6 @@ from tpugraph.compat.tree import (
     program_line,
     symbol_of,
 )
-
-LIBRARIES = frozenset(
-    "absl etils flax google grpc h5py jax jaxlib keras numpy orbax pandas sklearn tensorboard tensorflow tensorflow_datasets "
-    "tensorflow_io tensorflow_probability tensorflow_text tf_keras tf_slim tpugraph transformers".split()
-)
-"""Packages that were written for the TensorFlow that is installed; everything else that imports it is the program."""
 
 ROOTS = {"tensorflow": "", "tensorflow_core": "", "tensorflow_estimator": "estimator"}
 """The packages that the hook answers for, and where in the tree each begins."""
@@ -40,7 +35,7 @@ _import = builtins.__import__
 @contextmanager
 def tensorflow_1() -> Iterator[None]:
     """Within the block, what the program imports of TensorFlow comes from the tree."""
-    restore_all()
+    restore()
     builtins.__import__ = _hooked
     try:
         yield
@@ -62,8 +57,6 @@ def _hooked(name: str, globals: Mapping[str, Any] | None = None, locals: Mapping
         for wanted in fromlist:
             _offer(found, wanted)
         return found
-    for late in (found.__name__, *(f"{found.__name__}.{wanted}" for wanted in fromlist)):
-        restore_late(late)
     return _import(found.__name__, fromlist=fromlist)  # which imports the modules among the names
 
 
@@ -122,30 +115,25 @@ def _offer(module: Namespace, name: str) -> None:
     try:
         getattr(module, name)
     except MissingSymbolError as error:
-        symbol = symbol_of(module.__dict__["_path"], name)
+        symbol = symbol_of(module._path, name)
         if symbol is None:
             raise MissingModuleError(error.fault, origin=error.origin, fix=error.fix) from None
-        module.__dict__[name] = Dropped(module.__dict__["_path"], name)
+        module.__dict__[name] = Dropped(module._path, name)
 
 
 class Dropped:
     """Stands where a program imports a name that is not there: programs import more than they use."""
 
     def __init__(self, path: str, name: str) -> None:
-        self.__dict__["_where"] = path, name
+        self._where = path, name
 
-    def _fail(self) -> NoReturn:
-        find(*self.__dict__["_where"])
-        raise AssertionError("a name that is dropped was found")
-
-    def __call__(self, *arguments: Any, **named: Any) -> NoReturn:
+    def _use(self, *arguments: Any, **named: Any) -> Any:
         """Say what is missing."""
-        self._fail()
+        return find(*self._where)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    __call__ = __mro_entries__ = _use
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        self._fail()
-
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
-        self._fail()
+        return self._use()

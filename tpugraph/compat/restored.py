@@ -9,68 +9,43 @@ import importlib
 import importlib.util
 import sys
 
+from tpugraph.compat.symbols import Page, found_in
+
 _OPS = "tensorflow.python.ops"
 
-ATTRIBUTES = {
-    ("tensorflow.python.framework.ops", "Tensor"): ("tensorflow", "Tensor"),
-    ("tensorflow.python.framework.ops", "IndexedSlices"): ("tensorflow", "IndexedSlices"),
-    (f"{_OPS}.array_ops", "stack"): (f"{_OPS}.array_ops_stack", "stack"),
-    (f"{_OPS}.array_ops", "unstack"): (f"{_OPS}.array_ops_stack", "unstack"),
-    (f"{_OPS}.control_flow_ops", "Assert"): (f"{_OPS}.control_flow_assert", "Assert"),
-    (f"{_OPS}.control_flow_ops", "case"): (f"{_OPS}.control_flow_case", "case"),
-    (f"{_OPS}.control_flow_ops", "cond"): (f"{_OPS}.cond", "cond"),
-    (f"{_OPS}.control_flow_ops", "while_loop"): (f"{_OPS}.while_loop", "while_loop"),
-    (f"{_OPS}.variable_scope", "variable"): (f"{_OPS}.variable_v1", "VariableV1"),
-}
-"""Of a module an attribute that it had, and where it is now."""
-
-LATE = {
-    "tensorflow.python.feature_column.feature_column_lib": {
-        "DenseFeatures": ("tf_keras.src.feature_column.dense_features", "DenseFeatures")
+MOVED: dict[str, Page] = {
+    "tensorflow.python.framework.ops": found_in("tensorflow", "Tensor IndexedSlices"),
+    f"{_OPS}.array_ops": found_in(f"{_OPS}.array_ops_stack", "stack unstack"),
+    f"{_OPS}.control_flow_ops": {
+        **found_in(f"{_OPS}.control_flow_assert", "Assert"),
+        **found_in(f"{_OPS}.control_flow_case", "case"),
+        **found_in(f"{_OPS}.cond", "cond"),
+        **found_in(f"{_OPS}.while_loop", "while_loop"),
     },
-}
-"""The same of modules that programs alone ask for, looked up when they do."""
+    f"{_OPS}.variable_scope": found_in(f"{_OPS}.variable_v1", "variable=VariableV1"),
+    "tensorflow.python.feature_column.feature_column_lib": found_in("tf_keras.src.feature_column.dense_features", "DenseFeatures"),
+}  # fmt: skip
+"""Of each module the names that it had, and where they are now."""
 
-MODULES = {
-    "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
-    "tf_keras.legacy_tf_layers.base": "tf_keras.src.legacy_tf_layers.base",
-    "tf_keras.legacy_tf_layers.convolutional": "tf_keras.src.legacy_tf_layers.convolutional",
-    "tf_keras.legacy_tf_layers.core": "tf_keras.src.legacy_tf_layers.core",
-    "tf_keras.legacy_tf_layers.normalization": "tf_keras.src.legacy_tf_layers.normalization",
-    "tf_keras.legacy_tf_layers.pooling": "tf_keras.src.legacy_tf_layers.pooling",
-}
-"""Of a module that TensorFlow itself still asks for, where it is now."""
-
-_NEEDED_BY = ("tf_slim", "tensorflow.python.layers", "tensorflow.python.framework.ops")
+NEEDED_BY = ("tf_slim", "tensorflow.python.layers", "tensorflow.python.framework.ops")
+"""The modules, by how their names begin, that ask for what was moved."""
 
 
-def restore(module: str) -> None:
-    """Put the names back where ``module`` is one that needs them; the second time nothing happens."""
-    if module.startswith(_NEEDED_BY):
-        restore_all()
-
-
-def restore_late(module: str) -> None:
-    """Put the names of :data:`LATE` back into a module that a program imports."""
-    for name, (home, there) in LATE.get(module, {}).items():
-        _put(module, name, home, there)
-
-
-def _put(module: str, name: str, home: str, there: str) -> None:
-    where = importlib.import_module(module)
-    if not hasattr(where, name) and hasattr(found := importlib.import_module(home), there):
-        setattr(where, name, getattr(found, there))
-
-
-def restore_all() -> None:
-    """Put back every name, those of libraries that are not installed left out."""
-    for (where, name), (home, there) in ATTRIBUTES.items():
-        _put(where, name, home, there)
-    if importlib.util.find_spec("tf_keras") is None:
+def restore() -> None:
+    """Put every name back, those of libraries that are not installed left out; the second time nothing happens."""
+    keras = importlib.util.find_spec("tf_keras") is not None
+    for where, names in MOVED.items():
+        module = importlib.import_module(where)
+        for name, symbol in names.items():
+            home, _, attribute = symbol.home.partition(":")
+            if not hasattr(module, name) and (keras or not home.startswith("tf_keras")):
+                setattr(module, name, getattr(importlib.import_module(home), attribute))
+    if not keras:
         return
     layer = importlib.import_module("tf_keras.src.engine.base_layer_v1").Layer
     if not hasattr(layer, "apply"):
         layer.apply = lambda self, inputs, *words, **named: self(inputs, *words, **named)
-    for name, home in MODULES.items():
-        if name not in sys.modules:
-            sys.modules[name] = importlib.import_module(home)
+    # TensorFlow itself looks for these modules where they were
+    for name in ("", ".base", ".convolutional", ".core", ".normalization", ".pooling"):
+        moved = importlib.import_module(f"tf_keras.src.legacy_tf_layers{name}")
+        sys.modules.setdefault(f"tf_keras.legacy_tf_layers{name}", moved)

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from tpugraph.compat.import_hook import tensorflow_1
 from tpugraph.compat.source_symbols import not_python_3
+from tpugraph.compat.tree import program_line
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.tensorflow_log import LOG_LEVEL, import_tensorflow
 
@@ -52,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         run(flags_of(words))
     except TpuGraphError as error:
-        error.origin = error.origin or _line_of(error)
+        error.origin = error.origin or program_line(reversed(list(traceback.walk_tb(error.__traceback__))))
         print(error.block(), file=sys.stderr)
         return 1
     except SyntaxError as error:
@@ -133,11 +134,3 @@ def _shown(error: BaseException) -> str:
         part.stack = traceback.StackSummary.from_list(own)
         part = part.__cause__ or part.__context__
     return "".join(shown.format())
-
-
-def _line_of(error: BaseException) -> str | None:
-    """The last line of the program in a traceback."""
-    libraries = os.path.dirname(_OWN), os.path.dirname(os.__file__), "<"
-    own = [f for f in traceback.extract_tb(error.__traceback__)
-           if not f.filename.startswith(libraries) and "site-packages" not in f.filename]  # fmt: skip
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None

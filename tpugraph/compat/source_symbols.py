@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.compat.import_hook import ROOTS, module_path
-from tpugraph.compat.tree import Inside, MissingModuleError, MissingSymbolError, Namespace, find, namespace, symbol_of
+from tpugraph.compat.tree import Inside, MissingModuleError, MissingSymbolError, Namespace, namespace, symbol_of
 from tpugraph.support.errors import LoadError
 
 
@@ -111,21 +111,17 @@ def _use(parts: list[str], where: str) -> Use | None:
             break
         path.append(part)
         name = "tf." + ".".join(path)
-        if isinstance(at, Namespace):
-            inside = at.__name__.removeprefix("tf").removeprefix(".")
-            symbol = symbol_of(inside, part)
-            if symbol is not None and (symbol.differs or not symbol.home):
-                return Use(name, where, symbol.state, symbol.differs or f"{symbol.why}: {symbol.instead}")
-            try:
-                at = getattr(at, part) if isinstance(at, Inside) else find(inside, part)
-            except (MissingSymbolError, MissingModuleError) as error:
-                return Use(name, where, "not there", error.fix or error.fault)
-            if isinstance(at, Inside):
-                path.pop()  # a file of the module, whose names are the module's
-        elif hasattr(at, part):
+        symbol = symbol_of(at._path, part) if isinstance(at, Namespace) else None
+        if symbol is not None and (symbol.differs or not symbol.home):
+            return Use(name, where, symbol.state, symbol.differs or f"{symbol.why}: {symbol.instead}")
+        try:
             at = getattr(at, part)
-        elif at.__name__.startswith("tensorflow.python"):
-            return None  # a module below TensorFlow's own that nothing has imported yet
-        else:
+        except (MissingSymbolError, MissingModuleError) as error:
+            return Use(name, where, "not there", error.fix or error.fault)
+        except AttributeError:
+            if at.__name__.startswith("tensorflow.python"):
+                return None  # a module below TensorFlow's own that nothing has imported yet
             return Use(name, where, "not there", "docs/compat.md lists what there is")
+        if isinstance(at, Inside):
+            path.pop()  # a file of the module, whose names are the module's
     return None if isinstance(at, types.ModuleType) else Use("tf." + ".".join(path), where, "works")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import sys
+import traceback
 import types
+from collections.abc import Iterable
 from typing import Any
 
-from tpugraph.compat.restored import restore
+from tpugraph.compat.restored import NEEDED_BY, restore
 from tpugraph.compat.symbols import BASES, CONTRIB, INSIDE, PAGES, Symbol
 from tpugraph.support.errors import UsageError
 
@@ -28,55 +31,50 @@ class Namespace(types.ModuleType):
     """A module of the tree, by its name below ``tf``, such as ``contrib.tpu``; "" for ``tf`` itself."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"tf.{path}" if path else "tf", f"The module tf.{path} of TensorFlow 1.15.".replace("tf. ", "tf ")
-        )
-        self.__dict__["_path"] = path
+        name = f"tf.{path}".rstrip(".")
+        super().__init__(name, f"The module {name} of TensorFlow 1.15.")
+        self._path = path
         self.__path__: list[str] = []  # what makes Python take it for a package
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__version__":  # what Python itself asks every module for
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        found = find(self.__dict__["_path"], name)
+        found = find(self._path, name)
         self.__dict__[name] = found
         return found
 
     def __dir__(self) -> list[str]:
-        path = self.__dict__["_path"]
-        own = [name for name, symbol in PAGES.get(path, {}).items() if symbol.home]
-        based = [name for base in BASES.get(path, ()) for name in dir(_module(base)) if not name.startswith("_")]
-        return sorted({*self.__dict__, *own, *based, *_children(path)})
+        own = [name for name, symbol in PAGES.get(self._path, {}).items() if symbol.home]
+        based = [name for base in BASES.get(self._path, ()) for name in dir(_module(base)) if not name.startswith("_")]
+        return sorted({*self.__dict__, *own, *based, *_children(self._path)})
 
 
 class Inside(Namespace):
     """Stands for each of the original's source files below a module: all have the module's names."""
 
+    _file = ""
+
     def __getattr__(self, name: str) -> Any:
-        path = self.__dict__["_path"]
-        if name in INSIDE.get(path, {}):
-            return _load(INSIDE[path][name].home)
+        if name in INSIDE.get(self._path, {}):
+            return _load(INSIDE[self._path][name].home)
         try:
             return super().__getattr__(name)
         except MissingSymbolError:
             if name.startswith("_") or not name.islower():
                 raise
-            found = Inside(path)  # a file, or a folder of files
-            found.__dict__["_file"] = name
+            found = Inside(self._path)
+            found._file = name  # a file, or a folder of files
             return found
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Say what is missing: the name was that of a function."""
-        raise _missing(self.__dict__["_path"], self.__dict__.get("_file", ""), None)
+        raise _missing(self._path, self._file, None)
 
 
-_NAMESPACES: dict[str, Namespace] = {}
-
-
+@functools.cache
 def namespace(path: str) -> Namespace:
     """The namespace of a path; one and the same each time."""
-    if path not in _NAMESPACES:
-        _NAMESPACES[path] = Namespace(path)
-    return _NAMESPACES[path]
+    return Namespace(path)
 
 
 def find(path: str, name: str) -> Any:
@@ -120,7 +118,8 @@ def _load(home: str) -> Any:
 def _module(name: str) -> Any:
     if name.startswith("@"):
         return namespace(name[1:])
-    restore(name)
+    if name.startswith(NEEDED_BY):
+        restore()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -135,29 +134,33 @@ def _module(name: str) -> Any:
 
 def _missing(path: str, name: str, symbol: Symbol | None) -> MissingSymbolError:
     whole = ".".join(part for part in ("tf", path, name) if part)
+    parent, _, package = path.partition(".")
     if symbol is not None:
-        return MissingSymbolError(f"{whole} is not there: {symbol.why}", origin=program_line(), fix=symbol.instead)
-    if path in CONTRIB_PATHS:
-        why = f"tf.{path} was dropped with TensorFlow 2"
-        return MissingSymbolError(f"{whole} is not there: {why}", origin=program_line(), fix=CONTRIB[path[8:]])
-    near = difflib.get_close_matches(name, dir(namespace(path)), n=1)
-    return MissingSymbolError(
-        f"{whole} is not there: neither TensorFlow 1.15's tree here nor TensorFlow 2.21 has it",
-        origin=program_line(),
-        fix=f"did you mean {whole[: -len(name)]}{near[0]}?" if near else "docs/compat.md lists what there is",
-    )
+        why, fix = symbol.why, symbol.instead
+    elif parent == "contrib" and package in CONTRIB:
+        why, fix = f"tf.{path} was dropped with TensorFlow 2", CONTRIB[package]
+    else:
+        why = "neither TensorFlow 1.15's tree here nor TensorFlow 2.21 has it"
+        near = difflib.get_close_matches(name, dir(namespace(path)), n=1)
+        fix = f"did you mean {whole[: -len(name)]}{near[0]}?" if near else "docs/compat.md lists what there is"
+    return MissingSymbolError(f"{whole} is not there: {why}", origin=program_line(), fix=fix)
 
 
-CONTRIB_PATHS = {f"contrib.{name}" for name in CONTRIB}
-"""The paths of the packages of ``tf.contrib`` that have nothing in their place."""
+LIBRARIES = frozenset(
+    "absl etils flax google grpc h5py jax jaxlib keras numpy orbax pandas sklearn tensorboard tensorflow tensorflow_datasets "
+    "tensorflow_io tensorflow_probability tensorflow_text tf_keras tf_slim tpugraph transformers".split()
+)
+"""Packages that were written for the TensorFlow that is installed; everything else that imports it is the program."""
 
 
-def program_line() -> str | None:
-    """The line of the program that is at work: ``train.py:12``; None where only library code is."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in ("tpugraph", "importlib", "contextlib", "runpy"):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
+def program_line(frames: Iterable[tuple[types.FrameType, int]] | None = None) -> str | None:
+    """The line of the program that is at work: ``train.py:12``; None where only library code is.
+
+    Args:
+        frames: where it is looked for, innermost first, with their lines; the stack of the caller when None.
+    """
+    for frame, line in traceback.walk_stack(None) if frames is None else frames:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in LIBRARIES and package not in sys.stdlib_module_names:
+            return f"{frame.f_code.co_filename}:{line}"
     return None
