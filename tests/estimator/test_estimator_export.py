@@ -140,4 +140,3 @@ def test_receivers_with_labels() -> None:
     with tf.Graph().as_default():
         fed = tf1.placeholder(tf.float32, [None])
         assert export.SupervisedInputReceiver(fed, {"y": fed}, fed).receiver_tensors == {"input": fed}
-        assert export.UnsupervisedInputReceiver(fed, {"x": fed}).features is fed

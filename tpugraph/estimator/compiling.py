@@ -70,21 +70,12 @@ def prediction_name(key: Any) -> str:
 
 
 def _line_of(error: TpuGraphError, traced: Traced) -> str | None:
-    op = _operation(error, traced.graph)
-    frames = [] if op is None else [f for f in op.traceback if not _is_library(f.filename)]
+    name = (error.node or "").partition(" ")[0].partition(":")[0]
+    found = [op for op in traced.graph.get_operations() if op.name == name]
+    frames = [frame for op in found for frame in op.traceback if not _is_library(frame.filename)]
     if not frames:
         return error.origin
     return f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
-
-
-def _operation(error: TpuGraphError, graph: Any) -> Any:
-    name = (error.node or "").partition(" ")[0].partition(":")[0]
-    if not name:
-        return None
-    try:
-        return graph.get_operation_by_name(name)
-    except (KeyError, ValueError):
-        return None
 
 
 def _is_library(filename: str) -> bool:

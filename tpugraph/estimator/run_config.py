@@ -17,6 +17,7 @@ from tpugraph.estimator.tpu_config import TPUConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 _SAVE_SECONDS = 600
+_INTERVALS = ("save_checkpoints_steps", "save_checkpoints_secs")
 _UNSET: Any = type("unset", (), {"__repr__": lambda self: "<not given>"})()
 
 
@@ -86,8 +87,10 @@ class RunConfig:
         values: dict[str, Any] = dict(locals())  # the arguments
         for name in ("self", "evaluation_master", "master", "cluster"):
             del values[name]
+        steps, seconds = save_checkpoints_steps, save_checkpoints_secs
         values.update(
-            _saving(save_checkpoints_steps, save_checkpoints_secs),
+            save_checkpoints_steps=None if steps is _UNSET else steps,
+            save_checkpoints_secs=(_SAVE_SECONDS if steps is _UNSET else None) if seconds is _UNSET else seconds,
             model_dir=None if model_dir is None else os.fspath(model_dir),
             async_save=bool(async_save),
             tpu_config=TPUConfig() if tpu_config is None else tpu_config,
@@ -108,15 +111,12 @@ class RunConfig:
         for name in kwargs:
             if name not in self._values:
                 raise ArgumentError(f"RunConfig has no '{name}' to replace", fix=f"one of {', '.join(self._values)}")
-        if kwargs.get("save_checkpoints_steps") is not None and "save_checkpoints_secs" not in kwargs:
-            kwargs["save_checkpoints_secs"] = None
-        if kwargs.get("save_checkpoints_secs") is not None and "save_checkpoints_steps" not in kwargs:
-            kwargs["save_checkpoints_steps"] = None
-        values = {**self._values, **kwargs}
-        _refuse_both(values["save_checkpoints_steps"], values["save_checkpoints_secs"])
-        _check(values)
+        for name, other in (_INTERVALS, _INTERVALS[::-1]):
+            if kwargs.get(name) is not None:
+                kwargs.setdefault(other, None)
         changed = copy.copy(self)
-        changed._values = values
+        changed._values = {**self._values, **kwargs}
+        _check(changed._values)
         return changed
 
     def __getattr__(self, name: str) -> Any:
@@ -149,21 +149,11 @@ class RunConfig:
         return found if len(found) > 1 else None
 
 
-def _saving(steps: Any, seconds: Any) -> dict[str, Any]:
-    if steps is _UNSET and seconds is _UNSET:
-        steps, seconds = None, _SAVE_SECONDS
-    steps, seconds = None if steps is _UNSET else steps, None if seconds is _UNSET else seconds
-    _refuse_both(steps, seconds)
-    return {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
-
-
-def _refuse_both(steps: Any, seconds: Any) -> None:
+def _check(values: dict[str, Any]) -> None:
+    steps, seconds = values["save_checkpoints_steps"], values["save_checkpoints_secs"]
     if steps is not None and seconds is not None:
         raise ArgumentError(f"RunConfig has both save_checkpoints_steps ({steps}) and save_checkpoints_secs ({seconds})",
                             fix="give one")  # fmt: skip
-
-
-def _check(values: dict[str, Any]) -> None:
     if values["model_dir"] == "":
         raise ArgumentError("RunConfig model_dir is empty", fix="give a folder, or None for a temporary one")
     for name in ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "keep_checkpoint_max",

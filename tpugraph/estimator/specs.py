@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -71,18 +72,18 @@ def regrouped(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str,
     return values
 
 
-class _EstimatorSpec(NamedTuple):
-    mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metric_ops: Any = None
-    export_outputs: Any = None
-    training_chief_hooks: Any = None
-    training_hooks: Any = None
-    scaffold: Any = None
-    evaluation_hooks: Any = None
-    prediction_hooks: Any = None
+_EstimatorSpec = namedtuple(
+    "_EstimatorSpec",
+    "mode predictions loss train_op eval_metric_ops export_outputs training_chief_hooks training_hooks scaffold evaluation_hooks "
+    "prediction_hooks",
+    defaults=(None, None, None, None, None, None, None, None, None, None),
+)
+_TPUEstimatorSpec = namedtuple(
+    "_TPUEstimatorSpec",
+    "mode predictions loss train_op eval_metrics export_outputs scaffold_fn host_call training_hooks evaluation_hooks "
+    "prediction_hooks",
+    defaults=(None, None, None, None, None, None, None, None, None, None),
+)
 
 
 class EstimatorSpec(_EstimatorSpec):
@@ -114,20 +115,6 @@ class EstimatorSpec(_EstimatorSpec):
             eval_metric_ops=metric_pairs(given.eval_metric_ops),
             training_chief_hooks=hooks_of("training_chief_hooks", given.training_chief_hooks),
         )
-
-
-class _TPUEstimatorSpec(NamedTuple):
-    mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metrics: Any = None
-    export_outputs: Any = None
-    scaffold_fn: Any = None
-    host_call: Any = None
-    training_hooks: Any = None
-    evaluation_hooks: Any = None
-    prediction_hooks: Any = None
 
 
 class TPUEstimatorSpec(_TPUEstimatorSpec):

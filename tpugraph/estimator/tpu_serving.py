@@ -108,8 +108,7 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
         found = tf.nest.flatten(inference_on_tpu(compute, inputs, *batch_config))
     spec, outputs = kept[-1]
     values = iter(found)
-    filled = [None if tensor is None else next(values) for tensor in tf.nest.flatten(outputs)]
-    served = tf.nest.pack_sequence_as(outputs, filled)
+    served = tf.nest.map_structure(lambda tensor: None if tensor is None else next(values), outputs)
     exports = {name: copy.copy(output) for name, output in (spec.export_outputs or {}).items()}
     for name, output in exports.items():
         vars(output).update(served["exports"][name])

@@ -15,6 +15,7 @@ from tpugraph.estimator.cluster import EVALUATOR, refuse_to_train
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.tpu_estimator import TPUEstimator
+from tpugraph.estimator.user_functions import check_input_fn
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
 LONGEST_WAIT = 24 * 3600.0  # seconds without a new checkpoint after which an evaluator gives up
@@ -25,7 +26,7 @@ class TrainSpec:
 
     def __init__(self, input_fn: Callable[..., Any], max_steps: int | None = None, hooks: Sequence[Any] | None = None,
                  saving_listeners: Sequence[Any] | None = None) -> None:  # fmt: skip
-        self.input_fn = _function("TrainSpec", input_fn)
+        self.input_fn = check_input_fn(input_fn, "TrainSpec ")
         self.max_steps = None if max_steps is None else check_int("TrainSpec max_steps", max_steps, least=1)
         self.hooks = hooks_of("TrainSpec hooks", hooks)
         self.saving_listeners = check_listeners(saving_listeners)
@@ -47,7 +48,7 @@ class EvalSpec:
     def __init__(self, input_fn: Callable[..., Any], steps: int | None = 100, name: str | None = None,
                  hooks: Sequence[Any] | None = None, exporters: Any = None, start_delay_secs: float = 120,
                  throttle_secs: float = 600) -> None:  # fmt: skip
-        self.input_fn = _function("EvalSpec", input_fn)
+        self.input_fn = check_input_fn(input_fn, "EvalSpec ")
         self.steps = None if steps is None else check_int("EvalSpec steps", steps, least=1)
         self.name = name if name is None else check_type("EvalSpec name", name, str, what="a text")
         self.hooks = hooks_of("EvalSpec hooks", hooks)
@@ -58,12 +59,6 @@ class EvalSpec:
                 raise ArgumentTypeError(f"EvalSpec exporters: {exporter!r} has no name and export method")
         self.start_delay_secs = check_number("EvalSpec start_delay_secs", start_delay_secs)
         self.throttle_secs = check_number("EvalSpec throttle_secs", throttle_secs)
-
-
-def _function(owner: str, input_fn: Any) -> Callable[..., Any]:
-    if not callable(input_fn):
-        raise ArgumentTypeError(f"{owner} input_fn must be a function, but is {input_fn!r}")
-    return input_fn  # type: ignore[no-any-return]
 
 
 def train_and_evaluate(

@@ -16,14 +16,10 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of the parameters that a function takes by name, without those bound by ``functools.partial``."""
-    found = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        bound = isinstance(function, functools.partial) and parameter.name in function.keywords
-        if not bound:
-            found.append(parameter.name)
-    return tuple(found)
+    bound = getattr(function, "keywords", {})
+    unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    given = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in given if p.kind not in unnamed and p.name not in bound)
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
@@ -90,9 +86,14 @@ for _name in "__getitem__ get __iter__ keys values items copy pop setdefault __o
     setattr(_WatchedParams, _name, _watching(_name))  # who takes all params reads the batch size too
 
 
-def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
+def check_input_fn(input_fn: Any, owner: str = "") -> Any:
     if not callable(input_fn):
-        raise ArgumentTypeError(f"input_fn must be a function, but is {input_fn!r}")
+        raise ArgumentTypeError(f"{owner}input_fn must be a function, but is {input_fn!r}")
+    return input_fn
+
+
+def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
+    check_input_fn(input_fn)
     given = {"mode": mode, "params": params, "config": config}
     wanted = {name: value for name, value in given.items() if takes(input_fn, name)}
     needed = [p.name for p in inspect.signature(input_fn).parameters.values()
