@@ -55,7 +55,7 @@ def dnn_logit_fn_builder(units: int, hidden_units: Sequence[int], feature_column
                 if dropout is not None and training:
                     net = layers.dropout(net, dropout, training=True)
                 if batch_norm:
-                    net = _normalised(net, training)
+                    net = _normalised(net, f"batchnorm_{number}", training)
             tf1.summary.scalar(f"dnn/hiddenlayer_{number}/fraction_of_zero_values", tf.nn.zero_fraction(net))
         with tf1.variable_scope("logits") as scope:
             return layers.dense(net, units, kernel_initializer=tf1.glorot_uniform_initializer(), name=scope)
@@ -63,9 +63,9 @@ def dnn_logit_fn_builder(units: int, hidden_units: Sequence[int], feature_column
     return logit_fn
 
 
-def _normalised(net: Any, training: bool) -> Any:
+def _normalised(net: Any, name: str, training: bool) -> Any:
     """Batch norm of ``[batch, units]``; its moving averages are in UPDATE_OPS."""
-    with tf1.variable_scope("batchnorm"):
+    with tf1.variable_scope(name):
         width = net.shape.as_list()[-1]
         gamma = tf1.get_variable("gamma", [width], initializer=tf1.ones_initializer())
         beta = tf1.get_variable("beta", [width], initializer=tf1.zeros_initializer())
