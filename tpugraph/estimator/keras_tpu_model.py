@@ -254,14 +254,13 @@ class KerasTPUModel:
 
     def _train(self, found: Any, watch: Any, epochs: tuple[int, int], validate: Callable[[], dict[str, float]], *,
                talks: bool) -> None:  # fmt: skip
-        estimator, home, losses = self._estimator(found.steps), _Home(self._model), StepLosses()
-        ends = _Epochs(home, estimator, watch, losses, epochs, validate, talks=talks)
+        estimator, losses = self._estimator(found.steps), StepLosses()
+        ends = _Epochs(self._model, estimator, watch, losses, epochs, validate, talks=talks)
         self._model.stop_training = False
         watch.on_train_begin()
         if epochs[0] < epochs[1]:
-            ends.begin_epoch()
-            estimator.train(found.input_fn, [losses, _Rate(home, estimator)], (epochs[1] - epochs[0]) * found.steps,
-                            saving_listeners=[ends])  # fmt: skip
+            watch.on_epoch_begin(epochs[0])
+            estimator.train(found.input_fn, [losses], (epochs[1] - epochs[0]) * found.steps, saving_listeners=[ends])
         watch.on_train_end()
 
     def _validated(self, data: Any, rows: int | None, steps: int | None) -> dict[str, float]:
@@ -299,39 +298,16 @@ def _split(x: Any, y: Any, share: float) -> tuple[Any, Any]:
     )
 
 
-class _Home:
-    """The graph that a Keras model lives in, or eager mode, whatever graph is current meanwhile."""
-
-    def __init__(self, model: Any) -> None:
-        self._graph = None if tf.executing_eagerly() else tf1.get_default_graph()
-        self.model = model
-
-    def entered(self) -> Any:
-        return context.eager_mode() if self._graph is None else self._graph.as_default()
-
-    def set_rate(self, estimator: KerasEstimator, session: Any) -> None:
-        """Copies the learning rate that callbacks or the program have set in the optimizer of the model."""
-        with self.entered():
-            now = getattr(self.model.optimizer, "learning_rate", None)
-            if now is None or isinstance(now, tf_keras.optimizers.schedules.LearningRateSchedule):
-                return
-            value = tf_keras.backend.get_value(now)
-        estimator.copied.set_rate(session, value)
-
-
-class _Rate(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    def __init__(self, home: _Home, estimator: KerasEstimator) -> None:
-        self._home = home
-        self._estimator = estimator
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self._home.set_rate(self._estimator, session)
-
-
 class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
-    def __init__(self, home: _Home, estimator: KerasEstimator, watch: Any, losses: StepLosses, epochs: tuple[int, int],
+    """Ends an epoch with each checkpoint: gives the model the weights, validates, and calls the callbacks.
+
+    They run in the graph that the model lives in, or in eager mode.
+    """
+
+    def __init__(self, model: Any, estimator: KerasEstimator, watch: Any, losses: StepLosses, epochs: tuple[int, int],
                  validate: Callable[[], dict[str, float]], *, talks: bool) -> None:  # fmt: skip
-        self._home = home
+        self._graph = None if tf.executing_eagerly() else tf1.get_default_graph()
+        self._model = model
         self._estimator = estimator
         self._watch = watch
         self._losses = losses
@@ -340,24 +316,37 @@ class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
         self._talks = talks
         self._step = estimator.saved_step
 
-    def begin_epoch(self) -> None:
-        self._watch.on_epoch_begin(self._epoch)
+    def _home(self) -> Any:
+        return context.eager_mode() if self._graph is None else self._graph.as_default()
 
     def after_save(self, session: Any, global_step_value: int) -> bool:
-        if global_step_value <= self._step:
-            return False
-        self._step = global_step_value
+        if global_step_value > self._step and self._ended(global_step_value):
+            return True
+        self._set_rate(session)
+        return False
+
+    def _ended(self, step: int) -> bool:
+        """Ends an epoch and begins the next; True where it was the last."""
+        self._step = step
         copied = self._estimator.copied
-        with self._home.entered():
-            self._home.model.set_weights([self._estimator.get_variable_value(name) for name in copied.weight_names])
+        with self._home():
+            self._model.set_weights([self._estimator.get_variable_value(name) for name in copied.weight_names])
             logs = {"loss": self._losses.mean(), **self._validate()}
             self._epoch += 1
             if self._talks:
                 found = ", ".join(f"{name} {value:.6g}" for name, value in logs.items())
                 say(f"epoch {self._epoch} of {self._last}: {found}")
             self._watch.on_epoch_end(self._epoch - 1, logs)
-            if self._home.model.stop_training or self._epoch == self._last:
+            if self._model.stop_training or self._epoch == self._last:
                 return True
-            self.begin_epoch()
-        self._home.set_rate(self._estimator, session)
+            self._watch.on_epoch_begin(self._epoch)
         return False
+
+    def _set_rate(self, session: Any) -> None:
+        """Copies the learning rate that callbacks or the program have set in the optimizer of the model."""
+        with self._home():
+            now = getattr(self._model.optimizer, "learning_rate", None)
+            if now is None or isinstance(now, tf_keras.optimizers.schedules.LearningRateSchedule):
+                return
+            value = tf_keras.backend.get_value(now)
+        self._estimator.copied.set_rate(session, value)
