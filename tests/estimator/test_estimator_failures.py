@@ -192,7 +192,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path, use_tpu: bool) -> None:
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="the loss is nan at step 6") as caught:
         trained.train(poisoned, max_steps=20)
     assert caught.value.step == 6
-    assert ("no longer finite: w" in str(caught.value)) == use_tpu
+    assert "no longer finite: w" in str(caught.value)
     assert trained.get_variable_value("global_step") == 4
     assert np.isfinite(trained.get_variable_value("w")).all()
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6

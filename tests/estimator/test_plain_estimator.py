@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
-from estimators import FEATURES, ROWS, TARGETS, assert_trained, by_hand, linear_fn, losses_in
+from estimators import FEATURES, ROWS, TARGETS, assert_trained, by_hand, dataset, linear_fn, losses_in
 from models import CORPUS
 from tpugraph.compiler import ConvertOptions
 from tpugraph.estimator import heads, plain_estimator
@@ -54,14 +54,24 @@ def test_the_batches_are_those_of_the_input(tmp_path: Path, use_tpu: bool, reads
 
 
 def test_rows_of_queues_are_in_no_shape_and_a_line_says_so(tmp_path: Path, said: list[str]) -> None:
-    def queued() -> Any:
-        x, y = tf1.train.slice_input_producer([FEATURES, TARGETS], shuffle=False)
+    """Each call starts the threads that fill the queues; what one of them raises ends the run."""
+
+    def queued(labels: Any = TARGETS) -> Any:
+        x, y = tf1.train.slice_input_producer([FEATURES, labels], num_epochs=1, shuffle=False)
+        y = tf.strings.to_number(y) if y.dtype == tf.string else y
         features, targets = tf1.train.batch([x, y], ROWS, allow_smaller_final_batch=True)
         return {"x": features}, targets
 
-    tpugraph.Estimator(linear_fn, tmp_path, params={"rate": 0.05}, use_tpu=True).train(queued, steps=2)
+    estimator = tpugraph.Estimator(linear_fn, tmp_path, params={"rate": 0.05}, use_tpu=True)
+    estimator.train(queued, steps=2)
     note = "note: no cores: the rows of the input's batches are in no shape, and queues fill it"
     assert any(note in line for line in said)
+    whole = estimator.evaluate(lambda: dataset(ROWS, repeat=False))["loss"]
+    for _ in range(2):
+        assert estimator.evaluate(queued)["loss"] == pytest.approx(whole, rel=1e-5)
+    assert len(list(estimator.predict(queued))) == len(FEATURES)
+    with pytest.raises(tpugraph.RunError, match="could not correctly convert string: many"):
+        estimator.evaluate(lambda: queued(["1"] * 40 + ["many"] * 56))
 
 
 def test_batches_of_as_many_rows_as_data_say_train_on_this_machine(tmp_path: Path, said: list[str]) -> None:
@@ -294,6 +304,14 @@ def test_rows_that_no_shape_tells_are_counted_in_the_step() -> None:
         spec = RegressionHead().create_estimator_spec({}, "eval", logits, given)
         with pytest.raises(tf.errors.InvalidArgumentError, match="labels shape must be"):
             session.run(spec.loss)
+
+
+def test_batch_norm_of_a_deep_model_has_the_variables_of_tensorflow_1_15(tmp_path: Path) -> None:
+    model = DNNClassifier([4, 2], [column.numeric_column("x", 3)], str(tmp_path), batch_norm=True)
+    model.train(lambda: dataset(ROWS).map(lambda x, y: (x, tf.cast(y > 0, tf.int32))), steps=1)
+    parts = ("beta", "gamma", "moving_mean", "moving_variance")
+    names = {f"dnn/hiddenlayer_{i}/batchnorm_{i}/{part}" for i in range(2) for part in parts}
+    assert {name for name in model.get_variable_names() if "batchnorm" in name and "Adagrad" not in name} == names
 
 
 def test_a_baseline_learns_the_shares(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ import json
 import math
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, wait
 from pathlib import Path
 from types import FrameType
@@ -21,7 +19,7 @@ from tpugraph.runtime.session import SummaryCallback, TPUSession
 from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
-from tpugraph.support.process import in_thread
+from tpugraph.support.process import in_thread, signals_to
 from tpugraph.support.progress import Progress
 from tpugraph.support.wording import counted
 
@@ -117,7 +115,7 @@ class Training:
         on_summary: SummaryCallback | None = None if self.curves is None else self.curves.summary
         if not self.session.writes_files:  # what the first process reads, all gather
             on_summary = _leave
-        with _SignalsTo(self._on_signal):
+        with signals_to(self._on_signal, (signal.SIGINT, signal.SIGTERM)):
             running = in_thread(
                 lambda: self.session.train(self.steps, on_loop=self._after_loop, on_summary=on_summary),
                 "tpugraph-train",
@@ -240,20 +238,3 @@ class Training:
         kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "no checkpoint was written"
         self.console.say(f"stopped in the middle of a loop after {counted(self.done, 'step')}; {kept}")
         return 128 + self._signals[0]
-
-
-class _SignalsTo:
-    """Sends SIGINT and SIGTERM to a handler for the time of a block, where the caller is the main thread."""
-
-    def __init__(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        self._handler = handler
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handler)
-
-    def __exit__(self, *error: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)

@@ -23,7 +23,6 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime.checkpoints.checkpoint_folder import newest, verify
 from tpugraph.runtime.checkpoints.saver import compare_keys, resolve, write_durably
 from tpugraph.runtime.event_files import Events
-from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, LoadError
 from tpugraph.support.wording import counted
@@ -145,10 +144,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     scaffold = traced.scaffold
     latest = newest(Path(model_dir), warn)
     if latest is None:
-        if scaffold.init_op is not None:
-            host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
-        if scaffold.init_fn is not None:
-            scaffold.init_fn(host)
+        initialize(scaffold, host)
         warm_start(traced, host, warm)
     host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
     if latest is not None:
@@ -158,9 +154,25 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     if missing:
         raise CheckpointError(f"nothing gives the variables {', '.join(missing[:5])} a first value",
                               fix="let the scaffold's init_op or init_fn initialise them")  # fmt: skip
-    step = host.run(tf1.train.get_global_step(traced.graph))
-    saver, path = PlainSaver(traced), os.path.join(model_dir, PREFIX)
-    return saver.save(host, path, global_step=step, write_meta_graph=False)
+    return write(traced, host, os.path.join(model_dir, PREFIX), keep=traced.keep)
+
+
+def initialize(scaffold: Any, session: Any) -> None:
+    """Gives the variables their initial values; ``init_fn`` is a function of the program."""
+    if scaffold.init_op is not None:
+        session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+    if scaffold.init_fn is not None:
+        scaffold.init_fn(session)
+
+
+def write(traced: Traced, session: Any, path: str, **kept: Any) -> str:
+    """Writes a checkpoint with the saver of the model's graph; ``kept`` goes to ``write_durably``."""
+    made, prefix = (
+        traced.scaffold.saver.saver_def,
+        f"{path}-{int(session.run(tf1.train.get_global_step(traced.graph)))}",
+    )
+    write_durably(Path(prefix), lambda at: session.run(made.save_tensor_name, {made.filename_tensor_name: at}), **kept)
+    return prefix
 
 
 class KeepEveryHours:
@@ -175,37 +187,6 @@ class KeepEveryHours:
             return False
         self._due += self._seconds
         return True
-
-
-class PlainSaver:
-    """A ``tf.compat.v1.train.Saver`` for CheckpointSaverHook that writes durably, with the saver of the model's graph.
-
-    Attributes:
-        last: the checkpoint that was restored or saved last, which is not written again.
-    """
-
-    def __init__(self, traced: Traced) -> None:
-        self._traced = traced
-        self._spare: KeepEveryHours | None = None
-        self.last = ""
-
-    @property
-    def saver_def(self) -> Any:
-        return self._traced.scaffold.saver.saver_def
-
-    def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
-        prefix, made = f"{path}-{int(global_step)}", self.saver_def
-        self._spare = self._spare or KeepEveryHours(made.keep_checkpoint_every_n_hours)
-
-        def write(path: str) -> None:
-            session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
-
-        if prefix != self.last:
-            write_durably(Path(prefix), write, keep=self._traced.keep, spare=self._spare)
-        if write_meta_graph:
-            write_meta(prefix, meta_of(self._traced))
-        self.last = prefix
-        return prefix
 
 
 def meta_of(traced: Traced) -> bytes:
@@ -227,37 +208,32 @@ def warn(text: str) -> None:
 
 
 class Checkpoints:
-    """Saves the cores' variables, as often as the configuration says, and calls the listeners."""
+    """Saves the variables of a model in training, as often as the configuration says, and calls the listeners."""
 
-    def __init__(self, traced: Traced, session: TPUSession, host: HostSession, model_dir: str, config: RunConfig,
-                 listeners: Sequence[Any], events: Events) -> None:  # fmt: skip
-        self._traced = traced
-        self._session = session
-        self._host = host
+    def __init__(self, model: Any, model_dir: str, config: RunConfig, listeners: Sequence[Any], events: Events) -> None:
+        self._model = model
+        self._traced: Traced = model.traced
         self._path = os.path.join(model_dir, PREFIX)
         self._config = config
         self._listeners = listeners
         self._events = events
-        self._spare = KeepEveryHours(traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
+        self._spare = KeepEveryHours(self._traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
+        self._meta = meta_of(self._traced)
         self._saved_at = self._whole_at = -1
         self._saved_when = time.monotonic()
-        self._meta: bytes | None = None
         self.stop_requested = False
 
     def begin(self, step: int) -> None:
-        """Starts from a step that is saved already."""
-        self._saved_at, self._saved_when = step, time.monotonic()
-        self._write_meta(f"{self._path}-{step}")
-
-    def follow(self, session: TPUSession) -> None:
-        """Saves the variables of another session from now on."""
-        self._session = session
+        """Starts from a step that is saved already; listeners are called for it too."""
+        for listener in self._listeners:
+            listener.before_save(self._model.host, step)
+        self._saved(step, f"{self._path}-{step}")
 
     def save_if_due(self, step: int) -> None:
         """Saves if it is time to; training goes on if that fails."""
         steps, seconds = self._config.save_checkpoints_steps, self._config.save_checkpoints_secs
-        due = steps is not None and step - self._saved_at >= steps
-        if not due and (seconds is None or time.monotonic() - self._saved_when < seconds):
+        by_steps = bool(steps) and step - self._saved_at >= steps
+        if not by_steps and not (seconds and time.monotonic() - self._saved_when >= seconds):
             return
         try:
             self.save(step)
@@ -271,20 +247,20 @@ class Checkpoints:
         if step == self._saved_at:
             return
         for listener in self._listeners:
-            listener.before_save(self._host, step)
+            listener.before_save(self._model.host, step)
         beside = self._config.async_save and not last and not self._listeners  # who expects the files to be there
-        prefix = self._session.save(
-            self._path, with_input=False, keep=self._traced.keep, spare=self._spare, beside=beside
-        )
-        self._write_meta(prefix)
+        self._saved(step, self._model.save(self._path, keep=self._traced.keep, spare=self._spare, beside=beside))
+
+    def _saved(self, step: int, prefix: str) -> None:
+        write_meta(prefix, self._meta)
         self._saved_at, self._saved_when = step, time.monotonic()
         self._events.checkpoint(step, prefix)
         for listener in self._listeners:
-            self.stop_requested |= bool(listener.after_save(self._host, step))
+            self.stop_requested |= bool(listener.after_save(self._model.host, step))
 
     def _wait_for_save(self) -> None:
         try:
-            self._session.wait_for_save()
+            self._model.wait_for_save()
         except CheckpointError:
             self._saved_at = self._whole_at
             raise
@@ -292,12 +268,7 @@ class Checkpoints:
 
     def end(self, step: int) -> None:
         for listener in self._listeners:
-            listener.end(self._host, step)
-
-    def _write_meta(self, prefix: str) -> None:
-        if self._meta is None:
-            self._meta = meta_of(self._traced)
-        write_meta(prefix, self._meta)
+            listener.end(self._model.host, step)
 
 
 def check_listeners(listeners: Any) -> tuple[Any, ...]:

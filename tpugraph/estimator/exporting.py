@@ -6,10 +6,11 @@ import itertools
 import os
 import shutil
 import time
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils.export_utils import export_outputs_for_mode
@@ -27,10 +28,7 @@ tf1 = tf.compat.v1
 DEFAULT = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
-class _Receiver(NamedTuple):
-    features: Any
-    receiver_tensors: Any
-    receiver_tensors_alternatives: Any = None
+_Receiver = namedtuple("_Receiver", "features receiver_tensors receiver_tensors_alternatives")
 
 
 class ServingInputReceiver(_Receiver):
@@ -70,10 +68,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
         return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
 
 
-class _Supervised(NamedTuple):
-    features: Any
-    labels: Any
-    receiver_tensors: Any
+_Supervised = namedtuple("_Supervised", "features labels receiver_tensors")
 
 
 class SupervisedInputReceiver(_Supervised):
@@ -89,18 +84,8 @@ class SupervisedInputReceiver(_Supervised):
         return super().__new__(cls, features, labels, _named(receiver_tensors))
 
 
-class UnsupervisedInputReceiver(ServingInputReceiver):
-    """A receiver without labels, for export in the modes TRAIN and EVAL."""
-
-    __slots__ = ()
-    _named_features = False
-
-    def __new__(cls, features: Any, receiver_tensors: Any) -> Self:
-        return super().__new__(cls, features, receiver_tensors)
-
-
-def _named(fed: Any) -> dict[str, Any]:
-    return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
+def _named(fed: Any, name: str = "input") -> dict[str, Any]:
+    return dict(fed) if isinstance(fed, Mapping) else {name: fed}
 
 
 def build_raw_serving_input_receiver_fn(
@@ -114,13 +99,17 @@ def build_raw_serving_input_receiver_fn(
     """
 
     def receive() -> ServingInputReceiver:
-        fed = {}
-        for name, example in features.items():
-            shape = tf.TensorShape(example.shape).as_list()
-            fed[name] = tf1.placeholder(example.dtype, [default_batch_size, *shape[1:]], name=name)
+        fed = _placeholders(features, "", default_batch_size)
         return ServingInputReceiver(dict(fed), fed)
 
     return receive
+
+
+def _placeholders(given: Any, name: str, rows: int | None) -> Any:
+    """A placeholder for an example tensor or tensor spec, or one for each of a dict; their first dimension is the batch."""
+    if isinstance(given, Mapping):
+        return {key: _placeholders(part, key, rows) for key, part in given.items()}
+    return tf1.placeholder(given.dtype, [rows, *tf.TensorShape(given.shape).as_list()[1:]], name=name)
 
 
 def build_parsing_serving_input_receiver_fn(
@@ -148,23 +137,14 @@ def build_raw_supervised_input_receiver_fn(
     Raises:
         ArgumentError: a feature and a label have the same name (a ``ValueError``).
     """
-    parts = [
-        part if isinstance(part, Mapping) else {name: part} for name, part in (("input", features), ("label", labels))
-    ]
-    if shared := set(parts[0]) & set(parts[1]):
+    keys = [set(_named(part, name)) for part, name in ((features, "input"), (labels, "label"))]
+    if shared := keys[0] & keys[1]:
         raise ArgumentError(f"features and labels are both called {sorted(shared)}", fix="rename one of them")
-    shapes = [{name: (tf.TensorShape(e.shape).as_list()[1:], e.dtype) for name, e in part.items()} for part in parts]
 
     def receive() -> SupervisedInputReceiver:
-        fed = [
-            {name: tf1.placeholder(kind, [default_batch_size, *dims], name=name) for name, (dims, kind) in part.items()}
-            for part in shapes
-        ]
-        ours, theirs = (
-            tensors if isinstance(part, Mapping) else next(iter(tensors.values()))
-            for part, tensors in zip((features, labels), fed, strict=True)
-        )
-        return SupervisedInputReceiver(ours, theirs, {**fed[0], **fed[1]})
+        ours, theirs = (_placeholders(part, name, default_batch_size)
+                        for part, name in ((features, "input"), (labels, "label")))  # fmt: skip
+        return SupervisedInputReceiver(ours, theirs, {**_named(ours), **_named(theirs, "label")})
 
     return receive
 
@@ -276,8 +256,9 @@ def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
     config = tf1.ConfigProto()
     config.MergeFrom(request.config.session_config or tf1.ConfigProto())
     config.graph_options.place_pruned_graph = True  # what is for TPUs alone has no place on this machine
-    model = PlainModel(trace_model(request, fed), fed.fingerprint, config)
+    model = PlainModel(trace_model(request, fed), config)
     with model.traced.graph.as_default():
+        model.traced.scaffold.finalize()
         return model, signatures_of(request.mode, receiver, model.traced)
 
 

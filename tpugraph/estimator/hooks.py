@@ -185,9 +185,10 @@ class LoopHooks:
 
     def after_loop(self, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
         """Hands the hooks what they fetched; ``known`` has values of the global batch by the tensor's name."""
-        for hook, context, wanted in self._asked:
+        for hook in self._hooks:
             if isinstance(hook, StepLosses):
                 hook.add(losses)
+        for hook, context, wanted in self._asked:
             results = None if wanted is None else self._results(wanted.fetches, known)
             hook.after_run(context, tf1.train.SessionRunValues(results, None, None))
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
@@ -216,9 +217,20 @@ class LoopHooks:
 class HookedRuns(LoopHooks):
     """Session.run with session hooks around it, which may feed it."""
 
+    def before_loop(self) -> None:
+        """The hooks are called within :meth:`run`."""
+
+    def after_create_session(self) -> None:
+        for runner in self._traced.graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+            runner.create_threads(self._model.host, self._coordinator, daemon=True, start=True)
+        super().after_create_session()
+
     def run(self, fetches: Any) -> Any:
         with self._traced.graph.as_default():
             session = monitored_session._HookedSession(self._model.host, self._hooks)
-            found = session.run(fetches)
+            try:
+                found = session.run(fetches)
+            finally:
+                self._coordinator.raise_requested_exception()  # that of a thread that fills a queue
         self.stop_requested |= session.should_stop() or self._coordinator.should_stop()
         return found

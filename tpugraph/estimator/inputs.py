@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.util import deprecation
+from tensorflow.python.util import deprecation, nest
 
 from tpugraph import ops
 from tpugraph.estimator.context import Batches
@@ -245,16 +245,15 @@ def to_dataset(tensors: Any) -> Any:
         return None
     if any(tensor.dtype._is_ref_dtype for tensor in held):
         return None
-    definition = _definition(made)
+    read = definition(made)
 
     def run(number: Any) -> Any:
         del number
         graph = tf1.get_default_graph()
         known = {tensor.name: graph.capture(tensor) for tensor in held}
-        found = tf.graph_util.import_graph_def(definition, known, [tensor.name for tensor in flat], name="input")
+        found = tf.graph_util.import_graph_def(read, known, [tensor.name for tensor in flat], name="input")
         values = iter(found)
-        filled = [None if t is None else next(values) for t in tf.nest.flatten(tensors, expand_composites=True)]
-        return tf.nest.pack_sequence_as(tensors, filled, expand_composites=True)
+        return tf.nest.map_structure(lambda t: None if t is None else next(values), tensors, expand_composites=True)
 
     with deprecation.silence():  # only this kind of map ends with the data that its function reads
         return tf1.data.Dataset.range(_FOR_EVER).map_with_legacy_function(run)
@@ -272,7 +271,8 @@ def _is_handle(tensor: Any) -> bool:
     return tensor.dtype == tf.resource or bool(tensor.dtype._is_ref_dtype)
 
 
-def _definition(made: list[Any]) -> Any:
+def definition(made: list[Any]) -> Any:
+    """A GraphDef of some ops of a graph."""
     graph = made[0].graph
     whole = graph.as_graph_def(add_shapes=True)
     names = {op.name for op in made}
@@ -290,28 +290,21 @@ def partitioned(
     """Checks ``input_partition_dims`` against the input; returns, by the shape of an example, the parts of each dimension."""
     found: dict[tuple[int, ...], Sequence[int]] = {}
     for index, (part, what) in enumerate(((features, "feature"), (labels, "label"))):
-        if index < len(dims) and part is not None and dims[index] is not None:
-            for tensor, parts in _pairs(index, dims[index], part, what):
-                _check_parts(tensor, parts, cores_per_replica)
-                if parts is not None and math.prod(parts) > 1:
-                    found[tuple(tf.TensorShape(tensor.shape).as_list()[1:])] = tuple(parts)
-    return found
-
-
-def _pairs(index: int, dims: Any, part: Any, what: str) -> Iterator[tuple[Any, Any]]:
-    """The tensors of features or labels, each with the parts of its dimensions."""
-    name = f"TPUConfig.input_partition_dims[{index}]"
-    if not isinstance(part, Mapping) and not isinstance(dims, Mapping):
-        yield part, dims
-        return
-    if not isinstance(dims, Mapping) or not isinstance(part, Mapping) or set(dims) != set(part):
-        raise ArgumentError(f"{name} mismatched {what} keys: {dims!r} for {part!r}")
-    for key in part:
-        if isinstance(part[key], Mapping) != isinstance(dims[key], Mapping):
+        if index >= len(dims) or part is None or dims[index] is None:
+            continue
+        try:
+            each = nest.flatten_up_to(part, dims[index])
+        except (TypeError, ValueError):
+            each = [dims[index]]
+        if any(isinstance(parts, Mapping) for parts in each):
             raise ArgumentError(
-                f"{name} mismatched the structure of {what}s. '{key}' is {dims[key]!r} for {part[key]!r}"
+                f"TPUConfig.input_partition_dims[{index}] mismatched {what} keys: {dims[index]!r} for {part!r}"
             )
-        yield from _pairs(index, dims[key], part[key], what)
+        for tensor, parts in zip(nest.flatten(part), each, strict=True):
+            _check_parts(tensor, parts, cores_per_replica)
+            if parts is not None and math.prod(parts) > 1:
+                found[tuple(tf.TensorShape(tensor.shape).as_list()[1:])] = tuple(parts)
+    return found
 
 
 def _check_parts(tensor: Any, parts: Any, cores_per_replica: int) -> None:

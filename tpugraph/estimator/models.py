@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tpugraph.estimator.checkpoints import check_keys
+from tpugraph.estimator.checkpoints import check_keys, initialize, write
 from tpugraph.estimator.compiling import compile_inference
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, producers, split_by_batch
+from tpugraph.estimator.inputs import definition
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ModeKeys
 from tpugraph.estimator.tpu_config import loop_length
-from tpugraph.estimator.tracing import Request, Traced, TracedInput, trace_input, trace_model
+from tpugraph.estimator.tracing import Request, Traced, TracedInput, fingerprint, trace_input, trace_model
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.checkpoint_folder import verify
@@ -30,79 +31,41 @@ from tpugraph.tpu.program import Program
 
 tf1 = tf.compat.v1
 
-_SIZES = 64  # a constant of more elements holds data, not sizes
-_SIMPLE = 64  # the largest factor or divisor of the batch size that is looked for
-
-
-def may_hold_batch_size(operation: Any, rows: int) -> bool:
-    """Whether an attribute of an op may have been computed from the batch size: a multiple, one more or less, a part or a root.
-
-    Errs on the side of True.
-    """
-    attributes = [value for name, value in operation.node_def.attr.items() if not name.startswith("_")]
-    return any(_numbers_hold(_numbers(v), rows, near=v.WhichOneof("value") == "tensor") for v in attributes)
-
-
-def _numbers(value: Any) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "i":
-        return np.asarray([value.i])
-    if kind == "shape":
-        return np.asarray([dim.size for dim in value.shape.dim])
-    if kind == "list":
-        return np.asarray([*value.list.i, *(dim.size for shape in value.list.shape for dim in shape.dim)])
-    if kind != "tensor":
-        return np.zeros(0)
-    array = tf.make_ndarray(value.tensor)
-    small = array.size <= _SIZES and array.dtype.kind in "iuf"
-    return np.asarray([*array.shape, *(array.ravel() if small else ())])
-
-
-def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
-    found = np.abs(np.asarray(numbers, np.float64))
-    found = found[np.isfinite(found) & (found > 0)]
-    whole = found == np.round(found)
-    beside = (0, 1, rows - 1) if near else (0,)
-    if np.any((found[whole] >= rows - 1) & np.isin(found[whole] % rows, beside)):
-        return True
-    parts = found[~whole]
-    tried = (parts * rows, parts / rows, parts**2 * rows, parts**2 / rows, np.exp(np.minimum(parts, 50)) / rows)
-    return any(bool(np.any(_is_simple(part))) for part in tried)
-
-
-def _is_simple(numbers: Any) -> Any:
-    """Which numbers are small integers or their reciprocals, up to rounding."""
-    either = np.maximum(numbers, 1 / np.maximum(numbers, 1e-300))
-    return (either < _SIMPLE + 0.5) & (np.abs(either - np.round(either)) < 1e-5 * either)
-
 
 class PlainModel:
-    """A traced model with an open session, which is kept while its input stays the same.
+    """A traced model with a session, which is kept while its input stays the same.
 
     Attributes:
         turn: how often the model was started; an older generator must not go on.
     """
 
-    def __init__(self, traced: Traced, fingerprint: bytes, config: Any = None) -> None:
+    def __init__(self, traced: Traced, config: Any = None, master: str = "") -> None:
         self.traced = traced
-        self.fingerprint = fingerprint
         self.turn = 0
-        with traced.graph.as_default():
-            traced.scaffold.finalize()
-        self.host = self.session = tf1.Session(graph=traced.graph, config=guarded(config))
+        self._config = config
+        self._master = master
+
+    @cached_property
+    def session(self) -> Any:
+        """Opened on first use, when hooks have begun: it finalizes the scaffold, which initialises their variables too."""
+        with self.traced.graph.as_default():
+            self.traced.scaffold.finalize()
+        return tf1.Session(self._master, self.traced.graph, guarded(self._config))
+
+    @property
+    def host(self) -> Any:
+        return self.session
 
     def start(self, checkpoint: str | None) -> None:
         """Initializes the input, and restores a checkpoint, or takes initial values where it is None."""
         self.turn += 1
-        scaffold = self.traced.scaffold
+        session, scaffold = self.session, self.traced.scaffold
         with self.traced.graph.as_default():
             if checkpoint is None:
-                self.session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
-                if scaffold.init_fn is not None:
-                    scaffold.init_fn(self.session)
+                initialize(scaffold, session)
             else:
                 self._restore(checkpoint)
-            self.session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+            session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
 
     def _restore(self, checkpoint: str) -> None:
         verify(Path(checkpoint))
@@ -114,9 +77,18 @@ class PlainModel:
             raise CheckpointError(f"the checkpoint '{checkpoint}' does not match the model: {words[:300]}",
                                   origin=self.traced.source, fix="take the checkpoint of this model") from error  # fmt: skip
 
+    def save(self, path: str, *, beside: bool, **kept: Any) -> str:
+        """Writes a checkpoint, see :func:`tpugraph.estimator.checkpoints.write`; never in the background."""
+        del beside
+        return write(self.traced, self.session, path, **kept)
+
+    def wait_for_save(self) -> None:
+        """Nothing is written in the background."""
+
     def close(self) -> None:
         self.turn += 1
-        self.session.close()
+        if "session" in vars(self):
+            self.session.close()
 
 
 _TIMED_LOOP = 100  # batches of a loop whose length is a time: evaluation and prediction do not measure their pace
@@ -172,12 +144,10 @@ class CoresModel:
 
     def _first_values(self) -> None:
         """Runs the scaffold's initializers on the host: ``init_fn`` is a Python function."""
-        scaffold, host = self.traced.scaffold, self.host
+        host = self.host
         host.follow(None)
         with self.traced.graph.as_default():
-            host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
-            if scaffold.init_fn is not None:
-                scaffold.init_fn(host)
+            initialize(self.traced.scaffold, host)
         self.session.assign(host.values(self.session.variable_names()))
         host.follow(self.session)
 
@@ -188,41 +158,42 @@ class CoresModel:
                 session.close()
 
 
-@dataclass(frozen=True)
-class _Cached:
-    key: tuple[bytes, Any]
-    model: CoresModel | None
-    why: str = ""
-
-
 class ModelCache:
-    """The models of evaluation and prediction of one estimator, kept while their input stays the same."""
+    """The models of one estimator, kept with their sessions while their input stays the same."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
-        self._plain: dict[str, PlainModel] = {}
-        self._cores: dict[str, _Cached] = {}
-        self._master: str | None = None
+        self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def close(self) -> None:
-        for model in (*self._plain.values(), *(kept.model for kept in self._cores.values())):
-            if model is not None:
+        while self._kept:
+            _, (_, model) = self._kept.popitem()
+            if not isinstance(model, str):
                 model.close()
-        self._plain, self._cores = {}, {}
+
+    def kept(self, slot: Any, key: Any, make: Callable[[], Any]) -> Any:
+        """The model of a slot if it was made for the same key; else closes it and makes another."""
+        known, model = self._kept.get(slot, (None, ""))
+        if known == key:
+            return model
+        if not isinstance(model, str):
+            model.close()
+        self._kept.pop(slot, None)
+        self._kept[slot] = key, make()
+        return self._kept[slot][1]
 
     def plain(self, request: Request, prepare: Callable[[Traced], object] | None = None) -> PlainModel:
         """The plain model of a mode; the one at hand if the input is the same."""
         fed = trace_input(request)
-        known = self._plain.get(request.mode)
-        if known is not None and known.fingerprint == fed.fingerprint:
-            return known
-        if known is not None:
-            known.close()
-        traced = trace_model(request, fed)
-        if prepare is not None:
-            prepare(traced)
-        self._plain[request.mode] = PlainModel(traced, fed.fingerprint, self._config.session_config)
-        return self._plain[request.mode]
+
+        def make() -> PlainModel:
+            traced = trace_model(request, fed)
+            if prepare is not None:
+                prepare(traced)
+            return PlainModel(traced, self._config.session_config)
+
+        found: PlainModel = self.kept((request.mode, "plain"), fed.fingerprint, make)
+        return found
 
     def on_cores(
         self, request: Request, check: Callable[[Traced], object], keys: tuple[str, ...] | None = None
@@ -234,21 +205,18 @@ class ModelCache:
         """
         request = replace(request, one_program=True)
         fed = trace_input(request)
-        known = self._cores.get(request.mode)
-        if known is None or known.key != (fed.fingerprint, keys):
-            if known is not None and known.model is not None:
-                known.model.close()
-            known = self._make(request, fed, check, keys)
-            self._cores[request.mode] = known
-        if known.model is None:
-            say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {known.why}")
-        return known.model
+        model = self.kept(request.mode, (fed.fingerprint, keys), lambda: self._make(request, fed, check, keys))
+        if isinstance(model, CoresModel):
+            return model
+        say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {model}")
+        return None
 
-    def _make(self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any) -> _Cached:
-        key = fed.fingerprint, keys
-        why = _of_input(request, fed)
-        if why:
-            return _Cached(key, None, why)
+    def _make(
+        self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any
+    ) -> CoresModel | str:
+        """The model, or why it cannot be converted."""
+        if why := _of_input(request, fed):
+            return why
         traced = _trace(request, fed)
         check(traced)
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
@@ -258,18 +226,17 @@ class ModelCache:
             shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
             program = compile_inference(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
-            return _Cached(key, None, why_not(error))
+            return why_not(error)
         for note in program.report["notes"]:
             say(f"note: {note}")
         parts = (request.plan.global_batch or 1) // (traced.plan.global_batch or 1)
-        return _Cached(key, CoresModel(traced, program, self._address(), self._config.session_config, parts))
+        return CoresModel(traced, program, self._master, self._config.session_config, parts)
 
-    def _address(self) -> str:
+    @cached_property
+    def _master(self) -> str:
         """The master of evaluation; this process if that has several workers, since one host evaluates."""
-        if self._master is None:
-            given = "" if self._config.workers else self._config.evaluation_master
-            self._master = "" if not given or reach(given, None).hosts > 1 else given
-        return self._master
+        given = "" if self._config.workers else self._config.evaluation_master
+        return "" if not given or reach(given, None).hosts > 1 else given
 
 
 def _of_input(request: Request, fed: TracedInput) -> str:
@@ -295,7 +262,7 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
     except (TypeError, ValueError) as error:
         failure = _first_line(error)
     else:
-        if not (traced.reads_batch_size and _step_may_hold_batch_size(traced, fed)):
+        if not (traced.reads_batch_size and _holds_batch_size(request, traced, fed)):
             return traced
     fixed = replace(request, fixed_batch_size=True)
     why = f" ({failure})" if failure is not None else ""
@@ -314,14 +281,26 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
     return trace_model(one, trace_input(one))
 
 
-def _step_may_hold_batch_size(traced: Traced, fed: TracedInput) -> bool:
-    """Whether an op of the model's step may hold the batch size that the model function read."""
+def _holds_batch_size(request: Request, traced: Traced, fed: TracedInput) -> bool:
+    """Whether the model's step is another one for twice the batch size, which the model function read."""
+    rows = 2 * (request.plan.global_batch or 0)
+    twice = replace(request, plan=replace(request.plan, global_batch=rows, per_core=2 * (request.plan.per_core or 0)))
+    fed_twice = trace_input(twice)
+    try:
+        return _step(traced, fed) != _step(trace_model(twice, fed_twice), fed_twice)
+    except (TypeError, ValueError):
+        return True
+
+
+def _step(traced: Traced, fed: TracedInput) -> bytes:
+    """The fingerprint of the ops behind the input."""
     spec = traced.spec
     beside = None if traced.host_call is None else traced.host_call[1]
     ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
     starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
-    step = reached(starts, lambda op: (found for found in producers(op) if found.name not in fed.ops))
-    return any(may_hold_batch_size(op, traced.plan.global_batch or 0) for op in step)
+    return fingerprint(
+        definition(list(reached(starts, lambda op: (o for o in producers(op) if o.name not in fed.ops))))
+    )
 
 
 def _first_line(error: Exception) -> str:

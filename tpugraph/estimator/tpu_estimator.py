@@ -21,14 +21,14 @@ from tpugraph.estimator.context import Batches, batches, check_batch_size, check
 from tpugraph.estimator.embeddings import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained, exports_of
-from tpugraph.estimator.models import ModelCache, why_not
+from tpugraph.estimator.models import ModelCache, PlainModel, why_not
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
-from tpugraph.estimator.train import Goal, Training, TrainingModel, goal_of, train_plain
+from tpugraph.estimator.train import Goal, PlainTraining, Training, TrainingModel, goal_of
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.masters import reach
@@ -197,7 +197,6 @@ class TPUEstimator:
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
         self._warm_start = warm_start_settings(warm_start_from)
-        self._cores: TrainingModel | None = None
         self._models = ModelCache(self._config)
         self._exports = Exports()
 
@@ -234,9 +233,6 @@ class TPUEstimator:
 
     def close(self) -> None:
         """Closes the sessions that are kept for the next call, which opens new ones."""
-        if self._cores is not None:
-            self._cores.close()
-            self._cores = None
         self._models.close()
 
     def latest_checkpoint(self) -> str | None:
@@ -324,7 +320,10 @@ class TPUEstimator:
     def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
         request = self._requests.of(input_fn, ModeKeys.TRAIN)
         if request.plan.cores:
-            cores = self._model_on_cores(request)
+            fed = trace_input(request)
+            cores = self._models.kept(
+                ModeKeys.TRAIN, fed.fingerprint, lambda: TrainingModel(trace_training(request, fed), self._config)
+            )
             spec = cores.traced.spec
             every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
             try:
@@ -338,17 +337,8 @@ class TPUEstimator:
                 return
         traced = trace_model(request, trace_input(request))
         own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
-        train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
-
-    def _model_on_cores(self, request: Request) -> TrainingModel:
-        """The converted model; the one at hand if the input is the same."""
-        fed = trace_input(request)
-        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
-            return self._cores
-        if self._cores is not None:
-            self._cores.close()
-        self._cores = TrainingModel(trace_training(request, fed), fed.fingerprint, self._config)
-        return self._cores
+        model = PlainModel(traced, self._config.session_config, self._config.master)
+        PlainTraining(model, self.model_dir, self._config, (*users, *own), listeners, self._warm_start).run(goal)
 
     def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None, hooks: Sequence[Any] | None = None,
                  checkpoint_path: str | None = None, name: str | None = None) -> dict[str, Any]:  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -127,6 +128,7 @@ def _same(x: Any, group_assignment: Any = None, name: Any = None) -> Any:
 
 
 _PASSING = frozenset({"metadata", "_output_shapes"})  # attributes that differ from trace to trace
+_QUOTED = re.compile(r'(?<=")[^"\\]+(?=")')
 
 
 def fingerprint(graph_def: Any) -> bytes:
@@ -134,48 +136,34 @@ def fingerprint(graph_def: Any) -> bytes:
 
     A ``py_func`` has a token of its own in each trace, so a graph with one never has the same digest twice.
     """
-    copied = type(graph_def)()
-    copied.CopyFrom(graph_def)
-    functions = {function.signature.name: function for function in copied.library.function}
-    order: dict[str, str] = {}
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+    called: dict[str, str] = {}
     digest = hashlib.sha256()
-    for node in copied.node:
-        digest.update(_canonical(node, functions, order))
+
+    def number(match: re.Match[str]) -> str:
+        return called.setdefault(match[0], f"function_{len(called)}") if match[0] in bodies else match[0]
+
+    def add(nodes: Any) -> None:
+        for node in nodes:
+            told = type(node)()
+            told.CopyFrom(node)
+            told.ClearField("experimental_debug_info")
+            for key in sorted(node.attr):
+                if node.attr[key].HasField("tensor"):
+                    digest.update(node.attr[key].SerializeToString(deterministic=True))
+                if node.attr[key].HasField("tensor") or key in _PASSING:
+                    del told.attr[key]
+            digest.update(_QUOTED.sub(number, str(told)).encode())
+
+    add(graph_def.node)
     done = 0
-    while done < len(order):  # a function's body may call more of them
-        function = functions[list(order)[done]]
+    while done < len(called):  # a function's body may call more of them
+        function = bodies[list(called)[done]]
         done += 1
         digest.update(str([(a.name, a.type) for a in function.signature.input_arg]).encode())
-        for node in function.node_def:
-            digest.update(_canonical(node, functions, order))
+        add(function.node_def)
         digest.update(str(sorted(function.ret.items())).encode())
     return digest.digest()
-
-
-def _canonical(node: Any, functions: dict[str, Any], order: dict[str, str]) -> bytes:
-    node.ClearField("experimental_debug_info")
-    node.op = _known_as(node.op, functions, order)
-    for key in [key for key in node.attr if key in _PASSING]:
-        del node.attr[key]
-    for key in sorted(node.attr):
-        for called in _called(node.attr[key]):
-            called.name = _known_as(called.name, functions, order)
-    return bytes(node.SerializeToString(deterministic=True))
-
-
-def _known_as(name: str, functions: dict[str, Any], order: dict[str, str]) -> str:
-    if name not in functions:
-        return name
-    return order.setdefault(name, f"function_{len(order)}")
-
-
-def _called(value: Any) -> Iterator[Any]:
-    kind = value.WhichOneof("value")
-    found = [value.func] if kind == "func" else value.list.func if kind == "list" else ()
-    for function in found:
-        yield function
-        for inner in sorted(function.attr):
-            yield from _called(function.attr[inner])
 
 
 @dataclass(frozen=True)
@@ -466,8 +454,8 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     names = frozenset(op.name for op in graph.get_operations())
     digest = fingerprint(graph.as_graph_def())
     placeholders = tuple(op.name for op in graph.get_operations() if op.type in ops.PLACEHOLDERS)
-    if placeholders:
-        digest += os.urandom(8)  # a hook feeds the tensors of this graph, so that no other one is the same
+    if placeholders or graph.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+        digest += os.urandom(8)  # a hook feeds tensors of this very graph, or its queues end with their first reading
     return TracedInput(graph, features, labels, at_global, digest, is_dataset, names, placeholders)
 
 

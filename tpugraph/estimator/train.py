@@ -5,34 +5,33 @@ from __future__ import annotations
 import math
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import check_int
-from tpugraph.estimator.checkpoints import PREFIX, Checkpoints, PlainSaver, WarmStartSettings, first_checkpoint
+from tpugraph.estimator.checkpoints import Checkpoints, WarmStartSettings, first_checkpoint
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.embeddings import room_for_ids
-from tpugraph.estimator.hooks import HostSession, LoopHooks
+from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks
 from tpugraph.estimator.host_call import HostCall, split_summary
 from tpugraph.estimator.input_faults import naming_bad_batch
+from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Traced
-from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.workers import CLUSTER
 from tpugraph.support import errors
 from tpugraph.support.errors import ArgumentError, ConversionError, RunError
+from tpugraph.support.process import ended, in_thread, signals_to
 from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
@@ -40,45 +39,6 @@ tf1 = tf.compat.v1
 
 class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
     """The loss is NaN or infinite; both tpugraph's error and the TensorFlow error that programs catch."""
-
-
-def _nan_loss(traced: Traced, loss: Any, step: int, where: str = "") -> NanLossDuringTrainingError:
-    fix = ("look at the input of that step, lower the learning rate or clip the gradients; training can go on from the last "
-           "checkpoint")  # fmt: skip
-    fault = f"the loss is {loss} at step {step:,}{where}"
-    return NanLossDuringTrainingError(fault, origin=traced.source, fix=fix, step=step)
-
-
-class Interrupt:
-    """Defers Ctrl-C to the end of the running loop; the second Ctrl-C is a KeyboardInterrupt.
-
-    A KeyboardInterrupt can be raised anywhere, also where a library swallows it. Only Python's default handler is replaced,
-    and only in the main thread.
-    """
-
-    def __init__(self, message: str) -> None:
-        self.requested = False
-        self._message = message
-        self._taken = False
-
-    def __enter__(self) -> Interrupt:
-        in_main = threading.current_thread() is threading.main_thread()
-        self._taken = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._taken:
-            signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._taken:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-        say(self._message)
 
 
 _GROWTH = 10  # limits how much longer a timed loop is than the one before
@@ -147,9 +107,8 @@ class TrainingModel:
         routes: tensors that leave the cores as summaries, by tag.
     """
 
-    def __init__(self, traced: Traced, fingerprint: bytes, config: RunConfig) -> None:
+    def __init__(self, traced: Traced, config: RunConfig) -> None:
         self.traced = traced
-        self.fingerprint = fingerprint
         self._config = config
         self.routes: dict[str, Any] = {}
         self._session: TPUSession | None = None
@@ -218,6 +177,12 @@ class TrainingModel:
         self._session = None
         self.open()
 
+    def save(self, path: str, **how: Any) -> str:
+        return self.session.save(path, with_input=False, **how)
+
+    def wait_for_save(self) -> None:
+        self.session.wait_for_save()
+
     def close(self) -> None:
         for session in (self._session, self._host):
             if session is not None:
@@ -226,61 +191,68 @@ class TrainingModel:
 
 
 class Training:
-    """One call of ``train`` on cores."""
+    """One call of ``train``: loops of steps, and hooks, checkpoints and summaries between them."""
 
-    def __init__(self, cores: TrainingModel, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
-                 warm: WarmStartSettings | None) -> None:  # fmt: skip
-        self._cores = cores
+    _around: type[LoopHooks] = LoopHooks
+    _stopping = "stopping at the end of this loop; once more to stop at once"
+
+    def __init__(self, model: TrainingModel | PlainModel, model_dir: str, config: RunConfig, hooks: Sequence[Any],
+                 listeners: Sequence[Any], warm: WarmStartSettings | None) -> None:  # fmt: skip
+        self._model: Any = model
+        self._traced: Traced = model.traced
         self._model_dir = model_dir
         self._config = config
-        self._hooks = LoopHooks(hooks, cores)
+        self._hooks: Any = self._around(hooks, model)
         self._listeners = listeners
         self._warm = warm
-        self._length = LoopLength(config.tpu_config.iterations_per_loop)
+        self._length = LoopLength(config.tpu_config.iterations_per_loop if model.traced.plan.cores else 1)
         self._summary: tuple[int, bytes] | None = None
-        self._due = False
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
         self._call: HostCall | None = None
-        self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
+        self._interrupted = False
         self._asked_steps = 0
 
     def run(self, goal: Goal) -> None:
         """Trains to the goal, the end of the data, or a stop that a hook requests."""
-        traced = self._cores.traced
-        with traced.graph.as_default():  # what the user's hooks and listeners add goes there
+        # a program's own handler stays
+        numbers = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
+        with self._traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                with self._interrupt, naming_bad_batch(traced, lambda: self._asked_steps):
+                with signals_to(self._on_signal, numbers), naming_bad_batch(self._traced, lambda: self._asked_steps):
                     self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
-                    self._cores.close()  # the next training starts with new sessions
+                    self._model.close()  # the next training starts with new sessions
                 raise
-        if self._interrupt.requested:
+        if self._interrupted:
             raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Defers Ctrl-C to the end of the loop, since a library may swallow a KeyboardInterrupt; the second one is raised."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
+        say(self._stopping)
 
     def _run(self, goal: Goal) -> None:
         for listener in self._listeners:
             listener.begin()
         self._hooks.begin()
-        if self._cores.traced.feeds and not self._cores.opened:
-            self._feed_input()
-        self._cores.open()
-        session, host = self._cores.session, self._cores.host
-        start = self._start()
-        say(self._cores.traced.plan.line)
-        events = Events(self._model_dir, self._cores.traced.graph)
-        checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
-                                  events)  # fmt: skip
+        start = self._open()
+        last = goal.last_step(start)
+        if self._traced.plan.line:
+            say(self._traced.plan.line)
+        events = Events(self._model_dir, self._traced.graph)
+        checkpoints = Checkpoints(self._model, self._model_dir, self._config, self._listeners, events)
         checkpoints.begin(start)
-        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.global_batch, start, events,
-                      goal.last_step(start))  # fmt: skip
-        if self._cores.traced.host_call is not None:
+        meter = Meter(self._config.log_step_count_steps, self._traced.plan.global_batch, start, events, last)
+        if self._traced.host_call is not None:
             every = self._config.tpu_config.experimental_host_call_every_n_steps
-            self._call = HostCall(self._cores.traced.host_call, every, self._config.session_config)
+            self._call = HostCall(self._traced.host_call, every, self._config.session_config)
         try:
             self._hooks.after_create_session()
-            step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
+            step = self._loops(start, last, checkpoints, meter, events)
             checkpoints.save(step, last=True)
             checkpoints.end(step)
             meter.end(step)
@@ -291,9 +263,16 @@ class Training:
             if self._call is not None:
                 self._call.close()
 
+    def _open(self) -> int:
+        """Converts the model, opens its sessions, restores the variables and opens the input; returns the global step."""
+        if self._traced.feeds and not self._model.opened:
+            self._feed_input()
+        self._model.open()
+        return self._start()
+
     def _feed_input(self) -> None:
         """Lets the hooks feed the input of a session of this machine; the cores read the same."""
-        traced, host = self._cores.traced, self._cores.finish()
+        traced, host = self._traced, self._model.finish()
         traced.scaffold.saver.restore(host, first_checkpoint(traced, host, self._model_dir, self._warm))
         self._hooks.after_create_session()
         traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
@@ -301,12 +280,11 @@ class Training:
             raise ConversionError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
 
     def _start(self) -> int:
-        """Restores the variables and opens the input; returns the global step."""
-        session, host = self._cores.session, self._cores.host
+        session, host = self._model.session, self._model.host
         host.follow(None)
-        prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm)
+        prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
         session.initialize()
-        start = session.restore(prefix, with_input=False)
+        start: int = session.restore(prefix, with_input=False)
         host.follow(session)
         if start:
             say(f"restored {prefix} at step {start:,}")
@@ -314,72 +292,71 @@ class Training:
 
     def _loops(self, start: int, last: int | None, checkpoints: Checkpoints, meter: Meter, events: Events) -> int:
         step = start
-        with ThreadPoolExecutor(1, thread_name_prefix="tpugraph-train") as worker:
-            while (last is None or step < last) and not self._stopped(checkpoints):
-                count = self._length.next(None if last is None else last - step)
-                self._hooks.before_loop()
-                if self._hooks.stop_requested:
-                    break
-                if step == start:
-                    self._route(checkpoints)
-                losses = self._one(worker, step, count)
-                step += len(losses)
-                if losses:
-                    known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
-                    self._hooks.after_loop(known, losses)  # hooks see a NaN loss
-                    self._after(step, losses, events)
-                    meter.update(step, losses[-1])
-                    if not self._interrupt.requested:
-                        checkpoints.save_if_due(step)
-                if len(losses) < count:
-                    say(f"the data ended after {counted(step - start, 'step')}")
-                    break
+        while (last is None or step < last) and not self._stopped(checkpoints):
+            count = self._length.next(None if last is None else last - step)
+            self._hooks.before_loop()
+            if self._hooks.stop_requested:
+                break
+            if step == start:
+                self._route()
+            every = self._config.save_summary_steps
+            due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
+            self._asked_steps += count
+            losses = self._loop(step, count, due=due)
+            step += len(losses)
+            if losses:
+                known = {self._traced.loss: np.float32(losses[-1]), **self._arrived}
+                self._hooks.after_loop(known, losses)  # hooks see a NaN loss
+                self._after(step, losses, events)
+                meter.update(step, losses[-1])
+                if not self._interrupted:
+                    checkpoints.save_if_due(step)
+            if len(losses) < count:
+                say(f"the data ended after {counted(step - start, 'step')}")
+                break
         return step
 
-    def _route(self, checkpoints: Checkpoints) -> None:
+    def _route(self) -> None:
         """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
-        routed = {tensor.name for tensor in self._cores.routes.values()}
-        found = [element for element, _ in self._hooks.of_input().values()]
-        missing = [t for t in found if isinstance(t, tf.Tensor) and t.name not in routed]
-        if missing:
-            self._cores.route(missing)
+        asked = [tensor for tensor, _ in self._hooks.of_input().values() if isinstance(tensor, tf.Tensor)]
+        if missing := [t for t in asked if t.name not in {routed.name for routed in self._model.routes.values()}]:
+            self._model.route(missing)
             self._start()
-            checkpoints.follow(self._cores.session)
 
     def _stopped(self, checkpoints: Checkpoints) -> bool:
-        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupt.requested
+        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupted
 
-    def _one(self, worker: ThreadPoolExecutor, step: int, count: int) -> list[float]:
-        """Runs a loop in a thread, so that Ctrl-C can end it."""
-        every = self._config.save_summary_steps
-        due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
-        self._due = due
-        keep = self._keep_summary if due or self._cores.routes or self._call is not None else None
+    def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
+        """Runs a loop in a thread, so that Ctrl-C can end it; ``due`` asks for summaries of its last step."""
+
+        def keep(step: int, serialized: bytes) -> None:
+            self._keep_summary(step, serialized, due=due)
+
+        wanted = keep if due or self._model.routes or self._call is not None else None
         began = time.monotonic()
-        self._asked_steps += count
-        losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
+        running = in_thread(lambda: self._model.session.train(count, on_summary=wanted), "tpugraph-train")
+        try:
+            ended(running)
+            losses: list[float] = running.result()
+        except KeyboardInterrupt:
+            self._model.close()
+            ended(running)
+            raise
         self._length.done(len(losses), time.monotonic() - began)
         return losses
 
-    def _wait(self, loop: Future[list[float]]) -> list[float]:
-        try:
-            return loop.result()
-        except KeyboardInterrupt:
-            self._cores.close()
-            raise
-
-    def _keep_summary(self, step: int, serialized: bytes) -> None:
+    def _keep_summary(self, step: int, serialized: bytes, *, due: bool) -> None:
         """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
         (called, summary), rest = split_summary(tf1.Summary.FromString(serialized)), tf1.Summary()
         self._arrived = {}
         if self._call is not None:
             rest.MergeFromString(self._call.run(step - len(next(iter(called.values()), ())), called) or b"")
         for value in summary.value:
-            if value.tag in self._cores.routes:
-                self._arrived[self._cores.routes[value.tag].name] = tf.make_ndarray(value.tensor)
+            if value.tag in self._model.routes:
+                self._arrived[self._model.routes[value.tag].name] = tf.make_ndarray(value.tensor)
             else:
                 rest.value.append(value)
-        if self._due:
+        if due:
             self._summary = step, rest.SerializeToString()
 
     def _after(self, step: int, losses: list[float], events: Events) -> None:
@@ -398,110 +375,47 @@ class Training:
             self._summary = None
 
     def _not_finite(self, step: int, loss: float) -> NanLossDuringTrainingError:
-        values = self._cores.session.values()
+        of = self._traced.graph.get_collection
+        values = self._model.host.run({v.op.name: v for v in of(tf1.GraphKeys.GLOBAL_VARIABLES)})
         gone = [n for n, v in values.items() if v.dtype.kind == "f" and not np.isfinite(v).all()]
-        trained = [v.op.name for v in self._cores.traced.graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)]
+        trained = [v.op.name for v in of(tf1.GraphKeys.TRAINABLE_VARIABLES)]
         first = [name for name in trained if name in gone] or gone
         where = f"; no longer finite: {', '.join(first[:3])}{', ...' if len(first) > 3 else ''}" if first else ""
-        return _nan_loss(self._cores.traced, loss, step, where)
+        fix = ("look at the input of that step, lower the learning rate or clip the gradients; training can go on from the last "
+               "checkpoint")  # fmt: skip
+        fault = f"the loss is {loss} at step {step:,}{where}"
+        return NanLossDuringTrainingError(fault, origin=self._traced.source, fix=fix, step=step)
 
 
-def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequence[Any], listeners: Sequence[Any],
-                warm: WarmStartSettings | None, goal: Goal) -> None:  # fmt: skip
-    """Trains without cores, one Session.run per step, as :meth:`Training.run`."""
-    graph, scaffold = traced.graph, traced.scaffold
-    interrupt = Interrupt("stopping after this step; once more to stop at once")
-    if traced.plan.line:
-        say(traced.plan.line)
-    with graph.as_default():
-        watch = _NanWatch(traced)
-        saver = PlainSaver(traced)
-        every = [*hooks, watch, *_savers(saver, scaffold, model_dir, config, listeners)]  # hooks see a NaN loss
-        for hook in every:
-            hook.begin()
-        scaffold.finalize()
-        with HostSession(graph, config.session_config) as host:
-            prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
-        creator = tf1.train.ChiefSessionCreator(_Finalized(scaffold), config.master, guarded(config.session_config),
-                                                checkpoint_filename_with_path=prefix)  # fmt: skip
-        events = Events(model_dir, graph)
+class PlainTraining(Training):
+    """A training without cores: a loop is one ``Session.run`` of the plain graph, which hooks may feed."""
+
+    _around = HookedRuns
+    _stopping = "stopping after this step; once more to stop at once"
+
+    def run(self, goal: Goal) -> None:
         try:
-            hooked = [_Begun(hook) for hook in every]
-            with (
-                interrupt,
-                naming_bad_batch(traced, lambda: watch.tried),
-                tf1.train.MonitoredSession(creator, hooks=hooked) as session,
-            ):
-                if watch.done:
-                    say(f"restored {prefix} at step {watch.done:,}")
-                _steps(session, traced, config, watch, goal, events, interrupt)
+            super().run(goal)
         finally:
-            events.close()
-    if interrupt.requested:
-        raise KeyboardInterrupt
+            self._model.close()
 
+    def _open(self) -> int:
+        session = self._model.session
+        with HostSession(self._traced.graph, self._config.session_config) as host:
+            prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
+        self._model.start(prefix)
+        tf1.train.write_graph(self._traced.graph_def(), self._model_dir, "graph.pbtxt")
+        if start := int(session.run(tf1.train.get_global_step())):
+            say(f"restored {prefix} at step {start:,}")
+        return start
 
-def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequence[Any]) -> list[Any]:
-    steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
-    if not steps and not seconds:
-        steps = 2**62  # the first one and the last one
-    saves = tf1.train.CheckpointSaverHook(model_dir, seconds or None, None if seconds else steps, saver, PREFIX,
-                                          listeners=list(listeners))  # fmt: skip
-    if not config.save_summary_steps:
-        return [saves]
-    return [saves, tf1.train.SummarySaverHook(config.save_summary_steps, output_dir=model_dir, scaffold=scaffold)]
-
-
-def _steps(session: Any, traced: Traced, config: RunConfig, watch: _NanWatch, goal: Goal, events: Events,
-           interrupt: Interrupt) -> None:  # fmt: skip
-    start = watch.done
-    last = goal.last_step(start)
-    meter = Meter(config.log_step_count_steps, traced.plan.global_batch, start, events, last)
-    done = start
-    try:
-        while (last is None or done < last) and not session.should_stop() and not interrupt.requested:
-            loss = session.run([traced.spec.train_op, traced.spec.loss])[1]
-            done += 1
-            meter.update(done, float(loss))
-    except tf.errors.OutOfRangeError:
-        say(f"the data ended after {counted(done - start, 'step')}")
-    finally:
-        meter.end(done)
-
-
-class _NanWatch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    def __init__(self, traced: Traced) -> None:
-        self._traced = traced
-        self._step = tf1.train.get_global_step(traced.graph)
-        self.done = 0
-        self.tried = 0
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self.done = int(session.run(self._step))
-
-    def before_run(self, run_context: Any) -> Any:
-        self.tried += 1
-        return tf1.train.SessionRunArgs(self._traced.spec.loss)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.done += 1
-        if not math.isfinite(run_values.results):
-            raise _nan_loss(self._traced, run_values.results, self.done)
-
-
-class _Finalized:
-    def __init__(self, scaffold: Any) -> None:
-        self._scaffold = scaffold
-
-    def finalize(self) -> Any:
-        return self._scaffold
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scaffold, name)
-
-
-class _Begun(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    def __init__(self, hook: Any) -> None:
-        self._hook = hook
-        for name in ("after_create_session", "before_run", "after_run", "end"):
-            setattr(self, name, getattr(hook, name))
+    def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
+        spec, summaries = self._traced.spec, self._traced.scaffold.summary_op
+        wanted = [summaries] if due and summaries is not None else []
+        try:
+            _, loss, *found = self._hooks.run([spec.train_op, spec.loss, *wanted])
+        except tf.errors.OutOfRangeError:
+            return []
+        if found:
+            self._summary = step + count, found[0]
+        return [float(loss)]

@@ -1,14 +1,16 @@
-"""This process: work in threads that do not hold it up, and its garbage collector."""
+"""This process: work in threads that do not hold it up, its signals, and its garbage collector."""
 
 from __future__ import annotations
 
 import gc
 import math
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +39,18 @@ def ended(work: Future[Any], seconds: float = math.inf) -> bool:
     while not work.done() and time.monotonic() < until:
         wait([work], 0.1)
     return work.done()
+
+
+@contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], None], numbers: Sequence[int]) -> Iterator[None]:
+    """Send signals to a handler for the time of a block, where the caller is the main thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if in_main}
+    try:
+        yield
+    finally:
+        for number, replaced in before.items():
+            signal.signal(number, replaced)
 
 
 @contextmanager
