@@ -117,7 +117,7 @@ def test_graphs_that_stop_are_refused_or_evaluate(refused: View) -> None:
     assert "a batch of 32 rows cannot be split over 5 cores" in {finding.fault for finding in found.findings}
     found = refused.data
     assert found.runs is False
-    marked = [node for node in found.nodes if found.stops(node)]
+    marked = [node for node in found.nodes if any(found.findings[number].stops for number in node.findings)]
     assert {node.name for node in marked} <= {finding.node for finding in found.findings}
     assert marked
     found = view(trace(evaluation(16)), mode="eval", num_replicas=2).data
@@ -159,7 +159,7 @@ def test_the_command_writes_the_page(tmp_path: Path, command: Command, iris: Vie
     assert place.stat().st_size < 5_000_000
     iris.save(tmp_path / "iris.json", "json")
     data = json.loads((tmp_path / "iris.json").read_text())
-    assert data["format"] == 2
+    assert data["format"] == 3
     assert [stage["name"] for stage in data["stages"]][:2] == ["input", "prune"]
     with pytest.raises(UsageError, match="'png' is no format of a view"):
         iris.save(tmp_path / "iris.png", "png")
@@ -169,7 +169,7 @@ def test_on_a_mesh_the_variables_have_their_placements(tmp_path: Path, command: 
     place = tmp_path / "iris.json"
     command("view", IRIS, "-o", place, "--format=json", "--mesh=data:4,model:2", "--shard=dense/kernel=-,model")
     nodes = {node["name"]: node for node in json.loads(place.read_text())["nodes"]}
-    lives = {name: node["lives"][0] for name, node in nodes.items() if "lives" in node}
+    lives = {name: node["lives"][0] for name, node in nodes.items() if node["lives"]}
     assert {(one["kind"], one["because"]) for name, one in lives.items() if name.startswith("dense/kernel")} == {
         ("shard", "--shard='dense/kernel=-,model'"), ("shard", "as its variable 'dense/kernel'")}  # fmt: skip
     assert lives["dense/bias"] == {"port": 0, "kind": "replicate", "text": "replicated: each device holds float32[10], 40 bytes",
@@ -231,8 +231,9 @@ def test_the_page_opens_scopes_slides_filters_and_explains(opened: Opened, iris:
     page.page.click(f"#panel a:has-text('{GRADIENT}')")
     reasons = page.text("#panel ol.because").splitlines()
     chain = explain(str(IRIS), GRADIENT, ConvertOptions())["lives"][0]["chain"]
-    parts = [(link["placement"], link["because"], *link["collectives"]) for link in chain]
-    assert reasons == [f"{link['tensor']}: {'; '.join(said)}" for link, said in zip(chain, parts, strict=True)]
+    assert reasons == [
+        f"{link.tensor}: {'; '.join((link.placement, link.because, *link.collectives))}" for link in chain
+    ]
     assert page.asked == [(tmp_path / "page.html").as_uri()]
 
 

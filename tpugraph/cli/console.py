@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, TextIO, TypeVar
 
 from tpugraph.support.process import ended, in_thread, without_garbage_collection
@@ -43,7 +43,9 @@ class Console:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: arrays as lists, bytes as text, NaN and infinities as null."""
+    """A value that JSON can hold: arrays as lists, dataclasses by their fields, bytes as text, NaN and infinities as null."""
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

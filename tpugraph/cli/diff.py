@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
@@ -42,7 +41,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
             console.say(line)
         if shown[:most] != shown:
             console.say(f"  ... and {len(shown) - _MOST:,} more that were {kind}; --all lists all")
-    result = asdict(found) | {
+    result = {
+        **vars(found),
         "added_ops": added,
         "removed_ops": removed,
         "same": not found,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from tpugraph.cli.console import Console, Outcome
@@ -22,7 +21,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     for state in _STATES if flags["all"] else _STATES[:2]:
         for use in sorted((use for use in uses.values() if use.state == state), key=lambda use: use.name):
             console.say(_line(use))
-    return Outcome({"names": [asdict(use) for use in uses.values()], "counts": counts}, int(counts["not there"] > 0))
+    return Outcome({"names": list(uses.values()), "counts": counts}, int(counts["not there"] > 0))
 
 
 def _files(named: str) -> list[Path]:

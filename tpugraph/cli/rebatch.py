@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from tpugraph import ops
@@ -36,4 +35,4 @@ def run(flags: Parsed, console: Console) -> Outcome:
     else:
         graphdef.save(graph, output)
     console.say(f"wrote {output} ({output.stat().st_size:,} bytes)")
-    return Outcome(asdict(found) | {"output": str(output)})
+    return Outcome(vars(found) | {"output": str(output)})

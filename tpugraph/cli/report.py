@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +20,68 @@ from tpugraph.support import files
 from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
-from tpugraph.views.report_data import Collective, ReportData, Target
+from tpugraph.views.view_data import FORMAT, FindingView
 from tpugraph.xla import jax_client, topologies
 from tpugraph.xla.module import Module
-from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
+from tpugraph.xla.topologies import CHIPS, TOPOLOGIES
 
 _SUMMED = "the sum over the cores"
 _NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no figures of memory and time"
 
 
+@dataclass
+class Target:
+    """What the compiler for one TPU says of the step, or why it refuses."""
+
+    topology: str
+    cores: int
+    error: str | None = None
+    fix: str | None = None
+    compiled: dict[str, Any] | None = None  # as `tpugraph compile --json` prints it; None where it refuses
+    examples_per_second: float = 0.0  # rows of the global batch in the least time; 0 where the batch is not known
+    largest_batch: int | None = None  # rows of a core that fit; None where that was not searched
+    ways: list[dict[str, Any]] = field(default_factory=list)  # that fit, as `tpugraph compile --fit --json` prints them
+
+
+@dataclass
+class Collective:
+    """What the cores combine, why and how; bytes of each core in a step, None where a shape is open."""
+
+    tensor: str
+    how: str
+    bytes: int | None
+
+
+@dataclass
+class Report:
+    """All that the page shows; findings in the order of their causes, facts of the conversion line by line."""
+
+    title: str
+    runs: bool  # on a TPU
+    verdict: str
+    findings: list[FindingView]
+    facts: list[str] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    format: int = FORMAT
+
+
 def run(flags: Parsed, console: Console) -> Outcome:
     output = check_page(flags["output"] or Path(flags.model).stem + ".report.html", "--output")
     _chips(flags["topology"])
-    report = _judged(flags)
+    found = check(programs.graph_of(flags), programs.options(flags))
+    report = Report(Path(flags.model).name, found.compiles, found.verdict, found.shown())
     console.say(report.verdict)
     if report.runs:
         _add_targets(report, flags, console)
-    data = report.as_dict()
     beside = output.with_suffix(".json")
-    files.write_together({output: page.make("report", report.title, data).encode(),
-                          beside: (json.dumps(data, indent=1) + "\n").encode()})  # fmt: skip
+    files.write_together({output: page.make("report", report.title, report).encode(),
+                          beside: (json.dumps(report, indent=1, default=vars) + "\n").encode()})  # fmt: skip
     console.say(f"wrote {output} and {beside}")
-    return Outcome({**data, "written": [str(output), str(beside)]}, code=0 if report.runs else 1)
+    return Outcome({**vars(report), "written": [str(output), str(beside)]}, code=0 if report.runs else 1)
 
 
-def _judged(flags: Parsed) -> ReportData:
-    """The report with its verdict, and no TPU yet."""
-    found = check(programs.graph_of(flags), programs.options(flags))
-    return ReportData(Path(flags.model).name, found.compiles, found.verdict, found.shown())
-
-
-def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
+def _add_targets(report: Report, flags: Parsed, console: Console) -> None:
     """Ask the compiler of each TPU, and say each answer."""
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
@@ -103,8 +135,12 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
         jax_client.need("tpu", "libtpu", "jax")
         compiled, _ = tpu_compiler.ask(module, topology, console, loud=loud)
     except (RunError, UsageError) as error:
-        return _refused(Target(topology, TOPOLOGIES[topology]), error)
-    target = _filled(compiled, batch_search.rows_of(graph))
+        node = f" ({error.node})" if error.node else ""
+        return Target(topology, TOPOLOGIES[topology], error.fault + node, error.fix)
+    rows, least = batch_search.rows_of(graph) * compiled.num_replicas, compiled.step_seconds
+    target = Target(
+        topology, compiled.cores, compiled=compiled.as_dict(), examples_per_second=rows / least if least else 0.0
+    )
     if flags["largest_batch"]:
         try:
             target.largest_batch = tpu_compiler.largest_batch(graph, flags, topology, console)
@@ -120,18 +156,6 @@ def _ways(topology: str, flags: Parsed, console: Console) -> list[dict[str, Any]
         console.say(f"note: {error.fault}")
         return []
     return [one.as_dict() for one in tried if one.fits]
-
-
-def _refused(target: Target, error: TpuGraphError) -> Target:
-    target.error = error.fault + (f" ({error.node})" if error.node else "")
-    target.fix = error.fix
-    return target
-
-
-def _filled(compiled: Compiled, rows: int) -> Target:
-    least = compiled.step_seconds
-    examples = rows * compiled.num_replicas / least if least else 0.0
-    return Target(compiled.topology, compiled.cores, compiled=compiled.as_dict(), examples_per_second=examples)
 
 
 def _line(target: Target) -> str:

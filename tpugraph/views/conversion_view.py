@@ -41,11 +41,11 @@ class View:
         """
         if format not in ("html", "json"):
             raise UsageError(f"'{format}' is no format of a view", fix="html or json")
-        text = self.html() if format == "html" else json.dumps(self.data.as_dict())
+        text = self.html() if format == "html" else json.dumps(self.data, default=vars)
         files.write_atomically(Path(path), text.encode())
 
     def html(self) -> str:
-        return page.make("view", self.data.title, self.data.as_dict())
+        return page.make("view", self.data.title, self.data)
 
     def _repr_html_(self) -> str:
         """The page in a frame, as notebooks show it."""

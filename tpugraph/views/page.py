@@ -13,8 +13,8 @@ from typing import Any
 _ASSETS = "assets"
 
 
-def make(kind: str, title: str, data: dict[str, Any]) -> str:
-    """The page of a kind (``view``, ``report`` or ``grid``) with its title and its data, which JSON can take.
+def make(kind: str, title: str, data: Any) -> str:
+    """The page of a kind (``view``, ``report`` or ``grid``) with its title and its data: values of JSON and dataclasses.
 
     The scripts and the style that the page's template names in ``{{file}}`` are put in its place; the data is compressed.
     """
@@ -27,7 +27,7 @@ def make(kind: str, title: str, data: dict[str, Any]) -> str:
     return "".join(made)
 
 
-def _filled(name: str, folder: Traversable, title: str, data: dict[str, Any]) -> str:
+def _filled(name: str, folder: Traversable, title: str, data: Any) -> str:
     if name == "title":
         return html.escape(title)
     if name == "data":
@@ -38,7 +38,7 @@ def _filled(name: str, folder: Traversable, title: str, data: dict[str, Any]) ->
     return place.read_text(encoding="utf-8")
 
 
-def _packed(data: dict[str, Any]) -> str:
+def _packed(data: Any) -> str:
     """JSON, compressed, as base64; browsers unpack it themselves. The same data gives the same text."""
-    raw = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    raw = json.dumps(data, separators=(",", ":"), allow_nan=False, default=vars).encode()
     return base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode()

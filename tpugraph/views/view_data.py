@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-FORMAT = 2
-"""The version of the data's layout, in the JSON under ``format``."""
+FORMAT = 3
+"""The version of the data's layout."""
 
 Port = tuple[int, int]
 """An output of a node: the node's number among ``ViewData.nodes``, and the number of its output."""
@@ -102,6 +101,7 @@ class ViewData:
     runs: bool | None = None  # whether it can run on a TPU; None where nobody asked
     verdict: str = ""
     findings: list[FindingView] = field(default_factory=list)
+    format: int = FORMAT
 
     def __repr__(self) -> str:
         return f"<ViewData of {self.title}: {len(self.stages)} stages, {len(self.nodes):,} nodes>"
@@ -114,9 +114,6 @@ class ViewData:
             if finding.node in newest:
                 newest[finding.node].findings.append(number)
 
-    def stops(self, node: NodeView) -> bool:
-        return any(self.findings[number].stops for number in node.findings)
-
     def alive(self, stage: int = -1) -> dict[int, NodeView]:
         """The nodes of a stage by number; of the last one if none is named."""
         at = range(len(self.stages))[stage]
@@ -125,22 +122,3 @@ class ViewData:
             for number, node in enumerate(self.nodes)
             if node.born <= at and (node.died is None or node.died > at)
         }
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it; fields of nodes and versions that say nothing are left out."""
-        nodes = [_said(vars(node)) | {"versions": [_said(vars(v)) for v in node.versions]} for node in self.nodes]
-        for node in nodes:
-            if "lives" in node:
-                node["lives"] = [vars(lives) for lives in node["lives"]]
-        beside = {name: [vars(item) for item in getattr(self, name)] for name in ("stages", "transfers", "findings")}
-        return {"format": FORMAT, **vars(self), **beside, "nodes": nodes}
-
-
-def _said(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that are set; an empty list of inputs is kept, since the version before may have had some."""
-    return {
-        key: value for key, value in fields.items() if value not in (None, "", {}) and (value != [] or key in _KEPT)
-    }
-
-
-_KEPT = frozenset({"inputs", "controls", "versions"})

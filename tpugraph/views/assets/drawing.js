@@ -122,7 +122,7 @@ function edgesOf(view, home) {
   };
   for (const number of home.keys()) {
     const version = view.stages.at(nodes[number], view.stage);
-    for (const [source, port] of version.inputs) add(source, port, number, "data", (nodes[source].bytes || [])[port]);
+    for (const [source, port] of version.inputs) add(source, port, number, "data", nodes[source].bytes[port]);
     if (view.controls) for (const source of version.controls) add(source, 0, number, "control", 0);
   }
   if (view.stage === view.data.stages.length - 1) {

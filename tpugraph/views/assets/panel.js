@@ -90,11 +90,11 @@ function edgePanel(view, edge) {
 function nodePanel(view, number) {
   const node = view.stages.nodes[number], now = view.stages.at(node, view.stage);
   const facts = [["op", now.op], ["runs on", node.side || "neither: it is left out"], ["device", now.device], ["made by", node.made_by],
-    ["made for", node.origin ? linkNamed(view, node.origin) : ""], ["combines", node.collective === undefined ? "" : `${bytesText(node.collective)} of each core per step`]];
+    ["made for", node.origin ? linkNamed(view, node.origin) : ""], ["combines", node.collective === null ? "" : `${bytesText(node.collective)} of each core per step`]];
   const said = [make("h2", {}, node.name), rows(facts.filter(([, value]) => value))];
-  for (const n of node.findings || []) said.push(heading("finding"), make("p", {}, finding(view, view.data.findings[n])));
-  if (node.outputs) said.push(heading("outputs"), listed(node.outputs.map((text, port) => `${text}${(node.bytes || [])[port] ? `, ${bytesText(node.bytes[port])}` : ""}`), 20));
-  for (const lives of node.lives || []) said.push(...whyPart(view, number, lives));
+  for (const n of node.findings) said.push(heading("finding"), make("p", {}, finding(view, view.data.findings[n])));
+  if (node.outputs.length) said.push(heading("outputs"), listed(node.outputs.map((text, port) => `${text}${node.bytes[port] ? `, ${bytesText(node.bytes[port])}` : ""}`), 20));
+  for (const lives of node.lives) said.push(...whyPart(view, number, lives));
   said.push(...notesPart(view, node));
   if (now.inputs.length) said.push(heading("reads"), listed(now.inputs.map(([n, port]) => link(view, n, view.stages.nodes[n].name + (port ? `:${port}` : "")))));
   if (now.controls.length) said.push(heading("waits for"), listed(now.controls.map((n) => link(view, n)), 20));
@@ -125,12 +125,12 @@ function notesPart(view, node) {
 function pastPart(view, node) {
   const names = view.data.stages.map((stage) => stage.name);
   const past = node.versions.filter((version) => version.stage > node.born).map((version) => {
-    const attrs = Object.entries(version.attrs || {}).map(([key, value]) => value === null ? `${key} removed` : `${key}: ${shortened(value)}`);
-    const words = [version.op === undefined ? [] : `op ${version.op}`, version.inputs === undefined ? [] : "inputs",
-      version.controls === undefined ? [] : "control inputs", version.device === undefined ? [] : `device ${version.device || "none"}`, attrs].flat();
+    const attrs = Object.entries(version.attrs).map(([key, value]) => value === null ? `${key} removed` : `${key}: ${shortened(value)}`);
+    const words = [version.op === null ? [] : `op ${version.op}`, version.inputs === null ? [] : "inputs",
+      version.controls === null ? [] : "control inputs", version.device === null ? [] : `device ${version.device || "none"}`, attrs].flat();
     return [names[version.stage], words.join("; ")];
   });
   if (node.born) past.unshift([names[node.born], "added"]);
-  if (node.died !== undefined) past.push([names[node.died], "removed"]);
+  if (node.died !== null) past.push([names[node.died], "removed"]);
   return past.length ? [heading("changed by"), rows(past)] : [];
 }

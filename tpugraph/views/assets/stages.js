@@ -8,7 +8,7 @@ class Stages {
   }
 
   alive(node, stage) {
-    return node.born <= stage && (node.died === undefined || node.died > stage);
+    return node.born <= stage && (node.died === null || node.died > stage);
   }
 
   /** Numbers of the nodes to show: those that are there, and those that this stage removed. */
@@ -34,9 +34,9 @@ class Stages {
     for (const version of node.versions) {
       if (version.stage > stage) break;
       for (const key of ["op", "device", "inputs", "controls"]) {
-        if (version[key] !== undefined) found[key] = version[key];
+        if (version[key] !== null) found[key] = version[key];
       }
-      for (const [key, value] of Object.entries(version.attrs || {})) {
+      for (const [key, value] of Object.entries(version.attrs)) {
         if (value === null) delete found.attrs[key];
         else found.attrs[key] = value;
       }
@@ -46,18 +46,18 @@ class Stages {
 
   /** Whether something about a node stops the step; a finding may be a mere note. */
   stops(node) {
-    return (node.findings || []).some((number) => this.data.findings[number].stops);
+    return node.findings.some((number) => this.data.findings[number].stops);
   }
 
   kind(node) {
-    if (node.collective !== undefined) return "collective";
-    return node.lives ? node.lives[0].kind : "";
+    if (node.collective !== null) return "collective";
+    return node.lives.length ? node.lives[0].kind : "";
   }
 
   /** The shortest chain of reasons from an output back to the input, as `tpugraph inspect --why` tells it. */
   chain(number, port) {
     const key = ([n, p]) => `${n}:${p}`;
-    const lives = ([n, p]) => (this.nodes[n].lives || []).find((l) => l.port === p);
+    const lives = ([n, p]) => this.nodes[n].lives.find((l) => l.port === p);
     const before = new Map([[key([number, port]), null]]);
     const pending = [[number, port]];
     let end = null;

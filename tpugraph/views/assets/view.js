@@ -98,7 +98,7 @@ class View {
   reveal(number) {
     const node = this.stages.nodes[number];
     if (!this.numbers.includes(number)) {
-      this.stage = node.died === undefined ? node.born : node.died;
+      this.stage = node.died === null ? node.born : node.died;
       this.goTo(this.stage);
     }
     const leaf = findLeaf(this.root, number);
@@ -183,7 +183,7 @@ class View {
     this.cy.on("dbltap", (event) => { if (event.target === this.cy) this.cy.fit(undefined, 20); });
     this.cy.on("dbltap", "node.scope", (event) => this.toggle(event.target.id()));
     const verdict = document.getElementById("verdict");
-    if (this.data.runs === undefined || this.data.runs === null) return;
+    if (this.data.runs === null) return;
     verdict.textContent = this.data.verdict;
     verdict.className = this.data.runs ? "runs" : "stops";
   }
