@@ -207,8 +207,8 @@ def test_inspect(command: Command, converted: Path) -> None:
     assert (found["kind"], found["converted"]) == ("MetaGraphDef", False)
     assert found["roles"]["loss"][0]["name"] == "sparse_softmax_cross_entropy_loss/value"
     assert len(found["trained"]) == 6
-    assert found["collectives"]["sums"] == len(found["collectives"]["combined"]) == 6
-    assert found["placement"]["crossing_bytes"] == 640
+    assert found["report"]["collectives"]["sums"] == 6
+    assert found["report"]["bytes_per_step"]["infeed"] == 640
     assert found["files"] == []
     assert "train op      Adagrad (runs 6 of 6 updates" in said.err
     text = command("inspect", converted).out

@@ -25,6 +25,6 @@ def test_wording(command: Command) -> None:
 def test_all_commands_count_the_same_nodes_on_the_device(tmp_path: Path, command: Command) -> None:
     converted, found = tmp_path / "iris.pb", command.json
     count = found("convert", IRIS, "-o", converted)["report"]["nodes"]["device"]
-    assert found("inspect", IRIS)["placement"]["device_nodes"] == count
+    assert found("inspect", IRIS)["report"]["nodes"]["device"] == count
     assert found("inspect", converted)["tpu"]["cluster_nodes"] == count
     assert found("check", IRIS)["device_nodes"] == found("check", converted)["device_nodes"] == count

@@ -184,8 +184,8 @@ def worker(flags: Flags) -> None:
 def inspect(flags: Flags) -> None:
     """show what a graph holds and what tpugraph makes of it
 
-    Prints kind, size, ops, the roles that were found with the reason of each, what goes to the host and what to the device.
-    Nothing is written.
+    Prints kind, size and ops, the role of each node that has one with the reason, the trained variables, and what a conversion
+    reports. With --mesh it also prints how each variable is sharded over the devices. Nothing is written.
 
     tpugraph inspect model_dir
     tpugraph inspect model.pb --why=dense/kernel

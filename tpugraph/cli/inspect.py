@@ -5,17 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tpugraph import compiler, ops
 from tpugraph.analysis import in_cluster, is_tpu_graph, num_replicas
-from tpugraph.analysis.step import Cut, Partitioned
+from tpugraph.analysis.step import Partitioned
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.programs import batch_line
 from tpugraph.ir import Graph, Node, function_library, graphdef
 from tpugraph.ir.model_files import Loaded
 from tpugraph.ir.side_effects import file_names
@@ -29,11 +27,8 @@ from tpugraph.support.suggestions import near_nodes
 from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import as_read, collective_lines
 
 _WIDTH, _MOST, _MADE = 120, 24, 12
-_ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", "loss", "global_step", "summaries",
-                 "state_summaries", "iterations_per_loop", "save", "shutdown")  # fmt: skip
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -47,12 +42,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         console.say(describe(found))
         return Outcome(found)
     loaded = graphdef.sniff(Path(flags.model))
-    graph = graphdef.load(flags.model)
-    found = _general(loaded, graph)
-    if is_tpu_graph(graph):
-        found["tpu"] = _tpu(graph)
-    else:
-        found |= _plain(flags.model, graph, options)
+    graph = graphdef.from_loaded(loaded, source=flags.model)
+    found = _general(loaded, graph) | ({"tpu": _tpu(graph)} if is_tpu_graph(graph) else _plain(graph, options))
     found |= {"mesh": flags["mesh"], "on_mesh": {name: str(one) for name, one in shardings.items()}}
     console.say("\n".join(_lines(found)))
     return Outcome(found)
@@ -62,45 +53,32 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def _general(loaded: Loaded, graph: Graph) -> dict[str, Any]:
-    tpu = is_tpu_graph(graph)
-    functions = function_library.functions_named(graph)
+    sizes = {node.name: node.raw_attrs["value"].ByteSize() for node in graph.of_type("Const")}
+    biggest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     return {
         "model": str(loaded.path),
         "kind": loaded.kind,
-        "converted": tpu,
+        "converted": is_tpu_graph(graph),
         "bytes": loaded.path.stat().st_size,
         "nodes": len(graph),
-        "functions": len(functions),
+        "functions": len(function_library.functions_named(graph)),
         "ops": dict(Counter(node.op for node in graph).most_common()),
-        "biggest_constants": _biggest_constants(graph),
+        "biggest_constants": [f"{name} ({sizes[name]:,} bytes)" for name in biggest],
         "files": sorted(file_names(graph)),
     }
 
 
-def _biggest_constants(graph: Graph, count: int = 5) -> list[str]:
-    sizes = {node.name: node.raw_attrs["value"].ByteSize() for node in graph.of_type("Const")}
-    biggest = sorted(sizes, key=lambda name: -sizes[name])[:count]
-    return [f"{name} ({sizes[name]:,} bytes)" for name in biggest]
-
-
-def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[str, Any]:
-    """Roles of a plain graph, and what the passes make of it."""
+def _plain(graph: Graph, options: compiler.ConvertOptions) -> dict[str, Any]:
+    """Roles of a plain graph, and what its conversion reports, as far as both are found."""
+    found: dict[str, Any] = {"roles": None, "trained": {}, "summary": [], "report": None, "error": None}
     try:
         graph.roles = compiler.find_roles(graph, options)
+        found["roles"] = _roles(graph.roles)
+        found["trained"] = {name: _variable_text(graph[name]) for name in graph.roles.trained}
+        program = compiler.convert(graph, options)
+        found["summary"], found["report"] = program.summary().splitlines(), program.report
     except TpuGraphError as error:
-        return {"roles": None, "roles_error": error.as_dict()}
-    found: dict[str, Any] = {"roles": _roles(graph.roles)}
-    trained = graph.roles.trained
-    shapes = {name: _variable_text(graph[name]) for name in trained}
-    try:
-        compiler.convert(graph, options)
-        if options.mode == "train":
-            found["collectives"] = compiler.collectives(graph)
-    except TpuGraphError as error:
-        found["conversion_error"] = error.as_dict()
-    if any(in_cluster(node) for node in graph):
-        found["placement"] = _placement(graph)
-    found["trained"] = shapes
+        found["error"] = error.as_dict()
     return found
 
 
@@ -108,63 +86,43 @@ def _variable_text(node: Node) -> str:
     return format_output((node.attr("dtype"), node.attr("shape")))
 
 
-def _roles(found: Roles) -> dict[str, Any]:
-    def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:
-        return [asdict(finding) for finding in findings]
-
+def _roles(found: Roles) -> dict[str, Sequence[Finding]]:
     return {
-        "loss": [asdict(found.loss)] if found.loss.name else [],
-        "train op": listed(found.train_ops),
-        "step counter": [] if found.step is None else [asdict(found.step)],
-        "input": listed(found.inputs),
-        "update": listed(found.updates),
-        "summary": listed(found.summaries),
-        "metric": listed(found.metrics) + [asdict(Finding(text, name)) for name, text in found.values.items()],
-        "prediction": [asdict(Finding(text, name)) for name, text in found.predictions.items()],
-        "saver": listed(found.savers),
-        "table init": [asdict(Finding(name, "fills a table")) for name in found.table_initializers],
-        "iterator init": [asdict(Finding(name, "opens the input")) for name in found.iterator_initializers],
-        "other candidates": {role: listed(others) for role, others in found.other_candidates.items() if others},
-    }
-
-
-def _placement(graph: Graph) -> dict[str, Any]:
-    device = [node for node in graph if in_cluster(node)]
-    host = [node for node in graph if not in_cluster(node) and node.op not in ops.RESOURCE_VARIABLES]
-    cut = graph.kept(Cut) or Cut()
-    return {
-        "device_nodes": len(device),
-        "device_ops": dict(Counter(node.op for node in device).most_common()),
-        "host_nodes": len(host),
-        "host_ops": dict(Counter(node.op for node in host).most_common()),
-        "crossing": cut.tensors,
-        "crossing_bytes": cut.bytes(),
-        "naive_bytes": cut.naive_bytes,
-        "dropped": cut.dropped,
+        "loss": [found.loss] if found.loss.name else [],
+        "train op": found.train_ops,
+        "step counter": [found.step] if found.step else [],
+        "input": found.inputs,
+        "update": found.updates,
+        "summary": found.summaries,
+        "metric": [*found.metrics, *(Finding(text, name) for name, text in found.values.items())],
+        "prediction": [Finding(text, name) for name, text in found.predictions.items()],
+        "saver": found.savers,
+        "table init": [Finding(name, "fills a table") for name in found.table_initializers],
+        "iterator init": [Finding(name, "opens the input") for name in found.iterator_initializers],
+        **{f"not {role.replace('_', ' ')}": others for role, others in found.other_candidates.items()},
     }
 
 
 def _tpu(graph: Graph) -> dict[str, Any]:
     """What a converted graph, or one that TPUEstimator built, says of itself."""
     check_form(graph)
-    names = [f"tpugraph/{name}" for name in _ENTRY_POINTS]
     loop = graph.get("tpugraph/iterations_per_loop/Initializer")
-    infeed = [_signature(node, "shapes") for node in graph.of_type("InfeedDequeueTuple")]
-    leaving = graph.of_type("OutfeedDequeueTuple", "OutfeedDequeueTupleV2")[:1]
     return {
         "num_replicas": num_replicas(graph),
         "cluster_nodes": sum(map(in_cluster, graph)),
-        "batch": batch_line(graph),
+        "batch": programs.batch_line(graph),
         "iterations_per_loop": None if loop is None or not loop.has_attr("value") else int(loop.attr("value").item()),
-        "entry_points": [name for name in names if name in graph],
-        "infeed": infeed[0] if infeed else [],
-        "outfeed": _signature(leaving[0], "shapes") if leaving else [],
+        "entry_points": [node.name for node in graph if node.name.rpartition("/")[0] == "tpugraph"],
+        "infeed": _signature(graph.of_type("InfeedDequeueTuple")),
+        "outfeed": _signature(graph.of_type("OutfeedDequeueTuple", "OutfeedDequeueTupleV2")),
         "saved_variables": [key for key, _, _ in keys_of(graph).values()],
     }
 
 
-def _signature(node: Node, key: str) -> list[str]:
-    return [format_output(pair) for pair in zip(node.attr("dtypes"), node.attr(key), strict=True)]
+def _signature(nodes: Sequence[Node]) -> list[str]:
+    """What a channel between host and device takes; its nodes are alike."""
+    pairs = zip(nodes[0].attr("dtypes"), nodes[0].attr("shapes"), strict=True) if nodes else ()
+    return list(map(format_output, pairs))
 
 
 # --------------------------------------------------------------------------- readable
@@ -180,25 +138,20 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if "tpu" in found:
         lines += _tpu_lines(found["tpu"])
     if found.get("roles"):
-        lines += ["", "roles", *_role_lines(found["roles"])]
-    if found.get("roles_error"):
-        lines += ["", f"roles       not found: {_one_line(found['roles_error'])}"]
-    if found.get("trained"):
+        lines += ["", "roles"]
+        for role, findings in found["roles"].items():
+            lines += _rows(f"{role:<14}", [f"{finding.name} ({finding.reason})" for finding in findings])
         lines += ["", f"trained variables ({len(found['trained'])})"]
         lines += [f"  {name} {shape}" for name, shape in found["trained"].items()]
     if found["on_mesh"]:
-        lines += [
-            "",
-            f"variables on the mesh {found['mesh']}",
-            *(f"  {name}: {one}" for name, one in found["on_mesh"].items()),
-        ]
-    if found.get("collectives"):
-        lines += collective_lines(found["collectives"])
-        lines += [f"  {tensor}: {words}" for tensor, words in list(found["collectives"]["combined"].items())[:_MOST]]
-    if found.get("placement"):
-        lines += ["", *_placement_lines(found["placement"])]
-    if found.get("conversion_error"):
-        lines += ["", f"conversion  stops: {_one_line(found['conversion_error'])}"]
+        lines += ["", f"variables on the mesh {found['mesh']}"]
+        lines += [f"  {name}: {one}" for name, one in found["on_mesh"].items()]
+    if found.get("report"):
+        sent = found["report"]["bytes_per_step"]["infeed_tensors"]
+        lines += ["", *found["summary"]]
+        lines += _listed("sent", [f"{name} ({size:,} bytes)" for name, size in sent.items()], most=10)
+    if found.get("error"):
+        lines += ["", f"conversion  stops: {_one_line(found['error'])}"]
     lines += ["", *_listed("constants", found["biggest_constants"]), *_listed("files", found["files"])]
     return lines
 
@@ -210,32 +163,10 @@ def _one_line(error: dict[str, Any]) -> str:
     return f"{stage}{error['fault']}{node}{fix}"
 
 
-def _role_lines(found: dict[str, Any]) -> list[str]:
-    lines = []
-    for role, findings in found.items():
-        if role == "other candidates":
-            continue
-        for finding in findings[:12]:
-            lines.append(f"  {role:<14}{finding['name']} ({finding['reason']})")
-        if len(findings) > 12:
-            lines.append(f"  {role:<14}... and {len(findings) - 12} more")
-    for role, findings in found["other candidates"].items():
-        lines += [f"  {'not ' + role.replace('_', ' '):<14}{f['name']} ({f['reason']})" for f in findings]
-    return lines
-
-
-def _placement_lines(found: dict[str, Any]) -> list[str]:
-    crossing = [f"{name} ({size:,} bytes)" for name, size in found["crossing"].items()]
-    total = f"{found['crossing_bytes']:,} bytes per core and step ({as_read(found['naive_bytes'])})"
-    return [
-        f"device      {found['device_nodes']:,} nodes",
-        *_listed("", [f"{op} {count}" for op, count in found["device_ops"].items()], most=16),
-        f"host        {found['host_nodes']:,} nodes",
-        *_listed("", [f"{op} {count}" for op, count in found["host_ops"].items()], most=16),
-        f"crossing    {total}",
-        *_listed("", crossing, most=10),
-        *(f"dropped     {name}: {reason}" for name, reason in list(found["dropped"].items())[:8]),
-    ]
+def _rows(label: str, texts: Sequence[str]) -> list[str]:
+    """A line for each text, and one that counts those beyond the first dozen."""
+    more = [f"... and {len(texts) - _MADE} more"] if len(texts) > _MADE else []
+    return [f"  {label}{text}" for text in [*texts[:_MADE], *more]]
 
 
 def _tpu_lines(found: dict[str, Any]) -> list[str]:
@@ -297,12 +228,6 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
     before, there = graph.get(name), name in graph
     at_work: list[str] = []
-    try:
-        graph.roles = compiler.find_roles(graph, options)
-    except TpuGraphError as error:
-        found["error"] = error.as_dict()
-        return
-    found["roles"] = _roles_of(graph.roles, name)
 
     def look(step: str, number: int, count: int) -> None:
         if there and name not in graph and at_work and found["removed_by"] is None:
@@ -313,6 +238,8 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
             found["lives"] = _lives(graph, name, next(p for p in passes if isinstance(p, Partition)), everything)
 
     try:
+        graph.roles = compiler.find_roles(graph, options)
+        found["roles"] = _roles_of(graph.roles, name)
         compiler.convert(graph, options, progress=look)
     except TpuGraphError as error:
         if error.node is None and isinstance(error, UsageError | ShapeError):
@@ -326,9 +253,6 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
             found["notes"].append(f"{note.stage}: '{note.node}' {note.text}")
     if before is not None and before.op in ops.VARIABLES and graph.kept(Partitioned) is not None:
         found["held"] = _held(graph, name)
-    cut = graph.kept(Cut)
-    if cut is not None and name in cut.dropped and not any("dropped" in note for note in found["notes"]):
-        found["notes"].append(f"placement: dropped: {cut.dropped[name]}")
 
 
 def _held(graph: Graph, name: str) -> str:
@@ -360,17 +284,15 @@ def _lives(graph: Graph, name: str, partition: Partition, everything: bool) -> l
             "tensor": str(tensor),
             "is": format_output(tensor.node.output(tensor.port)),
             "everything": everything,
-            "chain": [asdict(reason) for reason in explanation.chain(tensor, everything=everything)],
+            "chain": explanation.chain(tensor, everything=everything),
         }
         for tensor in tensors
     ]
 
 
 def _roles_of(found: Roles, name: str) -> list[str]:
-    listed = _roles(found)
-    listed |= {f"candidate for {role}": others for role, others in listed.pop("other candidates").items()}
-    texts = [f"{role}: {finding['reason']}" for role, findings in listed.items() for finding in findings
-             if finding["name"].partition(":")[0] == name]  # fmt: skip
+    texts = [f"{role}: {finding.reason}" for role, findings in _roles(found).items() for finding in findings
+             if finding.name.partition(":")[0] == name]  # fmt: skip
     variable = found.variables.get(name)
     if variable is not None:
         has_saver = any(v.key is not None for v in found.variables.values())
@@ -410,19 +332,15 @@ def describe(found: dict[str, Any]) -> str:
         lines.append(f"  runs on   the {found['side']}")
     if found["converted"] and found["converted"] != found["text"]:
         lines.append(f"  became    {found['converted']}")
-    made = found["made_for_it"]
-    lines += [f"  made for it  {text}" for text in made[:_MADE]]
-    if len(made) > _MADE:
-        lines.append(f"  made for it  ... and {len(made) - _MADE} more")
+    lines += _rows("made for it  ", found["made_for_it"])
     if found["error"]:
-        stage = f"{found['error']['stage']}: " if found["error"]["stage"] else ""
-        lines.append(f"  conversion stops: {stage}{found['error']['fault']}")
+        lines.append(f"  conversion stops: {_one_line(found['error'])}")
     return "\n".join(lines)
 
 
 def _value_lines(value: dict[str, Any]) -> list[str]:
     """Where a value lives, and the chain of reasons, from the value back to the input."""
-    chain = [Reason(**link) for link in value["chain"]]
+    chain: list[Reason] = value["chain"]
     lines = [f"  value     {value['tensor']} : {value['is']}"]
     for place, link in enumerate(chain):
         following = {after.tensor for after in chain[place + 1 : place + 2]}

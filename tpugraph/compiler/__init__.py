@@ -9,12 +9,10 @@ from tpugraph.compiler.conversion import (
     with_cores,
 )
 from tpugraph.compiler.options import ConvertOptions
-from tpugraph.compiler.report import collectives
 
 __all__ = [
     "ConvertOptions",
     "build_passes",
-    "collectives",
     "convert",
     "find_roles",
     "whole_step",
