@@ -282,7 +282,7 @@ def host_op_in_the_middle() -> None:
         (fed, {}, ConversionError, ["fed from outside", "'features'"]),
         (without_input, {}, RolesError, ["the graph reads no input"]),
         (without_metrics, {}, RolesError, ["no metric", "--metrics=NAME=VALUE,UPDATE"]),
-        (training, {}, RolesError, ["the graph trains", "--mode=train"]),
+        (training, {}, RolesError, ["the graph has no metric", "--metrics=NAME=VALUE,UPDATE"]),
         (training, {"mode": "predict"}, RolesError, ["the graph trains", "'predict'"]),
         (value_of_a_batch, {"metrics": {"x": ("Cast", "accuracy/update_op")}}, RolesError, ["'x'", "depends on the batch"]),
         (value_of_a_batch, {"metrics": {"x": ("no/value", "Cast")}}, RolesError, ["'no/value'", "accuracy/value"]),

@@ -154,11 +154,10 @@ def find_evaluation(
 
 
 def _leave_training_out(found: PlainStep) -> None:
-    """Where the graph both trains and has metrics, keep the writes of metrics and those that they need."""
+    """Keep the writes of metrics and those that they need, of a graph that trains too."""
     metrics = [node for node in found.moving if found.trains(node) is None]
-    if metrics:
-        needed = found.graph.ancestors(end for node in metrics for end in _ends(found, node))
-        found.moving = [*metrics, *(node for node in found.moving if node not in metrics and node in needed)]
+    needed = found.graph.ancestors(end for node in metrics for end in _ends(found, node))
+    found.moving = [*metrics, *(node for node in found.moving if node not in metrics and node in needed)]
 
 
 def _ends(found: PlainStep, write: Node) -> list[Node]:
