@@ -146,7 +146,7 @@ def by_xla(flags: Parsed) -> bool:
     """Whether XLA divides the plain step, which is then converted for one core; a mesh asks for it where no engine is named."""
     if "engines" in flags.given or flags.values.get("engine") == "xla":
         return flags.values.get("engine") == "xla" or "xla" in flags["engines"]
-    return "engine" not in flags.given and bool(flags.values.get("mesh"))
+    return "engine" not in flags.given and flags.values.get("mesh") is not None
 
 
 def why_on_cores(flags: Parsed) -> str:
@@ -176,13 +176,13 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
         return None
     if by_xla(flags):
         refuse_cores(flags)
-    mesh = flags["mesh"] or f"{DATA}:{flags['num_replicas'] or device_count(platform or flags['platform'] or 'cpu')}"
-    found = Layout.parse(mesh, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
-    cores = flags["num_replicas"] if flags["mesh"] and "engines" not in flags.values else None
-    if cores not in (None, found.mesh.size):
+    mesh, cores = flags["mesh"], flags["num_replicas"]
+    along_data = f"{DATA}:{cores or device_count(platform or flags['platform'] or 'cpu')}" if mesh is None else mesh
+    found = Layout.parse(along_data, flags["shard"], flags["shard_optimizer"], flags["partitioner"])
+    if mesh is not None and cores not in (None, found.mesh.size) and "engines" not in flags.values:
         raise UsageError(f"--mesh={mesh} has {found.mesh.size} devices, and --num_replicas={cores} asks for another number",
                          fix="leave --num_replicas out")  # fmt: skip
-    return replace(found, shrinks=not (flags["mesh"] or (flags["num_replicas"] and by_xla(flags))))
+    return replace(found, shrinks=mesh is None and not (cores and by_xla(flags)))
 
 
 def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:

@@ -50,7 +50,9 @@ class Mesh:
         for part in text.split(","):
             found = re.fullmatch(r"\s*([A-Za-z_]\w*):([1-9]\d{0,5})\s*", part)
             if found is None or found[1] in axes:
-                raise UsageError(f"the mesh '{text}' is not AXIS:DEVICES, each axis once", fix="--mesh=data:4,model:2")
+                raise UsageError(
+                    f"the mesh '{text}' is no list of AXIS:DEVICES with each axis once", fix="--mesh=data:4,model:2"
+                )
             axes[found[1]] = int(found[2])
         if DATA not in axes:
             raise UsageError(f"the mesh '{text}' has no axis '{DATA}', along which the rows of a batch are sharded",
