@@ -255,6 +255,10 @@ def test_transformations_of_contrib_data() -> None:
     found = rows.apply(data.map_and_batch(lambda x: x * 2, 7, drop_remainder=True))
     assert found.element_spec.shape == [7]
     assert sorted(read(data.sloppy_interleave(lambda x: real.data.Dataset.from_tensors(x), 2))) == list(range(7))
+    pairs = rows.batch(2).map(lambda x: (x, {"y": x}))
+    assert pairs.apply(data.assert_element_shape(([2], {"y": [None]}))).element_spec[0].shape == [2]
+    with pytest.raises(real.errors.InvalidArgumentError, match="expected shape"):
+        read(lambda all_rows: all_rows.batch(2).apply(data.assert_element_shape(real.TensorShape([2]))))
 
 
 @pytest.mark.parametrize("name", ["AdamWOptimizer", "MomentumWOptimizer", "LARSOptimizer"])

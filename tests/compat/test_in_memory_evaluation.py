@@ -10,7 +10,7 @@ import tensorflow as tf
 import tpugraph
 import tpugraph.compat.v1 as compat
 from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, scalars_in
-from tpugraph.compat.pieces.in_memory_evaluation import InMemoryEvaluatorHook
+from tpugraph.compat.pieces.hooks import InMemoryEvaluatorHook
 
 
 def all_rows(params: Any) -> Any:

@@ -51,7 +51,7 @@ _RESOLVER = found_in("tpugraph", "TPUClusterResolver", "names of TPUs are not lo
 _TPU = found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig") | found_in(
     "tpugraph", "TPUEstimator", "a replica of several cores is computed as one"
 )
-_STOPPING = found_in(f"{_PIECES}.stopping", "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
+_STOPPING = found_in(f"{_PIECES}.hooks", "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
                      "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook")  # fmt: skip
 _ESTIMATOR: Page = {
     **found_in("tpugraph", "Estimator EstimatorSpec ModeKeys TrainSpec EvalSpec train_and_evaluate WarmStartSettings"),
@@ -65,7 +65,7 @@ _ESTIMATOR: Page = {
     **found_in("tpugraph.estimator.heads", "Head BinaryClassHead MultiClassHead MultiLabelHead RegressionHead "
                "LogisticRegressionHead PoissonRegressionHead MultiHead"),
     **found_in(_FUNCTIONS, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
-    **found_in(f"{_PIECES}.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
+    **found_in(f"{_PIECES}.exports", "Exporter FinalExporter LatestExporter BestExporter"),
     **gone("BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
            "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU",
            "tf.estimator.DNNClassifier"),
@@ -98,7 +98,7 @@ PAGES: dict[str, Page] = {
     "contrib.tpu": {
         **_TPU,
         **found_in("tpugraph", "CrossShardOptimizer"),
-        **found_in(f"{_PIECES}.exporters", "export_estimator_savedmodel"),
+        **found_in(f"{_PIECES}.exports", "export_estimator_savedmodel"),
         **found_in("tensorflow.python.tpu.ops.tpu_ops", "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue "
                    "infeed_enqueue_tuple outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple"),
         **found_in(f"{_V1}.tpu", "initialize_system shutdown_system core replicate shard batch_parallel rewrite "
@@ -112,7 +112,7 @@ PAGES: dict[str, Page] = {
                    "validation, no metrics of training; callbacks are not told of batches"),
         **found_in("tpugraph.estimator.keras_tpu_model", "TPUDistributionStrategy"),
         "profiler": Symbol("@contrib.tpu.profiler"),
-        **found_in(f"{_PIECES}.in_memory_evaluation", "TPUInMemoryEvalHook=InMemoryEvaluatorHook",
+        **found_in(f"{_PIECES}.hooks", "TPUInMemoryEvalHook=InMemoryEvaluatorHook",
                    "TensorFlow 1.15 names it and has no such class; it is tf.estimator.experimental.InMemoryEvaluatorHook"),
     },
     "contrib.tpu.profiler": found_in("tensorflow.tsl.profiler.protobuf.trace_events_pb2", "Trace Resource Device TraceEvent"),
@@ -123,7 +123,7 @@ PAGES: dict[str, Page] = {
                    "copy_to_device prefetch_to_device RandomDataset CsvDataset make_batched_features_dataset make_csv_dataset "
                    "SqlDataset rejection_resample scan unique TFRecordWriter get_next_as_optional Optional dense_to_sparse_batch "
                    "unbatch"),
-        **found_in(f"{_PIECES}.contrib_data", "batch_and_drop_remainder padded_batch_and_drop_remainder sloppy_interleave "
+        **found_in(f"{_PIECES}.inputs", "batch_and_drop_remainder padded_batch_and_drop_remainder sloppy_interleave "
                    "sliding_window_batch assert_element_shape reduce_dataset"),
         **found_in(f"{_V1}.data.experimental", "read_batch_features=make_batched_features_dataset",
                    "it returns the Dataset, not tensors of it"),
@@ -207,16 +207,15 @@ PAGES: dict[str, Page] = {
         **found_in("tf_keras.src.layers.rnn.legacy_cells", "LayerRNNCell"),
     },
     "contrib.seq2seq": {
-        **found_in(f"{_PIECES}.decoding", "BasicDecoder BasicDecoderOutput Decoder dynamic_decode"),
-        **found_in(f"{_PIECES}.decoding_helpers", "CustomHelper GreedyEmbeddingHelper Helper InferenceHelper SampleEmbeddingHelper "
-                   "ScheduledEmbeddingTrainingHelper ScheduledOutputTrainingHelper TrainingHelper sequence_loss"),
-        **found_in(f"{_PIECES}.attention", "AttentionMechanism BahdanauAttention BahdanauMonotonicAttention LuongAttention "
-                   "LuongMonotonicAttention hardmax monotonic_attention safe_cumprod"),
-        **found_in(f"{_PIECES}.attention_wrapper", "AttentionWrapper AttentionWrapperState"),
+        **found_in(f"{_PIECES}.decoding", "BasicDecoder BasicDecoderOutput CustomHelper Decoder GreedyEmbeddingHelper Helper "
+                   "InferenceHelper SampleEmbeddingHelper ScheduledEmbeddingTrainingHelper ScheduledOutputTrainingHelper "
+                   "TrainingHelper dynamic_decode sequence_loss"),
+        **found_in(f"{_PIECES}.attention", "AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention "
+                   "BahdanauMonotonicAttention LuongAttention LuongMonotonicAttention hardmax monotonic_attention safe_cumprod"),
         **found_in(f"{_PIECES}.beam_search", "BeamSearchDecoder BeamSearchDecoderOutput BeamSearchDecoderState "
                    "FinalBeamSearchDecoderOutput gather_tree gather_tree_from_array tile_batch"),
     },
-    "contrib.predictor": found_in(f"{_PIECES}.predictors", "from_estimator from_saved_model"),
+    "contrib.predictor": found_in(f"{_PIECES}.exports", "from_estimator from_saved_model"),
     "contrib.distribute": {
         **found_in(f"{_PIECES}.strategies", "CollectiveAllReduceStrategy MirroredStrategy OneDeviceStrategy ParameterServerStrategy "
                    "TPUStrategy", "it means the cores, which share each batch that the input gives"),
@@ -231,7 +230,7 @@ PAGES: dict[str, Page] = {
     },
     "contrib.tensorboard.plugins.projector": {
         **found_in("tensorboard.plugins.projector", "ProjectorConfig EmbeddingInfo SpriteMetadata"),
-        **found_in(f"{_PIECES}.exporters", "visualize_embeddings"),
+        **found_in(f"{_PIECES}.exports", "visualize_embeddings"),
     },
     "contrib.learn": {
         **found_in(_LEARN, "Experiment ModeKeys RunConfig"),
@@ -251,7 +250,7 @@ PAGES: dict[str, Page] = {
         **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput ClassificationOutput PredictOutput "
                    "RegressionOutput"),
     },
-    "estimator.inputs": found_in(f"{_PIECES}.array_inputs", "numpy_input_fn pandas_input_fn",
+    "estimator.inputs": found_in(f"{_PIECES}.inputs", "numpy_input_fn pandas_input_fn",
                                  "the function returns a Dataset, not tensors that a queue fills"),
     "estimator.tpu": _TPU,
     "estimator.tpu.experimental": found_in("tpugraph", "EmbeddingConfigSpec", "every core has each table whole"),
@@ -260,7 +259,7 @@ PAGES: dict[str, Page] = {
         **found_in("tpugraph.estimator.canned_estimators", "dnn_logit_fn_builder linear_logit_fn_builder"),
         **found_in(_FUNCTIONS, "call_logit_fn"),
         **found_in("tpugraph.estimator.exporting", "build_raw_supervised_input_receiver_fn"),
-        **found_in(f"{_PIECES}.in_memory_evaluation", "InMemoryEvaluatorHook"),
+        **found_in(f"{_PIECES}.hooks", "InMemoryEvaluatorHook"),
         **found_in(f"{_PIECES}.kmeans", "KMeans", "it is not put on cores"),
         **gone("LinearSDCA", "it keeps a dual variable of each example in a hash table of one host, which nothing can put on a TPU",
                "the optimizer Ftrl, with l1 and l2"),
@@ -282,10 +281,7 @@ INSIDE: dict[str, Page] = {
         **found_in("tensorflow.python.util.function_utils", "fn_args"),
     },
     "contrib.tpu": found_in("tensorflow.python.tpu.tpu_function", "get_tpu_context"),
-    "contrib.seq2seq": {
-        **found_in(f"{_PIECES}.attention", "_BaseAttentionMechanism _bahdanau_score _luong_score"),
-        **found_in(f"{_PIECES}.attention_wrapper", "_compute_attention"),
-    },
+    "contrib.seq2seq": found_in(f"{_PIECES}.attention", "_BaseAttentionMechanism _bahdanau_score _compute_attention _luong_score"),
 }  # fmt: skip
 """What published programs take from the files of a module without being public in it; no promise of docs/compat.md."""
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.compat.pieces.attention_wrapper import AttentionWrapperState
-from tpugraph.compat.pieces.decoding import Decoder
-from tpugraph.compat.pieces.decoding_helpers import lookup
+from tpugraph.compat.pieces.attention import AttentionWrapperState
+from tpugraph.compat.pieces.decoding import Decoder, lookup
 
 nest = tf.nest
 

@@ -6,7 +6,9 @@ import csv
 import inspect
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,20 +94,15 @@ class Datasets(NamedTuple):
     test: Any
 
 
-def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
-    return _rows(filename, target_dtype, features_dtype, target_column, skip=1)
-
-
-def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
-    return _rows(filename, target_dtype, features_dtype, target_column, skip=0)
-
-
-def _rows(filename: str, target_dtype: Any, features_dtype: Any, target_column: int, skip: int) -> Dataset:
+def _rows(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1, *, skip: int) -> Dataset:
     with open(os.fspath(filename), newline="") as file:
         rows = [row for row in csv.reader(file) if row][skip:]
     targets = [row.pop(target_column) for row in rows]
     return Dataset(np.array(rows, features_dtype), np.array(targets).astype(target_dtype))
 
+
+load_csv_with_header = partial(_rows, skip=1)
+load_csv_without_header = partial(_rows, skip=0)
 
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
 
@@ -127,11 +124,7 @@ class VocabularyProcessor:
 
     def fit(self, raw_documents: Iterable[str], unused_y: Any = None) -> VocabularyProcessor:
         """Learn the words of some documents."""
-        counts: dict[str, int] = {}
-        for words in self._tokens(raw_documents):
-            for word in words:
-                counts[word] = counts.get(word, 0) + 1
-        for word, count in counts.items():
+        for word, count in Counter(word for words in self._tokens(raw_documents) for word in words).items():
             if count > self.min_frequency or not self.min_frequency:
                 self.vocabulary_.setdefault(word, len(self.vocabulary_))
         return self

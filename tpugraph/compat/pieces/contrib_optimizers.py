@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any
 
 import tensorflow as tf
@@ -46,15 +47,13 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
     """Adam with weight decay beside the gradient."""
 
-    def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
-        super().__init__(weight_decay, *arguments, **{"name": "AdamW", **kwargs})
+    __init__ = partialmethod(DecoupledWeightDecayExtension.__init__, name="AdamW")
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
     """Momentum with weight decay beside the gradient."""
 
-    def __init__(self, weight_decay: Any, *arguments: Any, **kwargs: Any) -> None:
-        super().__init__(weight_decay, *arguments, **{"name": "MomentumW", **kwargs})
+    __init__ = partialmethod(DecoupledWeightDecayExtension.__init__, name="MomentumW")
 
 
 class LazyAdamOptimizer(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]

@@ -5,6 +5,7 @@ Those of version 1 add the losses of a batch up. Heads take the mean in both ver
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tpugraph.estimator import canned_estimators
@@ -15,19 +16,11 @@ class _MeanLoss:
     """Sets a canned estimator's default loss reduction."""
 
     def __init__(self, *words: Any, **named: Any) -> None:
-        named.setdefault("loss_reduction", Reduction.SUM_OVER_BATCH_SIZE)
-        super().__init__(*words, **named)
+        super().__init__(*words, **{"loss_reduction": Reduction.SUM_OVER_BATCH_SIZE, **named})
 
 
-def _with_mean_loss(base: type) -> Any:
-    return type(base.__name__, (_MeanLoss, base), {"__doc__": base.__doc__, "__module__": __name__})
-
-
-LinearClassifier = _with_mean_loss(canned_estimators.LinearClassifier)
-DNNClassifier = _with_mean_loss(canned_estimators.DNNClassifier)
-DNNLinearCombinedClassifier = _with_mean_loss(canned_estimators.DNNLinearCombinedClassifier)
-BaselineClassifier = _with_mean_loss(canned_estimators.BaselineClassifier)
-LinearRegressor = _with_mean_loss(canned_estimators.LinearRegressor)
-DNNRegressor = _with_mean_loss(canned_estimators.DNNRegressor)
-DNNLinearCombinedRegressor = _with_mean_loss(canned_estimators.DNNLinearCombinedRegressor)
-BaselineRegressor = _with_mean_loss(canned_estimators.BaselineRegressor)
+@functools.cache
+def __getattr__(name: str) -> Any:
+    """The estimator of that name (PEP 562)."""
+    base = getattr(canned_estimators, name)
+    return type(name, (_MeanLoss, base), {"__doc__": base.__doc__, "__module__": __name__})

@@ -93,11 +93,17 @@ class GRUBlockCell(GRUBlockCellV2):
 
 
 class FusedRNNCell:
-    """Something that runs over all steps of ``[time, batch, columns]`` at once."""
+    """Something that runs over all steps of ``[time, batch, columns]``, or of a list of them, at once."""
 
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
         """The outputs of all steps, and the last state."""
+        listed = isinstance(inputs, list)
+        options = {"initial_state": initial_state, "dtype": dtype, "sequence_length": sequence_length, "scope": scope}
+        outputs, state = self._run(tf.stack(inputs) if listed else inputs, **options)
+        return tf.unstack(outputs) if listed else outputs, state
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, Any]:
         raise NotImplementedError("Abstract method")
 
 
@@ -105,16 +111,11 @@ class FusedRNNCellAdaptor(FusedRNNCell):
     def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
         self._cell, self._dynamic = cell, use_dynamic_rnn
 
-    def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
-                 scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
-        listed = isinstance(inputs, list)
-        options = {"sequence_length": sequence_length, "initial_state": initial_state, "dtype": dtype, "scope": scope}
+    def _run(self, inputs: Any, **options: Any) -> tuple[Any, Any]:
         if self._dynamic:
-            inputs = tf.stack(inputs) if listed else inputs
-            outputs, state = tf1.nn.dynamic_rnn(self._cell, inputs, time_major=True, **options)
-            return tf.unstack(outputs) if listed else outputs, state
-        outputs, state = tf1.nn.static_rnn(self._cell, inputs if listed else tf.unstack(inputs), **options)
-        return outputs if listed else tf.stack(outputs), state
+            return tf1.nn.dynamic_rnn(self._cell, inputs, time_major=True, **options)  # type: ignore[no-any-return]
+        outputs, state = tf1.nn.static_rnn(self._cell, tf.unstack(inputs), **options)
+        return tf.stack(outputs), state
 
 
 class TimeReversedFusedRNN(FusedRNNCell):
@@ -123,18 +124,17 @@ class TimeReversedFusedRNN(FusedRNNCell):
     def __init__(self, cell: Any) -> None:
         self._cell = cell
 
-    def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
-                 scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
+    def _run(self, inputs: Any, **options: Any) -> tuple[Any, Any]:
+        lengths = options["sequence_length"]
 
         def reverse(steps: Any) -> Any:
-            if isinstance(steps, list):
-                return tf.unstack(reverse(tf.stack(steps)))
-            if sequence_length is None:
-                return tf.reverse(steps, [0])
-            return tf.reverse_sequence(steps, sequence_length, seq_axis=0, batch_axis=1)
+            return (
+                tf.reverse(steps, [0])
+                if lengths is None
+                else tf.reverse_sequence(steps, lengths, seq_axis=0, batch_axis=1)
+            )
 
-        outputs, state = self._cell(reverse(inputs), initial_state=initial_state, dtype=dtype,
-                                    sequence_length=sequence_length, scope=scope)  # fmt: skip
+        outputs, state = self._cell(reverse(inputs), **options)
         return reverse(outputs), state
 
 
@@ -149,10 +149,8 @@ class LSTMBlockFusedCell(FusedRNNCell):
                          "cell_clip": -1 if cell_clip is None else cell_clip}  # fmt: skip
         self._name, self._reuse, self._dtype, self._scope = name, reuse, dtype, None
 
-    def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
-                 scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
-        listed = isinstance(inputs, list)
-        inputs = tf.stack(inputs) if listed else inputs
+    def _run(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
+             scope: Any = None) -> tuple[Any, Any]:  # fmt: skip
         dtype = dtype or self._dtype or inputs.dtype
         steps, rows = tf.shape(inputs)[0], tf.shape(inputs)[1]
         if initial_state is None:
@@ -175,4 +173,4 @@ class LSTMBlockFusedCell(FusedRNNCell):
                 for start, all_steps in zip(initial_state, (states, outputs), strict=True)
             )
             outputs *= mask
-        return tf.unstack(outputs) if listed else outputs, LSTMStateTuple(*last)
+        return outputs, LSTMStateTuple(*last)

@@ -1,4 +1,4 @@
-"""``tf.estimator.inputs``: input functions of arrays."""
+"""``tf.estimator.inputs``, input functions of arrays, and what ``tf.contrib.data`` has and ``tf.data.experimental`` has not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.util import nest  # takes lists, such as shapes, for leaves
+
+tf1 = tf.compat.v1
 
 
 def numpy_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int | None = 1, shuffle: bool | None = None,
@@ -65,3 +68,61 @@ def pandas_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: in
 def _plain(column: Any) -> Any:
     values = np.asarray(column)
     return values.astype(str) if values.dtype == object else values
+
+
+# --------------------------------------------------------------------------- tf.contrib.data
+
+Transformation = Callable[[Any], Any]
+"""What ``Dataset.apply`` takes: a function of a Dataset that returns another."""
+
+
+def batch_and_drop_remainder(batch_size: int) -> Transformation:
+    return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
+
+
+def padded_batch_and_drop_remainder(batch_size: int, padded_shapes: Any, padding_values: Any = None) -> Transformation:
+    return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
+
+
+def sloppy_interleave(map_func: Callable[..., Any], cycle_length: int, block_length: int = 1) -> Transformation:
+    """Elements of several Datasets at once, in whatever order they come."""
+    return tf1.data.experimental.parallel_interleave(  # type: ignore[no-any-return]
+        map_func, cycle_length, block_length, sloppy=True
+    )
+
+
+def sliding_window_batch(
+    window_size: int, stride: int | None = None, window_shift: int | None = None, window_stride: int = 1
+) -> Transformation:
+    """Windows of ``window_size`` rows, each ``window_shift`` (or ``stride``) rows behind the one before.
+
+    Raises:
+        ValueError: both ``stride`` and ``window_shift`` are given.
+    """
+    if stride is not None and window_shift is not None:
+        raise ValueError("stride and window_shift are two names of one argument: give one")
+    shift = stride if window_shift is None else window_shift
+
+    def windows(dataset: Any) -> Any:
+        found = dataset.window(window_size, 1 if shift is None else shift, window_stride, drop_remainder=True)
+        return found.flat_map(
+            lambda *parts: tf.data.Dataset.zip(parts if len(parts) > 1 else parts[0]).batch(window_size, True)
+        )
+
+    return windows
+
+
+def assert_element_shape(expected_shapes: Any) -> Transformation:
+    """Checks the shapes of a Dataset's elements when they are read."""
+
+    def check(*element: Any) -> Any:
+        whole = element if len(element) > 1 else element[0]
+        return nest.map_structure(tf.ensure_shape, whole, expected_shapes, check_types=False)
+
+    return lambda dataset: dataset.map(check)
+
+
+def reduce_dataset(dataset: Any, reducer: Any) -> Any:
+    """What a ``Reducer`` makes of all elements."""
+    state = dataset.reduce(reducer.init_func(tf.constant(0, tf.int64)), reducer.reduce_func)
+    return reducer.finalize_func(state)

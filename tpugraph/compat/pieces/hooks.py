@@ -1,0 +1,179 @@
+"""The hooks of ``tf.estimator.experimental``: they stop training early, or evaluate while a model trains."""
+
+from __future__ import annotations
+
+import operator
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.estimator.tpu_estimator import TPUEstimator
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+
+tf1 = tf.compat.v1
+
+
+class _StopWhen(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Asks for a stop where a function says so, now and then."""
+
+    def __init__(self, should_stop: Callable[[int], bool], seconds: float | None, steps: int | None) -> None:
+        self._should_stop = should_stop
+        self._timer = tf1.train.SecondOrStepTimer(every_secs=seconds, every_steps=steps)
+
+    def begin(self) -> None:
+        self._step = tf1.train.get_global_step()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = int(run_values.results)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        if self._should_stop(step):
+            tf1.logging.info("Requesting early stopping at global step %d", step)
+            run_context.request_stop()
+
+
+def make_early_stopping_hook(estimator: Any, should_stop_fn: Callable[[], bool], run_every_secs: float | None = 60,
+                             run_every_steps: int | None = None) -> Any:  # fmt: skip
+    """A hook that stops training where ``should_stop_fn`` returns True.
+
+    Raises:
+        TypeError: no function.
+        ValueError: not just one of the intervals is given.
+    """
+    del estimator
+    if not callable(should_stop_fn):
+        raise TypeError("`should_stop_fn` must be callable")
+    if (run_every_secs is None) == (run_every_steps is None):
+        raise ValueError("Exactly one of `run_every_secs` and `run_every_steps` must be set.")
+    return _StopWhen(lambda step: should_stop_fn(), run_every_secs, run_every_steps)
+
+
+def make_stop_at_checkpoint_step_hook(estimator: Any, last_step: int, wait_after_file_check_secs: int = 30) -> Any:
+    """A hook that stops training at a global step; one process trains, so that no other one's checkpoint is awaited."""
+    del estimator, wait_after_file_check_secs
+    return _StopWhen(lambda step: step >= last_step, None, 1)
+
+
+# --------------------------------------------------------------------------- by metrics of evaluations
+
+
+def _evaluations(folder: str, metric_name: str) -> dict[int, float]:
+    """The values of a metric in the event files of a folder, by step."""
+    found: dict[int, float] = {}
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for name in names:
+        if "tfevents" not in name:
+            continue
+        for event in tf1.train.summary_iterator(os.path.join(folder, name)):
+            for value in event.summary.value:
+                if value.tag == metric_name and value.HasField("simple_value"):
+                    found[event.step] = value.simple_value
+    return dict(sorted(found.items()))
+
+
+def _by_metric(reached: Callable[[dict[int, float], Any], bool], limit: str) -> Callable[..., Any]:
+    """What makes a hook that stops where ``reached`` says so of a metric's values by step and of the argument ``limit``."""
+
+    def hook(estimator: Any, metric_name: str, most: Any = None, eval_dir: str | None = None, min_steps: int = 0,
+             run_every_secs: float | None = 60, run_every_steps: int | None = None, **named: Any) -> Any:  # fmt: skip
+        folder, bound = eval_dir or estimator.eval_dir(), named[limit] if most is None else most
+
+        def stops() -> bool:
+            found = _evaluations(folder, metric_name)
+            return reached({step: value for step, value in found.items() if step >= min_steps}, bound)
+
+        return make_early_stopping_hook(estimator, stops, run_every_secs, run_every_steps)
+
+    return hook
+
+
+def _stale(better: Callable[[float, float], bool], found: dict[int, float], most: int) -> bool:
+    """Whether more than ``most`` steps came after the best value up to then."""
+    best, since = None, 0
+    for step, value in found.items():
+        if best is None or better(value, best):
+            best, since = value, step
+        elif step - since >= most:
+            return True
+    return False
+
+
+stop_if_higher_hook = _by_metric(lambda found, least: any(value >= least for value in found.values()), "threshold")
+"""A hook that stops training once a metric of an evaluation is at least the threshold."""
+stop_if_lower_hook = _by_metric(lambda found, most: any(value <= most for value in found.values()), "threshold")
+stop_if_no_increase_hook = _by_metric(partial(_stale, operator.gt), "max_steps_without_increase")
+"""A hook that stops training once a metric has not risen for so many steps."""
+stop_if_no_decrease_hook = _by_metric(partial(_stale, operator.lt), "max_steps_without_decrease")
+
+
+# --------------------------------------------------------------------------- evaluation in between
+
+
+class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Evaluates before training, every so many steps, and at the end; the metrics go where those of ``evaluate`` go.
+
+    On cores a loop of steps is done before its end is seen: then the evaluation comes with the first loop that ends there or later.
+
+    Args:
+        estimator: the one that trains; it evaluates as well.
+        steps: batches of an evaluation; all of the data when None.
+        name: a name for the folder of their event files.
+        every_n_iter: steps between two evaluations.
+
+    Raises:
+        ArgumentError: ``every_n_iter`` is not positive (a ``ValueError``).
+        ArgumentTypeError: no estimator (a ``TypeError``).
+    """
+
+    def __init__(self, estimator: TPUEstimator, input_fn: Callable[..., Any], steps: int | None = None,
+                 hooks: Sequence[Any] | None = None, name: str | None = None, every_n_iter: int = 100) -> None:  # fmt: skip
+        if not isinstance(estimator, TPUEstimator):
+            raise ArgumentTypeError(f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}")
+        if every_n_iter is None or every_n_iter <= 0:
+            raise ArgumentError(f"invalid every_n_iter={every_n_iter}.", fix="every_n_iter=100")
+        self._estimator, self._asked = estimator, (input_fn, steps, hooks)
+        self._name = name
+        self._timer = tf1.train.SecondOrStepTimer(every_steps=every_n_iter)
+
+    def begin(self) -> None:
+        self._step = tf1.train.get_global_step()
+        self._variables = tf1.global_variables()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._now(session, int(session.run(self._step)))
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = int(run_context.session.run(self._step))
+        if self._timer.should_trigger_for_step(step):
+            self._now(run_context.session, step)
+
+    def end(self, session: Any) -> None:
+        self._now(session, int(session.run(self._step)))
+
+    def _now(self, session: Any, step: int) -> None:
+        self._timer.update_last_triggered_step(step)
+        with tempfile.TemporaryDirectory(prefix="tpugraph-evaluation-") as folder:
+            path = _saved(self._variables, session.run(self._variables), Path(folder) / f"model.ckpt-{step}")
+            self._estimator.evaluate(*self._asked, checkpoint_path=path, name=self._name)
+
+
+def _saved(variables: Sequence[Any], values: Sequence[Any], path: Path) -> str:
+    """Write values of variables as a checkpoint; returns its prefix."""
+    slices = [variable._get_save_slice_info() for variable in variables]
+    names = [v.op.name if part is None else part.full_name for v, part in zip(variables, slices, strict=True)]
+    with tf.Graph().as_default(), tf1.Session() as session:
+        session.run(tf.raw_ops.SaveV2(prefix=str(path), tensor_names=names, tensors=list(values),
+                                      shape_and_slices=["" if part is None else part.spec for part in slices]))  # fmt: skip
+    return str(path)
