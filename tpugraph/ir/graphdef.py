@@ -19,7 +19,7 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.loops import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
 from tpugraph.ir.model_files import sniff as sniff
-from tpugraph.ir.node import Wired, assign, wire
+from tpugraph.ir.node import PLACE, Wired, assign, wire
 from tpugraph.ir.validate import FIX, Validator, guard
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
@@ -82,12 +82,12 @@ def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
     return graph, wire(texts)
 
 
-def to_graph_def(graph: Graph) -> Any:
-    """The GraphDef of a graph, nodes in graph order, control inputs last."""
+def to_graph_def(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
+    """The GraphDef of a graph, or of some nodes with their inputs by name; nodes in graph order, control inputs last."""
     graph_def = _without_nodes(graph)
     add = graph_def.node.add
     groups: dict[int, list[str]] = {}  # shared by nodes with equal control inputs
-    for node in graph:
+    for node in graph if nodes is None else sorted(nodes, key=PLACE):
         definition = add()
         if node._written is None or ops.is_folded_away(node.op) or node.op in ops.RANKS:  # written for shapes only
             _write(definition, node)
@@ -103,14 +103,6 @@ def to_graph_def(graph: Graph) -> Any:
         for key, value in node._attrs.items():
             if key[0] == "_" and key != _TOLD_SHAPES:
                 definition.attr[key].CopyFrom(value)
-    return graph_def
-
-
-def part(graph: Graph, nodes: Iterable[Node]) -> Any:
-    """Some nodes as a GraphDef with inputs by name, to be imported next to already imported ones."""
-    chosen = {node.name for node in nodes}
-    whole, graph_def = to_graph_def(graph), _without_nodes(graph)
-    graph_def.node.extend(definition for definition in whole.node if definition.name in chosen)
     return graph_def
 
 

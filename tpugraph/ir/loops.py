@@ -49,7 +49,7 @@ def check_loops(graph: Graph) -> None:
     if not closing:
         return
     _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
-    frame_of = _Frames(graph, strict=True).of
+    frame_of = frames(graph)
     _check_inside(closing, {node for node, frame in frame_of.items() if frame})
     for node in graph.of_type(*ops.NEXT_ITERATION):
         _check_closing(node, frame_of)
@@ -78,27 +78,21 @@ def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:
 class _Frames:
     """The frame of each node (``of``) and the outer frame of each frame (``around``), computed in topological order.
 
-    ``strict`` refuses a node that reads from two loops; else the first of them counts.
+    Raises:
+        GraphError: a node that reads from two loops.
     """
 
-    def __init__(self, graph: Graph, *, strict: bool = False) -> None:
-        self.strict = strict
+    def __init__(self, graph: Graph) -> None:
         self.of: dict[Node, str] = dict.fromkeys(graph, "")
         self.around: dict[str, str] = {"": ""}
-        enters = graph.of_type(*ops.ENTER)
-        named: set[str] = {enter.attr("frame_name") for enter in enters}
-        if len(named) == 1 and not strict:  # a single loop needs no order
-            self.around |= dict.fromkeys(named, "")
-            self.of |= dict.fromkeys(graph.descendants(enters, until=ops.EXIT), named.pop())
-            return
-        inside = graph.descendants(enters)  # nodes behind no Enter are in no loop
+        inside = graph.descendants(graph.of_type(*ops.ENTER))  # nodes behind no Enter are in no loop
         for node in graph.topological_order(inside) if inside else ():
             around = self._read_from(node)
             self.of[node] = self._entered(node, around) if node.op in ops.ENTER else around
 
     def _entered(self, enter: Node, around: str) -> str:
         frame: str = enter.attr("frame_name")
-        if self.around.setdefault(frame, around) != around and self.strict:
+        if self.around.setdefault(frame, around) != around:
             raise GraphError(f"the loop '{frame}' is entered from two loops", node=enter, fix=_FIX)
         return frame
 
@@ -109,8 +103,6 @@ class _Frames:
             if is_back_edge(producer, node):
                 continue
             frame = self._behind(producer)
-            if not self.strict and frame:
-                return frame
             if first is not None and frame != found:
                 raise _in_two_loops(node, first, producer)
             first, found = producer, frame
@@ -120,7 +112,7 @@ class _Frames:
             if frame in frame_chain(self.around, found):  # in a TPU's loop TensorFlow allows control edges from outside
                 first = first or producer
                 continue
-            if self.strict and (reads or found not in frame_chain(self.around, frame)):
+            if reads or found not in frame_chain(self.around, frame):
                 raise _in_two_loops(node, first or node, producer)
             first, found = producer, frame
         return found

@@ -117,7 +117,7 @@ def _is_settled(graph: Graph, condition: Tensor) -> bool:
 
 def _values(graph: Graph, tensors: dict[Tensor, None]) -> dict[Tensor, bool]:
     """The values of tensors that depend on constants alone, by TensorFlow; none where one of them fails, as it will at run time."""
-    definition = graphdef.part(graph, graph.ancestors([tensor.node for tensor in tensors]))
+    definition = graphdef.to_graph_def(graph, graph.ancestors([tensor.node for tensor in tensors]))
     for node in definition.node:
         node.device = ""
         node.attr.pop("_class", None)

@@ -259,7 +259,7 @@ class EmulatedOps:
             with graph.as_default(), tf.control_dependencies(None), tf.compat.v1.device(None), tf.name_scope(""):
                 given = {str(t): self._tensor(graph, t) for n in new for t in n.inputs if t.node not in chosen}
                 given |= {f"^{c.name}": self._signal(graph, c) for n in new for c in n.controls if c not in chosen}
-                found = tf.graph_util.import_graph_def(graphdef.part(lowered, new), given, names, name=SCOPE)
+                found = tf.graph_util.import_graph_def(graphdef.to_graph_def(lowered, new), given, names, name=SCOPE)
         finally:
             if finalized:
                 graph.finalize()
