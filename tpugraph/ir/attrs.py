@@ -29,9 +29,13 @@ _NAME_OF[types_pb2.DT_HALF] = "float16"
 _NUMBER_OF = {name: number for number, name in _NAME_OF.items()}
 _REF = 100  # DT_X_REF is DT_X + 100
 
-_BY_SIZE = {1: "bool int8 uint8", 2: "int16 uint16 float16 bfloat16", 4: "int32 uint32 float32",
-            8: "int64 uint64 float64 complex64", 16: "complex128"}  # fmt: skip
-SIZE_OF = {name: size for size, names in _BY_SIZE.items() for name in names.split()}
+_HELD_IN = {"float_val": "float32", "double_val": "float64", "int64_val": "int64", "bool_val": "bool", "string_val": "string",
+            "int_val": "int32 int16 int8 uint16 uint8", "uint32_val": "uint32", "uint64_val": "uint64",
+            "half_val": "float16 bfloat16", "scomplex_val": "complex64", "dcomplex_val": "complex128"}  # fmt: skip
+VALUE_FIELDS = {_NUMBER_OF[name]: field for field, names in _HELD_IN.items() for name in names.split()}
+"""The ``TensorProto`` field with the values of each dtype number."""
+
+SIZE_OF = {name: np.dtype(name).itemsize for name in map(_NAME_OF.__getitem__, VALUE_FIELDS) if name != "string"}
 """Bytes of one element, by dtype name; dtypes without a fixed size are absent."""
 
 
@@ -113,13 +117,7 @@ def keeps_order(options: Any) -> bool | None:
     return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
 
 
-_HELD_IN = {"float_val": "float32", "double_val": "float64", "int64_val": "int64", "bool_val": "bool", "string_val": "string",
-            "int_val": "int32 int16 int8 uint16 uint8", "uint32_val": "uint32", "uint64_val": "uint64",
-            "half_val": "float16 bfloat16", "scomplex_val": "complex64", "dcomplex_val": "complex128"}  # fmt: skip
-VALUE_FIELDS = {dtype(name).number: field for field, names in _HELD_IN.items() for name in names.split()}
-"""The ``TensorProto`` field with the values of each dtype number."""
-
-_ENCODED = ("", "string_val", "half_val", "scomplex_val", "dcomplex_val")  # fields whose values are not single numbers
+_ENCODED = ("string_val", "half_val", "scomplex_val", "dcomplex_val")  # fields whose values are not single numbers
 
 _MANY = 1 << 16
 """The number of elements from which a constant of equal values is decoded as a broadcast view, without memory."""
@@ -127,32 +125,23 @@ _MANY = 1 << 16
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     """The array of a ``TensorProto``; TensorFlow's own function takes five times as long for small ones."""
-    field = VALUE_FIELDS.get(tensor.dtype, "")
-    dims = [d.size for d in tensor.tensor_shape.dim]
+    field = VALUE_FIELDS[tensor.dtype]
+    values, dims = getattr(tensor, field), [d.size for d in tensor.tensor_shape.dim]
     if field not in _ENCODED:
         kind = _NAME_OF[tensor.dtype]
         if tensor.tensor_content:
             return np.frombuffer(tensor.tensor_content, kind).reshape(dims).copy()
-        if not dims and len(getattr(tensor, field)) == 1:
-            return np.array(getattr(tensor, field)[0], kind)
-    if math.prod(dims) > _MANY and tensor.ByteSize() < _MANY:
-        return _repeated(tensor, dims)
-    if tensor.dtype == types_pb2.DT_STRING and len(tensor.string_val) in (0, math.prod(dims)):
-        return np.array(tensor.string_val[:] or [b""] * math.prod(dims), object).reshape(dims)
+        if not dims and len(values) == 1:
+            return np.array(values[0], kind)
+    if len(values) <= 1 and not tensor.tensor_content and math.prod(dims) > _MANY:
+        one = tensor_pb2.TensorProto()
+        one.CopyFrom(tensor)
+        del one.tensor_shape.dim[:]
+        return np.broadcast_to(_array(one), dims)
+    if field == "string_val" and len(values) in (0, math.prod(dims)):
+        return np.array(values[:] or [b""] * math.prod(dims), object).reshape(dims)
     found: np.ndarray[Any, Any] = tensor_util.MakeNdarray(tensor)
     return found
-
-
-def _repeated(tensor: Any, dims: list[int]) -> np.ndarray[Any, Any]:
-    """The array of a tensor with fewer values than elements, where the last value is repeated."""
-    flat = tensor_pb2.TensorProto()
-    flat.CopyFrom(tensor)
-    values = max([len(held) for field, held in tensor.ListFields() if field.name.endswith("_val")], default=0)
-    del flat.tensor_shape.dim[:]
-    if values > 1:
-        flat.tensor_shape.dim.add(size=math.prod(dims))
-        return np.asarray(tensor_util.MakeNdarray(flat)).reshape(dims)
-    return np.broadcast_to(_array(flat), dims)
 
 
 def _decode_list(values: Any) -> list[Any]:

@@ -255,20 +255,7 @@ class Graph:
         controls = tuple(dict.fromkeys(controls))
         self._check_members([*[t.node for t in inputs], *controls], f"new node '{name}'")
         encoded = {key: attr_codec.encode(value) for key, value in (attrs or {}).items()}
-        node = self._made(op, name, device, encoded, outputs, source)
-        self._link(node, tuple(inputs), controls)
-        return node
-
-    def _made(
-        self,
-        op: str,
-        name: str,
-        device: str,
-        attrs: dict[str, Any],
-        outputs: Sequence[Output] | None,
-        source: Node | None,
-    ) -> Node:
-        node = Node(op, self.fresh_name(name), device, attrs)
+        node = Node(op, self.fresh_name(name), device, encoded)
         node.outputs = None if outputs is None else list(outputs)
         node.made_by = self.stage
         node.origin = None if source is None else (source.origin or source.name)
@@ -276,6 +263,7 @@ class Graph:
         self.edits.added += 1
         self._touched[node] = None
         self._mark_stale(node)
+        self._link(node, tuple(inputs), controls)
         return node
 
     def adopt(self, wired: Sequence[Wired]) -> None:
@@ -293,22 +281,26 @@ class Graph:
         """Remove nodes without users outside of the set; returns their number."""
         doomed = dict.fromkeys(nodes)
         self._check_members(doomed, "removal")
-        waits: dict[Wait, None] = {}
+        waits = dict.fromkeys(wait for node in doomed for wait in node._awaited)
+        uses = (((node,), consumer) for node in doomed for consumer, _ in node._uses)
+        waiting = ((wait.controls, consumer) for wait in waits for consumer in wait.nodes)
+        for used, consumer in chain(uses, waiting):
+            if consumer not in doomed:
+                raise GraphError(
+                    f"cannot remove a node that '{consumer.name}' uses", node=next(n for n in used if n in doomed)
+                )
         for node in doomed:
-            uses = [
-                [consumer for consumer, _ in node._uses],
-                *(wait.nodes for wait in node._awaited if wait not in waits),
-            ]
-            waits |= node._awaited
-            for consumer in chain.from_iterable(uses):
-                if consumer not in doomed:
-                    raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
-        return self._drop(doomed)
+            self._unlink(node)
+            node._uses.clear()
+            del self._nodes[node.name]
+            del self._of_op[node.op][node]
+        self.edits.removed += len(doomed)
+        return len(doomed)
 
     def remove_dead(self, keep: Iterable[Node]) -> int:
         """Remove every node that is no ancestor of ``keep``; returns the number removed."""
         alive = self.ancestors(keep)
-        return self._drop({node: None for node in self if node not in alive})  # users of a dead node are dead
+        return self.remove_all(node for node in self if node not in alive)
 
     def retype(
         self,
@@ -384,9 +376,12 @@ class Graph:
         """Copy nodes; edges among them connect the copies, others keep their source or follow replacements. Returns the copies."""
         replace, replace_controls = replace or {}, replace_controls or {}
         chosen = list(dict.fromkeys(nodes))
-        copies: dict[Node, Node] = {}
-        for node in chosen:
-            copies[node] = self._made(node.op, rename(node.name), node.device, dict(node._attrs), node.outputs, node)
+        copies = {
+            node: self.add(
+                node.op, rename(node.name), attrs=node._attrs, device=node.device, outputs=node.outputs, source=node
+            )
+            for node in chosen
+        }
         for node in chosen:
             inputs = tuple(
                 replace[t] if t in replace else Tensor(copies.get(t.node, t.node), t.port) for t in node.inputs
@@ -486,16 +481,6 @@ class Graph:
         self._of_op.setdefault(node.op, {})[node] = None
         self._inferred += 1
 
-    def _drop(self, nodes: Mapping[Node, None]) -> int:
-        """Remove nodes without other users; returns their number."""
-        for node in nodes:
-            self._unlink(node)
-            node._uses.clear()
-            del self._nodes[node.name]
-            del self._of_op[node.op][node]
-        self.edits.removed += len(nodes)
-        return len(nodes)
-
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         assign(node, "inputs", inputs)
         for index, (producer, port) in enumerate(inputs):
@@ -515,9 +500,6 @@ class Graph:
         for index, tensor in enumerate(node.inputs):
             tensor.node._uses.pop(_new(Use, (node, index)), None)
         assign(node, "inputs", ())
-        self._stop_waiting(node)
-
-    def _stop_waiting(self, node: Node) -> None:
         wait = node._wait
         if wait is None:
             return

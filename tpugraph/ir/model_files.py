@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2, types_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpugraph.support.errors import LoadError
@@ -23,10 +23,7 @@ EVENT_FILES = "*.tfevents.*"
 
 _EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # in the first record of an event file
 
-_COLLECTIONS = frozenset(
-    "train_op losses trainable_variables variables local_variables global_step summaries queue_runners update_ops savers "
-    "table_initializer init_op local_init_op".split()
-)
+_COLLECTIONS = ("train_op", "losses", "trainable_variables", "local_variables", "global_step")
 
 
 @dataclass(frozen=True)
@@ -189,34 +186,17 @@ def _describe(data: bytes) -> str:
 
 
 def collections_of(meta: Any, source: str) -> dict[str, list[str]]:
-    """Collections as names; protobuf entries (variables, queue runners) are represented by their first name."""
+    """The collections that roles are found by, as names of nodes or tensors."""
     found: dict[str, list[str]] = {}
-    for key, collection in meta.collection_def.items():
-        if key not in _COLLECTIONS:
-            continue
+    for key in filter(meta.collection_def.__contains__, _COLLECTIONS):
+        held = meta.collection_def[key]
+        variables = map(variable_pb2.VariableDef.FromString, held.bytes_list.value)
         try:
-            names = _names_in(key, collection)
+            found[key] = [*held.node_list.value, *(one.variable_name.removesuffix(":0") for one in variables)]
         except (DecodeError, UnicodeDecodeError) as error:
             raise LoadError(f"the collection '{key}' is damaged", origin=source, fix="write the graph again, or copy it "
                             "again") from error  # fmt: skip
-        if names is not None:
-            found[key] = names
     return found
-
-
-def _names_in(key: str, collection: Any) -> list[str] | None:
-    from tensorflow.core.framework import variable_pb2
-    from tensorflow.core.protobuf import queue_runner_pb2
-
-    kind = collection.WhichOneof("kind")
-    if kind == "node_list":
-        return list(collection.node_list.value)
-    if kind != "bytes_list" or key == "savers":
-        return None
-    values = collection.bytes_list.value
-    if key == "queue_runners":
-        return [name for value in values for name in queue_runner_pb2.QueueRunnerDef.FromString(value).enqueue_op_name]
-    return [variable_pb2.VariableDef.FromString(value).variable_name.removesuffix(":0") for value in values]
 
 
 DEFAULT = "serving_default"

@@ -26,20 +26,23 @@ def topological(
     extra: Mapping[Node, Sequence[Node]] | None = None,
 ) -> list[Node]:
     """Kahn's algorithm, as :meth:`~tpugraph.ir.Graph.topological_order`; ``whole`` where no edge leads out of the nodes."""
-    controls = _ControlDegrees(None if whole else nodes)
     followers: dict[Node, list[Node]] = {}
     degrees: dict[Node, int] = {}
+    pending: dict[Wait, int] = {}  # thousands of nodes may wait for the same hundreds, which are counted once for all
     ready: deque[Node] = deque()
     held: deque[Node] = deque()
     for node in nodes:
         degree = len(node.inputs) if whole else len([p for p, _ in node.inputs if p in nodes])
         followed = extra.get(node, ()) if extra else ()
+        wait = node._wait
         if node.op in ops.MERGE:  # does not wait for the end of its own loop, by a control edge either
             degree -= len([p for p, _ in node.inputs if p.op in ops.NEXT_ITERATION and (whole or p in nodes)])
             waits = (c for c in node.controls if c.op not in ops.NEXT_ITERATION and (whole or c in nodes))
             followed = (*followed, *waits)
-        elif node._wait is not None:
-            degree += controls.pending(node._wait)
+        elif wait is not None:
+            if wait not in pending:
+                pending[wait] = len(wait.controls if whole else [c for c in wait.controls if c in nodes])
+            degree += pending[wait] > 0
         for other in followed:
             followers.setdefault(other, []).append(node)
             degree += 1
@@ -53,8 +56,11 @@ def topological(
         order.append(node)
         closes = node.op in ops.NEXT_ITERATION
         consumers = [consumer for consumer, _ in node._uses]
-        if node._awaited:
-            consumers += controls.released(node)
+        for wait in node._awaited:
+            if wait in pending:
+                pending[wait] -= 1
+                if not pending[wait]:
+                    consumers += [waiting for waiting in wait.nodes if waiting.op not in ops.MERGE]
         if followers:
             consumers += followers.get(node, ())
         for consumer in consumers:
@@ -69,31 +75,6 @@ def topological(
     if degrees:
         raise _cycle(degrees)
     return order
-
-
-class _ControlDegrees:
-    """In-degrees by control edges. Thousands of nodes may wait for the same hundreds: each of these is counted once for all."""
-
-    def __init__(self, chosen: Container[Node] | None) -> None:
-        self._chosen = chosen  # what is ordered; all where None
-        self._left: dict[Wait, int] = {}
-
-    def pending(self, wait: Wait) -> bool:
-        if wait not in self._left:
-            chosen = self._chosen
-            self._left[wait] = len(wait.controls if chosen is None else [c for c in wait.controls if c in chosen])
-        return self._left[wait] > 0
-
-    def released(self, control: Node) -> list[Node]:
-        """The nodes that wait for nothing any more, now that one more node has its place."""
-        found: list[Node] = []
-        for wait in control._awaited:
-            left = self._left.get(wait)
-            if left is not None:
-                self._left[wait] = left - 1
-                if left == 1:
-                    found += [node for node in wait.nodes if node.op not in ops.MERGE]
-        return found
 
 
 def _cycle(stuck: Mapping[Node, int]) -> GraphError:
