@@ -11,7 +11,8 @@ from models import corpus
 from tpugraph import cli, testing
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.difference import changed_lines, difference
+from tpugraph.ir.difference import difference
+from tpugraph.ir.text import changed_lines
 
 IRIS = Path(__file__).parents[1] / "data" / "corpus" / "iris_dnn" / "model.pb"
 PLAIN = """
@@ -116,7 +117,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_each_pass_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert changed_lines({"a": "a = A()", "b": "b = B()"}, {"b": "b = B2()", "c": "c = C()"}) == [
+    assert changed_lines(["a = A()", "b = B()", "d = D()"], ["b = B2()", "c = C()", "d = D()"]) == [
         "- a = A()", "- b = B()", "+ b = B2()", "+ c = C()",
     ]  # fmt: skip
     convert(IRIS, ConvertOptions(dump_changed=True, dump_after=("pad-lookups", "partition")))

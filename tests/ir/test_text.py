@@ -46,6 +46,11 @@ def test_what_prints_and_parses() -> None:
     assert testing.graph_text(testing.parse("\n  # a comment\n\n   x = Test()\n")) == "x = Test()\n"
     assert testing.parse("y = Test(x)\nx = Test()")["y"].inputs[0].node.name == "x"
     assert str(testing.parse("x = Test()").edits) == "+0 -0 ~0"
+    graph = testing.parse(
+        "x = Placeholder() {dtype: float32}\ny = MatMul(x, x) {transpose_a: true, transpose_b: false}"
+    )
+    assert "MatMul(x, x) {T: float32, transpose_a: true, transpose_b: false}" in testing.graph_text(graph)
+    assert testing.graph_text(graph, implied=False).splitlines()[1] == "y = MatMul(x, x) {transpose_a: true}"
     graph = testing.parse("x = Const() {dtype: int32, value: int32[65]" + str(list(range(65))) + "}")
     text = testing.graph_text(graph)
     assert "int32[65]#" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,15 +92,3 @@ def _functions(first: Graph, second: Graph) -> dict[str, str]:
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     }
-
-
-def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The changes between two texts of nodes, as lines: ``-`` before, ``+`` after."""
-    lines = []
-    for name in {**before, **after}:
-        old, new = before.get(name), after.get(name)
-        if old == new:
-            continue
-        lines += [f"- {old}"] if old is not None else []
-        lines += [f"+ {new}"] if new is not None else []
-    return lines

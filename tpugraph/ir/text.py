@@ -8,16 +8,17 @@ The form serves golden tests, dumps and ``inspect``; large constants are shown b
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Output
+from tpugraph.ir import Edits, Graph, Node, Output
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func
 from tpugraph.ir.builder import operand_attrs, output_dtypes
@@ -27,24 +28,32 @@ _LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
 _LARGEST_DIGEST = 2**28  # bytes; a larger splat is not expanded for a digest
 
 
-def format_graph(graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True) -> str:
-    """The graph as text, a line per node in graph order; ``nodes`` limits it to some, ``outputs`` adds known dtypes and shapes.
+def format_graph(
+    graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True, implied: bool = True
+) -> str:
+    """The graph as text, a line per node in graph order.
+
+    Args:
+        nodes: the nodes; all where None.
+        outputs: whether known dtypes and shapes are added.
+        implied: whether attributes are added that the op's defaults or the operands imply.
 
     Example:
         >>> print(format_graph(parse_graph("x = Test()")), end="")
         x = Test()
     """
-    lines = [format_node(node, outputs=outputs) for node in (graph if nodes is None else nodes)]
-    return "\n".join(lines) + ("\n" if lines else "")
+    without = {} if implied else implied_attrs(graph)
+    chosen = graph if nodes is None else nodes
+    return "".join(format_node(node, outputs=outputs, without=without.get(node)) + "\n" for node in chosen)
 
 
-def format_node(node: Node, *, outputs: bool = True) -> str:
-    """One node as one line."""
+def format_node(node: Node, *, outputs: bool = True, without: Mapping[str, Any] | None = None) -> str:
+    """One node as one line; ``without`` are encoded attributes to leave out where the node has these values."""
     parts = [f"{node.name} = {node.op}({', '.join(map(str, node.inputs))})"]
     parts.extend(f"^{control.name}" for control in node.controls)
-    if node.raw_attrs:
-        shown = ", ".join(f"{key}: {format_value(node.attr(key))}" for key in sorted(node.raw_attrs))
-        parts.append("{" + shown + "}")
+    keys = sorted(key for key, value in node.raw_attrs.items() if not without or without.get(key) != value)
+    if keys:
+        parts.append("{" + ", ".join(f"{key}: {format_value(node.attr(key))}" for key in keys) + "}")
     if node.device:
         parts.append(f"@{node.device}")
     if outputs and node.outputs:
@@ -86,6 +95,12 @@ def format_value(value: Any) -> str:
     if isinstance(value, list):
         return "(" + "; ".join(format_value(item) for item in value) + ")"
     return json.dumps(value)
+
+
+def changed_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The lines of two texts that differ: ``-`` before, ``+`` after."""
+    lines = difflib.unified_diff(before, after, lineterm="", n=0)
+    return [f"{line[0]} {line[1:]}" for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 _LINE = re.compile(
@@ -131,7 +146,7 @@ def parse_graph(text: str) -> Graph:
         for key, value in attrs.items() if node.inputs else ():
             if key not in node.raw_attrs and value != attr_codec.definition(node.op).defaults.get(key):
                 graph.set_attr(node, key, value)
-    graph.edits = type(graph.edits)()
+    graph.edits = Edits()
     graph.take_touched()
     return graph
 
@@ -152,20 +167,6 @@ def implied_attrs(graph: Graph) -> dict[Node, dict[str, Any]]:
             with contextlib.suppress(GraphError):  # an attribute that is not implied
                 dtypes[node] = output_dtypes(node.op, {**found[node], **node.raw_attrs})
     return found
-
-
-def with_attrs(line: str, attrs: Mapping[str, Any]) -> str:
-    """The line of a node with further attributes inserted in order, unless the line has them."""
-    match = _LINE.match(line)
-    if match is None:
-        return line
-    given = [match["attrs"]] if match["attrs"] else []
-    items = {item.partition(":")[0].strip(): item for item in _split(", ".join(given), ",")}
-    items = {key: f"{key}: {format_value(attr_codec.decode(value))}" for key, value in attrs.items()} | items
-    head = line[: match.start("attrs") - 2 if given else match.end("controls")]
-    tail = line[match.end("attrs") + 1 if given else match.end("controls") :]
-    shown = " {" + ", ".join(items[key] for key in sorted(items)) + "}" if items else ""
-    return f"{head.rstrip()}{shown}{tail}"
 
 
 def _parse_shape(dims: str) -> tuple[int | None, ...] | None:

@@ -11,7 +11,7 @@ from typing import Any
 from tpugraph.compiler import ConvertOptions
 from tpugraph.compiler.conversion import prepare
 from tpugraph.ir import Edits, Graph, graphdef
-from tpugraph.ir.text import format_graph, implied_attrs, parse_graph, with_attrs
+from tpugraph.ir.text import changed_lines, format_graph, parse_graph
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import did_you_mean
@@ -90,7 +90,7 @@ def check_pass(
 
     Args:
         before: the graph, or its text.
-        after: the text of the graph afterwards; indentation, blank lines and comments do not matter.
+        after: the text of the graph afterwards; indentation, blank lines, comments and implied attributes do not matter.
         edits: the edits that the pass must count, such as ``"+1 -0 ~2"``; not checked when None.
         roles: the roles of the graph, see :func:`run_pass`.
         outputs: whether dtype and shape of outputs are compared.
@@ -110,21 +110,11 @@ def check_pass(
     """
     graph = parse_graph(before) if isinstance(before, str) else before
     counted = run_pass(step, graph, roles=roles)
-    _compare(step.name, _filled_in(after, graph), format_graph(graph, outputs=outputs).splitlines())
+    wanted, found = (format_graph(g, outputs=outputs, implied=False).splitlines() for g in (parse_graph(after), graph))
+    _compare(step.name, wanted, found)
     if edits is not None and str(counted) != edits:
         raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
     return graph
-
-
-def _filled_in(golden: str, graph: Graph) -> list[str]:
-    """The lines of a golden text, with the attributes that they leave out where op or operands say those of the graph's nodes."""
-    lines = [line for line in map(str.strip, golden.splitlines()) if line and not line.startswith("#")]
-    implied = {node.name: (node, attrs) for node, attrs in implied_attrs(graph).items()}
-    for number, line in enumerate(lines):
-        node, attrs = implied.get(line.partition(" = ")[0], (None, {}))
-        if node is not None:
-            lines[number] = with_attrs(line, {k: v for k, v in attrs.items() if node.raw_attrs.get(k) == v})
-    return lines
 
 
 def _compare(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
@@ -169,7 +159,7 @@ def check_golden(
     before = format_graph(graph, outputs=kind == "diff").splitlines()
     section = [f"{kind} {run_pass(step, graph)}"]
     found = format_graph(graph, outputs=kind == "diff").splitlines()
-    section += _changes(before, found) if kind == "diff" else found
+    section += changed_lines(before, found) if kind == "diff" else found
     if os.environ.get(UPDATE_VARIABLE) == "1":
         place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
         return graph
@@ -187,12 +177,6 @@ def _sections(place: Path) -> tuple[str, str, list[str]]:
     if kind not in ("after", "diff"):
         raise AssertionError(f"{place}: the section '{kind}' is neither 'after' nor 'diff'")
     return source, kind, [headline, *body.splitlines()]
-
-
-def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines that went and those that came, without the rest."""
-    lines = difflib.unified_diff(before, after, lineterm="", n=0)
-    return [f"{line[0]} {line[1:]}" for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 def assert_raises_block(

@@ -20,7 +20,6 @@ from tpugraph.analysis import shapes
 from tpugraph.analysis.races import ORDERS
 from tpugraph.control_flow import lower_functional
 from tpugraph.ir import Edits, Graph, text
-from tpugraph.ir.difference import changed_lines
 from tpugraph.support.errors import GraphError, PipelineError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import did_you_mean
 from tpugraph.tpu.invariants import INVARIANTS
@@ -188,14 +187,14 @@ class Pipeline:
             if progress is not None:
                 progress(step.name, number, len(self.passes))
             wanted = not dump_after or step.name in dump_after
-            before = _texts(graph) if wanted and changed is not None else {}
+            before = text.format_graph(graph, outputs=False) if wanted and changed is not None else ""
             self._run_one(step, graph)
             if after is not None:
                 after(step, self.trace[-1].seconds)
             if wanted:
                 _dump(graph, dump_dir, number, step.name)
                 if changed is not None:
-                    changed(_change(number, step.name, before, _texts(graph)))
+                    changed(_change(number, step.name, before, text.format_graph(graph, outputs=False)))
         return graph
 
     def _run_one(self, step: Pass, graph: Graph) -> None:
@@ -230,13 +229,8 @@ class Pipeline:
         self.trace.append(Trace(step.name, graph.edits.since(before), seconds, len(graph)))
 
 
-def _texts(graph: Graph) -> dict[str, str]:
-    """Each node as text, by name; without shapes, which follow from the rest."""
-    return {node.name: text.format_node(node, outputs=False) for node in graph}
-
-
-def _change(number: int, name: str, before: dict[str, str], after: dict[str, str]) -> str:
-    lines = changed_lines(before, after)
+def _change(number: int, name: str, before: str, after: str) -> str:
+    lines = text.changed_lines(before.splitlines(), after.splitlines())
     return "\n".join([f"{number:02} {name}{'' if lines else ': nothing changed'}", *lines])
 
 
