@@ -199,7 +199,7 @@ class Graph:
     def expect_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
         """As ``set_outputs``, for shapes that follow from edits elsewhere; the next shape inference checks them."""
         self.set_outputs(node, outputs)
-        self._mark_stale(node)
+        self._stale[node] = None
 
     # ------------------------------------------------------------------ what passes leave for later ones
 
@@ -262,7 +262,7 @@ class Graph:
         self._insert(node)
         self.edits.added += 1
         self._touched[node] = None
-        self._mark_stale(node)
+        self._stale[node] = None
         self._link(node, tuple(inputs), controls)
         return node
 
@@ -328,7 +328,7 @@ class Graph:
         del self._of_op[node.op][node]
         self._of_op.setdefault(op, {})[node] = None
         assign(node, "op", op)
-        self._mark_stale(node)
+        self._stale[node] = None
         if attrs is not None:
             kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
             node._attrs = kept | {key: attr_codec.encode(value) for key, value in attrs.items()}
@@ -354,8 +354,7 @@ class Graph:
         if name[0] != "_":
             self._touched.update(dict.fromkeys(nodes))
         if name[0] != "_" or name == "_output_shapes":
-            for node in nodes:
-                self._mark_stale(node)
+            self._stale.update(dict.fromkeys(nodes))
 
     def set_device(self, nodes: Node | Iterable[Node], device: str) -> None:
         """Set the device of a node, or of several; "" for none."""
@@ -405,14 +404,14 @@ class Graph:
         del node.inputs[index].node._uses[use]
         tensor.node._uses[use] = tensor.port
         assign(node, "inputs", (*node.inputs[:index], tensor, *node.inputs[index + 1 :]))
-        self._mark_stale(node)
+        self._stale[node] = None
         self._changed(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
         """Replace all data inputs of ``node``."""
         self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
         self._relink(node, tuple(inputs), node.controls)
-        self._mark_stale(node)
+        self._stale[node] = None
 
     def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Replace all control inputs of ``node``."""
@@ -520,10 +519,6 @@ class Graph:
         self._unlink(node)
         self._link(node, inputs, controls)
         self._changed(node)
-
-    def _mark_stale(self, node: Node) -> None:
-        self._stale[node] = None
-        assign(node, "_written", None)
 
     def _changed(self, node: Node) -> None:
         self.edits.changed += 1

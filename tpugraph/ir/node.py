@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Shape
@@ -78,8 +78,15 @@ _OF_THE_GRAPH = {
 """The Graph method that sets each field."""
 
 
-class _Fields:
-    """The fields of a node, settable only during construction."""
+class Node:
+    """An operation. Its fields are read-only; :class:`Graph` changes it.
+
+    Attributes:
+        device: the device string, "" for none.
+        outputs: dtype and shape of each output, or None before shape inference.
+        origin: name of the node in the user's graph that this one was made for, or None for an original node.
+        made_by: name of the pass that made it, or None.
+    """
 
     op: str
     name: str
@@ -90,46 +97,27 @@ class _Fields:
     origin: str | None
     made_by: str | None
     _attrs: dict[str, Any]
-    _place: int
+    _place: int  # its position in the graph
     _uses: dict[Use, int]
-    _written: Any
     _wait: Wait | None
     _awaited: dict[Wait, None]
 
     __slots__ = tuple(__annotations__)
 
-
-class Node(_Fields):
-    """An operation. Its fields are read-only; :class:`Graph` changes it.
-
-    Attributes:
-        device: the device string, "" for none.
-        outputs: dtype and shape of each output, or None before shape inference.
-        origin: name of the node in the user's graph that this one was made for, or None for an original node.
-        made_by: name of the pass that made it, or None.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, op: str, name: str, device: str, attrs: dict[str, Any]) -> Self:
-        """Construct a node; fields are set before it becomes a Node, since a Node checks each assignment."""
-        node = _Fields()
-        node.op = op
-        node.name = name
-        node.device = device
-        node.inputs = ()
-        node.controls = ()
-        node.outputs = None
-        node.origin = None
-        node.made_by = None
-        node._attrs = attrs
-        node._place = 0  # its position in the graph
-        node._uses = {}
-        node._written = None  # the cached NodeDef, valid until op, inputs or attributes change
-        node._wait = None
-        node._awaited = {}
-        node.__class__ = cls  # it has no further fields
-        return node  # type: ignore[return-value]
+    def __init__(self, op: str, name: str, device: str, attrs: dict[str, Any]) -> None:
+        assign(self, "op", op)
+        assign(self, "name", name)
+        assign(self, "device", device)
+        assign(self, "inputs", ())
+        assign(self, "controls", ())
+        assign(self, "outputs", None)
+        assign(self, "origin", None)
+        assign(self, "made_by", None)
+        assign(self, "_attrs", attrs)
+        assign(self, "_place", 0)
+        assign(self, "_uses", {})
+        assign(self, "_wait", None)
+        assign(self, "_awaited", {})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OF_THE_GRAPH:
