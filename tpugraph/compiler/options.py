@@ -99,9 +99,7 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        if self.mode not in PIPELINES:
-            raise UsageError(f"'{self.mode}' is no mode", fix=f"--mode={' or '.join(PIPELINES)}")
-        check_choices(self)
+        check_choices(self, mode=tuple(PIPELINES))
         if self.mode != "train" and self.step_order != races.READS_FIRST:
             raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
                              fix="leave it out: it is for steps of training")  # fmt: skip
