@@ -11,6 +11,7 @@ from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.ir import Graph, Node, Tensor, Use, attrs
 from tpugraph.ir.walks import reached, variable_of
+from tpugraph.rewrite.step_nodes import remove_unread
 from tpugraph.tpu.pipeline import Pass
 
 _HANDLE = attrs.dtype("resource")
@@ -54,7 +55,7 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
     for node in references:
         held = {key: value for key, value in node.raw_attrs.items() if key[0] != "_"}
         graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
-    _remove_unread(graph, left)
+    remove_unread(graph, left, keep=frozenset(graph[name] for name in graph.roles.kept if name in graph))
     for variable in variables:
         _retype_variable(graph, variable)
 
@@ -70,14 +71,6 @@ def _references(graph: Graph) -> dict[Node, None]:
     variables = graph.of_type(*ops.REF_VARIABLES)
     found = reached(variables, lambda node: (use.node for use in node.uses() if forwards_it(use)))
     return {node: None for node in found if node.op not in ops.REF_VARIABLES}
-
-
-def _remove_unread(graph: Graph, reads: list[Node]) -> None:
-    """Remove the reads whose readers all got reads of their own."""
-    kept = graph.roles.kept
-    for node in dict.fromkeys(reads):
-        if not node.consumers() and node.name not in kept:
-            graph.remove(node)
 
 
 def _retype_variable(graph: Graph, node: Node) -> None:

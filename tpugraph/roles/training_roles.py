@@ -360,27 +360,31 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     """The train op, and the next candidates: nodes without readers that depend on the most updates, then on the most writes."""
     if not updates:
         raise no_train_op(graph)
-    runs = _runs(graph, updates, writes)
-    sinks = [node for node in runs if not node.consumers()]
+    sinks = [node for node in graph.descendants(updates) if not node.consumers()]
     if not sinks:
         raise RolesError("all updates of variables end in a loop, and no node ends the step", node=updates[0],
                          origin=graph.source, fix="--train_op=NODE names the node that ends a step")  # fmt: skip
+    runs = reaching(graph, sinks, _bits([*updates, *writes]))  # the lowest bits are those of the updates
+    full = (1 << len(updates)) - 1
     hinted = {name.partition(":")[0] for name in graph.collections.get("train_op", [])}
     position = {node: i for i, node in enumerate(graph)}
 
     def rank(node: Node) -> tuple[int, int, bool, int]:
-        update, write = runs[node]
-        return (update.bit_count(), write.bit_count(), node.name in hinted, position[node])
+        return ((runs[node] & full).bit_count(), runs[node].bit_count(), node.name in hinted, position[node])
 
     sinks.sort(key=rank, reverse=True)
     best = sinks[0]
-    full = (1 << len(updates)) - 1
-    missed = full & ~runs[best][0]
-    findings = [_train_finding(node, runs[node], len(updates), node.name in hinted) for node in sinks]
+    missed = full & ~runs[best]
+    findings = []
+    for node in sinks:
+        update, write, is_hinted, _ = rank(node)
+        where = ", in the collection train_op" if is_hinted else ""
+        reason = f"runs {update} of {len(updates)} updates and {write} writes, nothing follows it{where}"
+        findings.append(Finding(node.name, reason))
     rivals = [
         finding
         for node, finding in zip(sinks[1:], findings[1:], strict=True)
-        if runs[node][0] & missed and (node.name in hinted or best.name not in hinted)
+        if runs[node] & missed and (node.name in hinted or best.name not in hinted)
     ]
     if rivals:
         names = ", ".join(f"{f.name} ({f.reason})" for f in [findings[0], *rivals][:4])
@@ -391,26 +395,6 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
             f"--train_op={','.join(f.name for f in [findings[0], *rivals])}",
         )
     return findings[:1], findings[1:4]
-
-
-def _runs(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
-    """The updates and writes that each descendant of an update depends on, as bit sets."""
-    trains = {node: 1 << i for i, node in enumerate(updates)}
-    others = {node: 1 << i for i, node in enumerate(writes)}
-    found: dict[Node, tuple[int, int]] = {}
-    for node in graph.topological_order(graph.descendants(updates)):
-        update, write = trains.get(node, 0), others.get(node, 0)
-        for more in (found.get(producer, (0, 0)) for producer in node.producers()):
-            update, write = update | more[0], write | more[1]
-        if update:
-            found[node] = (update, write)
-    return found
-
-
-def _train_finding(node: Node, runs: tuple[int, int], total: int, hinted: bool) -> Finding:
-    count, writes = (bits.bit_count() for bits in runs)
-    where = ", in the collection train_op" if hinted else ""
-    return Finding(node.name, f"runs {count} of {total} updates and {writes} writes, nothing follows it{where}")
 
 
 def no_input(graph: Graph, fix: str) -> RolesError:
