@@ -6,16 +6,14 @@ predicate, reads the value directly.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.walks import source_of
-
-Crossed = frozenset[tuple[Hashable, int]]
-"""Predicates with the branch that a node is in: 0 for false."""
+from tpugraph.ir.conditionals import sides
+from tpugraph.ir.walks import reached, source_of
 
 _EQUALITIES = ops.computing(np.equal)
 _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
@@ -23,14 +21,17 @@ _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
 
 def unwrap(graph: Graph) -> int:
     """Replace OptionalGetValue by the wrapped value where only one is possible; returns the number of replacements."""
-    known: dict[Node, Crossed] = {}
     if not graph.of_type(*ops.UNWRAPS):
         return 0
-    _share_predicates(graph, known)
+    side_of = {
+        node: frozenset((_decides(predicate), side) for predicate, side in found)
+        for node, found in sides(graph).items()
+    }
+    _share_predicates(graph, side_of)
     count = 0
     for node in graph.of_type(*ops.UNWRAPS):
-        here = _crossed(node, known)
-        there = {wrap: _crossed(wrap, known) for wrap in _wraps(node.inputs[0])}
+        here = side_of.get(node, frozenset())
+        there = {wrap: side_of.get(wrap, frozenset()) for wrap in _wraps(node.inputs[0])}
         others = {(predicate, 1 - side) for predicate, side in here}
         wrapped = [wrap for wrap, crossed in there.items() if not crossed & others]
         if len(wrapped) != 1 or not there[wrapped[0]] <= here:
@@ -42,54 +43,27 @@ def unwrap(graph: Graph) -> int:
     return count
 
 
-def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
+def _share_predicates(graph: Graph, side_of: Mapping[Node, frozenset[tuple[Hashable, int]]]) -> None:
     """Deduplicate comparisons: a Case and its gradient compare one index with the same numbers."""
     first: dict[Hashable, Node] = {}
     for node in graph.topological_order() if graph.of_type(*_EQUALITIES) else ():
         if node.op in _EQUALITIES and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
             before = first.setdefault(_decides(node.out()), node)
-            if before is not node and _crossed(before, known) <= _crossed(node, known):
+            if before is not node and side_of.get(before, frozenset()) <= side_of.get(node, frozenset()):
                 graph.replace_uses(node.out(), before.out())
 
 
 def _wraps(optional: Tensor) -> list[Node]:
     """The possible OptionalFromValue nodes of an optional; none where not all are known."""
-    found: dict[Node, None] = {}
-    stack, seen = [optional.node], {optional.node}
-    while stack:
-        node = stack.pop()
-        if node.op in ops.WRAPS:
-            found[node] = None
-            continue
-        if node.op in ops.EMPTY_OPTIONALS:
-            continue
-        if node.op not in _SAME_VALUE | ops.MERGE:
-            return []
-        for producer, _ in node.inputs if node.op in ops.MERGE else node.inputs[:1]:
-            if producer not in seen:
-                seen.add(producer)
-                stack.append(producer)
-    return list(found)
+    through = _SAME_VALUE | ops.MERGE
 
+    def behind(node: Node) -> list[Node]:
+        handed_on = node.inputs if node.op in ops.MERGE else node.inputs[:1]
+        return [tensor.node for tensor in handed_on] if node.op in through else []
 
-def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
-    """The predicates on the way to a node since the last join."""
-    if node not in known:
-        crossed: set[tuple[Hashable, int]] = set()
-        stack, seen = [node], {node}
-        while stack:
-            at = stack.pop()
-            producers = at.producers()
-            if at.op in ops.MERGE:  # a loop is in the branch of its initial values
-                producers = [producer for producer in producers if producer.op in ops.ENTER]
-            elif at.op not in ops.EXIT:
-                crossed.update((_decides(t.node.inputs[1]), t.port) for t in at.inputs if t.node.op in ops.SWITCH)
-            for producer in producers:
-                if producer not in seen:
-                    seen.add(producer)
-                    stack.append(producer)
-        known[node] = frozenset(crossed)
-    return known[node]
+    found = reached([optional.node], behind)
+    known = all(node.op in through | ops.WRAPS | ops.EMPTY_OPTIONALS for node in found)
+    return [node for node in found if node.op in ops.WRAPS] if known else []
 
 
 def _decides(tensor: Tensor) -> Hashable:
