@@ -186,6 +186,18 @@ def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:
     return [n for n in cone if n in moving]
 
 
+def whole_loops(
+    graph: Graph, nodes: Iterable[Node], within: Iterable[Node], *, data_only: bool = False
+) -> dict[Node, None]:
+    """The descendants of some nodes; of a loop that has one of them all nodes that are ``within``, and their descendants."""
+    frame_of, found, more = frames(graph), dict[Node, None](), list(nodes)
+    while more:
+        found |= graph.descendants(more, data_only=data_only)
+        turning = {frame_of[node] for node in found} - {""}
+        more = [node for node in within if frame_of[node] in turning and node not in found]
+    return found
+
+
 def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[Node, Node]:
     """A scalar resource variable outside of checkpoints, and the op that initializes it."""
     make = Builder(graph)

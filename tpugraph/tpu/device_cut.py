@@ -10,6 +10,7 @@ from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
 from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.step import DeviceEnds
+from tpugraph.control_flow.loops import whole_loops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.conditionals import sides
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -42,8 +43,10 @@ class Step:
         self.lookups = self._endless_lookups()  # gathers that the host runs before the device
         reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
         # descendants of the variables that the device reads
-        self.variable_dependents: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
-        self._whole_loops()
+        self.variable_dependents: NodeSet = {**self.variables, **whole_loops(graph, reads, self.cone, data_only=True)}
+        frame_of = analysis.frames(graph)
+        self.inside = {**analysis.conditional(graph), **dict.fromkeys(sides(graph))}
+        self.inside.update((n, None) for n in self.cone if frame_of[n])
         self.after_variables: NodeSet = graph.descendants(
             [n for n in self.variable_dependents if n not in self.variables]
         )
@@ -69,18 +72,6 @@ class Step:
         for node in found:
             self.graph.note(node, "looks up lists of unbounded length: runs on the host before the device")
         return found
-
-    def _whole_loops(self) -> None:
-        """Add loops that read a variable to ``variable_dependents`` as a whole."""
-        self.inside = {**analysis.conditional(self.graph), **dict.fromkeys(sides(self.graph))}
-        frame_of = analysis.frames(self.graph)
-        self.inside.update((n, None) for n in self.cone if frame_of[n])
-        while True:
-            touched = {frame_of[n] for n in self.variable_dependents if frame_of[n]}
-            missing = [n for n in self.cone if frame_of[n] in touched and n not in self.variable_dependents]
-            if not missing:
-                return
-            self.variable_dependents.update(self.graph.descendants(missing, data_only=True))
 
     def _move_aside(self) -> None:
         """Move host ops that only observe variables behind the device; refuse those that the device reads."""
@@ -168,38 +159,25 @@ class Step:
         for tensor in uncut:
             kind, shape = tensor.dtype, tensor.shape
             if self._bound_to_place(tensor.node) and shapes.is_static(shape):
-                return ShapeError(
-                    f"'{tensor}' must cross to the device, but it is in a branch or a loop, or goes with a container",
-                    node=tensor.node,
-                    origin=self.graph.source,
-                    fix="compute the host's part before it",
+                fault = (
+                    f"'{tensor}' must cross to the device, but it is in a branch or a loop, or goes with a container"
                 )
-            if kind.name not in ops.INFEED_DTYPES:
-                return ShapeError(
-                    f"'{tensor}' of dtype {kind} must cross to the device, and an infeed takes no {kind}",
-                    node=tensor.node,
-                    origin=self.graph.source,
-                    fix="cast it to int32 or float32 in the input pipeline"
-                    if kind.size
-                    else "keep strings in the input pipeline",
-                )
-            if shapes.is_static(shape):
+                fix = "compute the host's part before it"
+            elif kind.name not in ops.INFEED_DTYPES:
+                fault = f"'{tensor}' of dtype {kind} must cross to the device, and an infeed takes no {kind}"
+                fix = f"{'cast it to int32 or float32' if kind.size else 'keep strings'} in the input pipeline"
+            elif shapes.is_static(shape):
                 continue  # it could cross, but its operands are on both sides
-            axis = 0 if shape is None else shape.index(None)
-            opened = _opener(tensor)
-            last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
-            all_open = dict.fromkeys(
-                _as_set_shape(_opener(other)) for other in last if not shapes.is_static(other.shape)
-            )
-            return ShapeError(
-                f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
-                f"opened by '{opened.node}'",
-                node=tensor.node,
-                origin=self.graph.source,
-                fix=f"{' '.join(f'--set_shape={told}' for told in all_open)} where all batches have one size, else "
-                "batch with drop_remainder=True and a fixed size (padded_batch, set_shape); look lists of any length up with "
-                "tf.nn.safe_embedding_lookup_sparse",
-            )
+            else:
+                axis = 0 if shape is None else shape.index(None)
+                fault = (f"'{tensor}' must cross to the device, but its shape {shapes.shown(shape)} is open in dimension {axis}, "
+                         f"opened by '{_opener(tensor).node}'")  # fmt: skip
+                last = [other for other in sinks if other in uncut] or uncut  # where these can cross, there is a cut
+                opened = [_as_set_shape(_opener(other)) for other in last if not shapes.is_static(other.shape)]
+                fix = (f"{' '.join(f'--set_shape={told}' for told in dict.fromkeys(opened))} where all batches have one size, else "
+                       "batch with drop_remainder=True and a fixed size (padded_batch, set_shape); look lists of any length up "
+                       "with tf.nn.safe_embedding_lookup_sparse")  # fmt: skip
+            return ShapeError(fault, node=tensor.node, origin=self.graph.source, fix=fix)
         return ShapeError("no cut separates the input from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:

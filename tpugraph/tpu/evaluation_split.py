@@ -18,7 +18,7 @@ from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.placements import Entries, Held, Placement, Replicate, Shard
 from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.analysis.values import integers
-from tpugraph.control_flow.loops import add_results
+from tpugraph.control_flow.loops import add_results, whole_loops
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
@@ -145,15 +145,8 @@ class RowPlacements:
 
     def _spread(self, mixing: list[Node]) -> NodeSet:
         """Descendants of nodes that mix rows; a loop goes as a whole."""
-        while True:
-            found = self.graph.descendants(mixing, data_only=True)
-            loops = {self._frame_of[n] for n in found} - {""}
-            more = [
-                n for n in self.placing.verdicts if self._frame_of[n] in loops and n in self.behind and n not in found
-            ]
-            mixing += [n for n in more if n.op not in ops.CONSTANTS]
-            if all(n.op in ops.CONSTANTS for n in more):
-                return found
+        within = [n for n in self.placing.verdicts if n in self.behind and n.op not in ops.CONSTANTS]
+        return whole_loops(self.graph, mixing, within, data_only=True)
 
 
 class EvaluationSplit:
@@ -402,9 +395,8 @@ class HostTail:
             shape = node.out().shape
             if self.batch.whole and shape and (shape[0] or 1) % self.batch.rows == 0:
                 first = np.arange(len(shape)) == 0
-                rows = self._constant(node, first * ((shape[0] or 0) // self.batch.rows), _INT32)
-                scaled = self._add(node, "Mul", "times", self._total, rows)
-                size = self._add(node, "AddV2", "size", scaled, self._constant(node, first - 1, _INT32))
+                rows = first * ((shape[0] or 0) // self.batch.rows)
+                size = self._vector(node, "size", self._total, rows, first - 1)
                 begin = self._constant(node, np.zeros(len(shape)), _INT32)
                 self.graph.set_input(node, 0, self._add(node, "Slice", "true_rows", node.inputs[0], begin, size))
 
@@ -430,8 +422,12 @@ class HostTail:
         if node.op in ops.SIZES:
             return self._add(node, "Mul", "times", total, self._constant(node, shape.prod() // self.batch.rows, kind))
         along = np.arange(len(shape)) == rows.axis
-        scaled = self._add(node, "Mul", "times", total, self._constant(node, along * (shape // self.batch.rows), kind))
-        return self._add(node, "AddV2", "plus", scaled, self._constant(node, ~along * shape, kind))
+        return self._vector(node, "plus", total, along * (shape // self.batch.rows), ~along * shape)
+
+    def _vector(self, near: Node, name: str, total: Tensor, times: Any, rest: Any) -> Tensor:
+        """The number of true rows times one vector plus another."""
+        scaled = self._add(near, "Mul", "times", total, self._constant(near, times, total.dtype))
+        return self._add(near, "AddV2", name, scaled, self._constant(near, rest, total.dtype))
 
     def _constant(self, near: Node, value: object, kind: attrs.DType) -> Tensor:
         array = np.asarray(value, kind.name)

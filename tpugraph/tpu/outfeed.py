@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, ops
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, NodeSet, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import EveryStep, Outfed, Partitioned, Results
-from tpugraph.control_flow.loops import Loop, add_results
+from tpugraph.control_flow.loops import Loop, add_results, whole_loops
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import variable_of
@@ -285,12 +285,8 @@ def _body(graph: Graph, always: list[Node]) -> list[Node]:
         n for n in host if n.op in ops.RANDOM | ops.OUTFEEDS | ops.DEQUEUES | ops.CONTAINERS or n.op in ops.WRITES
     ]
     starts += [n for n in host if n.op in ops.READS | ops.GATHERS and variable_of(n.inputs[0]) in written]
-    moving = graph.descendants(starts)
-    found: NodeSet = {n: None for n in host if n in moving}
-    frame_of = analysis.frames(graph)
-    touched = {frame_of[n] for n in found} - {""}
-    found.update((n, None) for n in host if frame_of[n] in touched)
-    return list(found)
+    moving = whole_loops(graph, starts, host)
+    return [n for n in host if n in moving]
 
 
 def _free_values(graph: Graph, body: NodeSet) -> None:
