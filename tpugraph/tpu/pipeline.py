@@ -80,9 +80,9 @@ CHOICES = {
 """What the parameters of passes may be that are words, by name."""
 
 
-def check_choices(given: object) -> None:
+def check_choices(given: object, **more: tuple[str, ...]) -> None:
     """Raise a UsageError where a pass or options have another word for a parameter than one of its choices."""
-    for name, choices in CHOICES.items():
+    for name, choices in {**CHOICES, **more}.items():
         value = getattr(given, name, choices[0])
         if value not in choices:
             raise UsageError(f"'{value}' is no {name}", fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")
@@ -117,35 +117,24 @@ class Pipeline:
         self.trace: list[Trace] = []
         self._given = frozenset(given)
         self._prove_order()
-        self._prove_reads()
 
     def _prove_order(self) -> None:
-        held = {name for name in self._given if isinstance(name, str)} | {"well_formed"}
+        """Check that the input or an earlier pass gives each invariant and each result that a pass needs."""
+        held = {*self._given, "well_formed"}
         for step in self.passes:
             unknown = {*step.requires, *step.ensures, *step.breaks} - INVARIANTS.keys()
             if unknown:
                 raise PipelineError(f"the pass '{step.name}' names an invariant that does not exist: {min(unknown)}")
-            missing = [name for name in step.requires if name not in held]
-            if missing:
-                earlier = [p.name for p in self.passes if missing[0] in p.ensures]
-                fix = f"run '{earlier[0]}' before it" if earlier else "add the pass that ensures it"
-                raise PipelineError(
-                    f"the pass '{step.name}' requires '{missing[0]}', which nothing before it ensures", fix=fix
-                )
-            held = (held - set(step.breaks)) | set(step.ensures)
-
-    def _prove_reads(self) -> None:
-        """Check that an earlier pass gives each result that a pass reads."""
-        held = {kind for kind in self._given if isinstance(kind, type)}
-        for number, step in enumerate(self.passes):
-            later = {kind: p for p in reversed(self.passes[number:]) for kind in p.gives if p is not step}
-            for kind in (*step.reads, *step.reads_if_given):
-                if kind not in held and (kind in step.reads or kind in later):
-                    fix = f"run '{later[kind].name}' before it" if kind in later else "add the pass that gives it"
-                    raise PipelineError(
-                        f"the pass '{step.name}' reads {kind.__name__}, which nothing before it gives", fix=fix
-                    )
-            held.update(step.gives)
+            needed: tuple[str | type, ...] = (*step.requires, *step.reads, *step.reads_if_given)
+            for wanted in needed:
+                giving = [p.name for p in self.passes if p is not step and wanted in (*p.ensures, *p.gives)]
+                if wanted in held or (wanted in step.reads_if_given and not giving):
+                    continue
+                needs = f"requires '{wanted}'" if isinstance(wanted, str) else f"reads {wanted.__name__}"
+                gives = "ensures" if isinstance(wanted, str) else "gives"
+                fix = f"run '{giving[0]}' before it" if giving else f"add the pass that {gives} it"
+                raise PipelineError(f"the pass '{step.name}' {needs}, which nothing before it {gives}", fix=fix)
+            held = (held - set(step.breaks)) | {*step.ensures, *step.gives}
 
     def run(
         self,
