@@ -450,11 +450,11 @@ def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert all(way["cost"]["memory"]["arguments"] < 2**16 < way["cost"]["memory"]["temporaries"] for way in table)
 
 
-def ways(*measures: str, rows: int = 64) -> list[str]:
+def ways(*measures: str, rows: int = 64, devices: int = 8) -> list[str]:
     """The flags of the ways that keep these measures and go on from them."""
     shapes = {"table": (800, 16), "table/Adam": (800, 16), "up": (16, 64), "down": (64, 16), "bias": (64,)}
     held = tuple(Value("variable", name, "float32", shape) for name, shape in shapes.items())
-    step = Module(b"", 1, 5, held, held), ["table"], 8, rows
+    step = Module(b"", 1, 5, held, held), ["table"], devices, rows
     return [found.flags for more in fit.MEASURES if (found := fit.way([*measures, more], *step)) is not None]
 
 
@@ -470,6 +470,10 @@ def test_each_way_keeps_what_lowered_the_memory() -> None:
         "--mesh=data:8 --shard='table=data,-'",
         "--mesh=data:4,model:2 --shard='table=model,-' --shard='up=-,model' --shard='down=model,-'",
     ]
+
+
+def test_one_device_holds_all() -> None:
+    assert ways(devices=1) == ["--mesh=data:1"]
 
 
 def test_ways_divide_the_rows_of_the_batch() -> None:

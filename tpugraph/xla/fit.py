@@ -58,6 +58,8 @@ def way(measures: Collection[str], module: Module, tables: Collection[str], devi
     slots = optimizer_variables(module)
     if (along and (devices % count or rows % data)) or (_OPTIMIZER in measures and not slots):
         return None
+    if data == 1 and not along and {_OPTIMIZER, _TABLES} & set(measures):
+        return None  # there is nothing to shard along
     held = [value for value in module.arguments if value.kind in HELD and value.name not in slots]
     least = sum(value.bytes for value in held) * _LARGE
     large = [value for value in held if value.bytes >= least and value.shape]
