@@ -15,6 +15,7 @@ import argparse
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,10 @@ def _rate(run: Run, loop: int) -> float:
     return CALLS * loop / _measure.seconds(lambda: run(CALLS))
 
 
+def _layout(options: argparse.Namespace) -> Layout:
+    return replace(Layout.parse(f"data:{options.devices}"), tf32=True)  # as jax has it
+
+
 def _session(name: str, batches: Sequence[Array], options: argparse.Namespace) -> tuple[Mapping[str, Array], Run]:
     """A whole session: the graph's own input pipeline, the steps, and the host's part after them."""
     import _tf_steps
@@ -106,7 +111,7 @@ def _session(name: str, batches: Sequence[Array], options: argparse.Namespace) -
     from tpugraph.runtime.session import TPUSession
 
     session = TPUSession(_tf_steps.make(name, batches), engine="xla", platform=options.platform,
-                         mesh=Layout.parse(f"data:{options.devices}"))  # fmt: skip
+                         mesh=_layout(options))  # fmt: skip
     session.initialize()
     return session.values(), lambda calls: session.train(calls * options.loop)
 
@@ -122,7 +127,7 @@ def _alone(name: str, batches: Sequence[Array], options: argparse.Namespace) -> 
         options.bundles.mkdir(parents=True, exist_ok=True)
         bundling.make(_tf_steps.make(name, batches)).save(path)
     held = bundle.read(path)
-    devices = PartitionedDevices(held.module, Layout.parse(f"data:{options.devices}"), platform=options.platform)
+    devices = PartitionedDevices(held.module, _layout(options), platform=options.platform)
     devices.put(held.variables)
 
     def call() -> list[float]:

@@ -137,6 +137,12 @@ def test_a_mesh_of_more_devices_than_there_are(command: Command, monkeypatch: py
     assert re.search(r"fix +--mesh=data:\d+", said)
 
 
+def test_verify_on_a_platform_means_xla(command: Command) -> None:
+    words = "verify", IRIS / "model.ckpt-0.meta", f"--checkpoint={IRIS / 'model.ckpt-0'}", "--platform=cpu"
+    assert "the mesh data:8, 4 steps, with the plain graph: no variable differs" in command(*words).out
+    assert "--platform is for XLA's own partitioner" in command.refused(*words, "--engine=emulator")
+
+
 def test_run_takes_the_first_way_that_fits(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """On devices that say their memory, which is a little too small for a core that holds all variables."""
     words = (

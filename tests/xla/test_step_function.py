@@ -156,3 +156,15 @@ def test_convolutions_in_the_order_of_the_cpu_compute_the_same(
     _, found = Devices(Module(code, 1, 1, takes, gives)).run(1, (0, 0), [], {"x": x, "k": k})
     for name, wanted in zip("xk", gradients(x, k), strict=True):
         np.testing.assert_allclose(found[name], wanted, atol=1e-5 * float(abs(wanted).max()))
+
+
+def test_products_are_exact_for_gpus() -> None:
+    def step(x: Any, k: Any) -> Any:
+        return jax.lax.conv(x, k, (1, 1), "SAME").reshape(4, -1) @ x.reshape(-1, 4)
+
+    made = jax.jit(step).lower(np.ones((4, 3, 5, 5), "f"), np.ones((3, 3, 2, 2), "f"))
+    parsed = jax_client.parse(made.as_text().encode())
+    assert "HIGHEST" not in str(parsed)
+    jax_client.exact_products(parsed)
+    assert str(parsed).count("HIGHEST") == 4  # both operands of both
+    assert parsed.operation.verify()

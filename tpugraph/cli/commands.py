@@ -74,6 +74,12 @@ def _mesh(flags: Flags) -> None:
     flags.enum("partitioner", ("shardy", "gspmd"), "which of XLA's partitioners")
 
 
+def _platform(flags: Flags, engines: str) -> None:
+    flags.enum("platform", ("cpu", "gpu", "tpu"), f"devices of {engines}; cpu makes virtual ones", None)
+    flags.boolean("tf32", "of xla on GPUs: round the operands of float32 products to TensorFloat-32, as TensorFlow 2 and jax do, "
+                  "which is faster")  # fmt: skip
+
+
 def _workers(flags: Flags) -> None:
     flags.names("workers", "HOST:PORT,...", "the addresses of all workers; see `tpugraph worker`")
 
@@ -157,7 +163,7 @@ def run(flags: Flags) -> None:
     flags.integer("processes", "N", "how many processes --coordinator joins", 1, lowest=1)
     flags.integer("process", "N", "the number of this process", 0)
     flags.number("connect_timeout", "SECONDS", "how long --master, --workers and the other processes are waited for", 15.0)
-    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
+    _platform(flags, "pjrt and xla")
     _rebind(flags)
     flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')
     flags.string("trace", "FILE.json", "write a timeline of the training for ui.perfetto.dev, and print the bottleneck")
@@ -295,7 +301,7 @@ def verify(flags: Flags) -> None:
     flags.boolean("dry_run", "convert, say what would be run and on which files, and run nothing")
     flags.enum("engine", ("emulator", "xla"), "what trains the converted graph; xla divides the plain step among devices")
     _mesh(flags)
-    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of xla; cpu makes virtual ones", None)
+    _platform(flags, "xla")
     _training(flags, loop=False)
 
 
@@ -315,7 +321,7 @@ def compare(flags: Flags) -> None:
                "what is compared with the first: plain, emulator (cores of this machine), pjrt (the loop compiled), xla (the plain "
                "step, which XLA divides among devices; with --mesh the default is plain,xla)", ("plain", "emulator"))
     _mesh(flags)
-    flags.enum("platform", ("cpu", "gpu", "tpu"), "devices of pjrt and xla; cpu makes virtual ones", None)
+    _platform(flags, "pjrt and xla")
     flags.string("tensors", "REGEX", "all, or a regular expression that names match", "all")
     _steps_compared(flags, 1, "number of steps to compare")
     _training(flags)

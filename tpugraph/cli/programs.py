@@ -169,7 +169,8 @@ def _asked(flags: Parsed, plain: Loaded | None, **more: Any) -> ConvertOptions:
 def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
     """How values lie on the mesh where XLA divides the step, among devices of a ``platform`` where that is named, else None."""
     if not by_xla(flags) and platform is None:
-        given = sorted({"shard", "shard_optimizer", "partitioner", "mesh"} & flags.given)
+        emulated = {"platform"} if flags.values.get("engine") == "emulator" and "engine" in flags.given else set()
+        given = sorted({"shard", "shard_optimizer", "partitioner", "mesh", "tf32", *emulated} & flags.given)
         if given:
             raise UsageError(f"--{given[0]} is for XLA's own partitioner",
                              fix="--engine=xla" if "engine" in flags.values else "--mesh=data:4,model:2")  # fmt: skip
@@ -182,7 +183,7 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
     if mesh is not None and cores not in (None, found.mesh.size) and "engines" not in flags.values:
         raise UsageError(f"--mesh={mesh} has {found.mesh.size} devices, and --num_replicas={cores} asks for another number",
                          fix="leave --num_replicas out")  # fmt: skip
-    return replace(found, shrinks=mesh is None and not (cores and by_xla(flags)))
+    return replace(found, tf32=flags.values.get("tf32", False), shrinks=mesh is None and not (cores and by_xla(flags)))
 
 
 def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:

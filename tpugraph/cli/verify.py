@@ -21,7 +21,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     grid = None if flags["grid"] is None else check_page(flags["grid"], "--grid")
     names = rebinds(flags["rebind"])
     programs.need_plain_graph(model)
-    options, layout = programs.options(flags), programs.layout_of(flags)
+    options = programs.options(flags)
+    layout = programs.layout_of(flags, None if "engine" in flags.given else flags["platform"])
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
     watched = console.stream.isatty()

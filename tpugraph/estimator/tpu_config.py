@@ -71,6 +71,7 @@ class TPUConfig:
         shard: how variables are sharded, as ``REGEX=model,-``.
         shard_optimizer: the axis along which the optimizer's variables are sharded.
         platform: ``cpu`` for virtual devices, as where None, ``gpu`` or ``tpu``.
+        tf32: whether GPUs round the operands of float32 products to TensorFloat-32, which is faster.
     """
 
     iterations_per_loop: int | str = 2
@@ -94,6 +95,7 @@ class TPUConfig:
     shard: Sequence[str] = ()
     shard_optimizer: str = ""
     platform: str | None = None
+    tf32: bool = False
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -146,7 +148,7 @@ class TPUConfig:
             shape: tuple((DATA,) * (d == 0) + (f"dim{d}",) * (count > 1) for d, count in enumerate(sizes))
             for shape, sizes in parts.items()
         }
-        return replace(found, inputs=inputs, shrinks=not (self.mesh or self.num_shards))
+        return replace(found, inputs=inputs, tf32=self.tf32, shrinks=not (self.mesh or self.num_shards))
 
     def choices(self, *, tables: bool) -> dict[str, Any]:
         """The fields of ConvertOptions; ``tables``: whether the model has tables of an EmbeddingConfigSpec that can be sharded."""

@@ -13,6 +13,8 @@ import numpy as np
 
 from tpugraph.support.errors import RunError
 
+SMALLER = "--fit looks for a mesh that it fits on; or a smaller batch, or fewer steps per call: --iterations_per_loop"
+
 
 def load(name: str, extra: str) -> Any:
     """Import a module of an optional package; the fix names the extra that installs it."""
@@ -90,6 +92,17 @@ def find(operation: Any, names: Collection[str], found: list[Any]) -> None:
                 find(inner.operation, names, found)
 
 
+def exact_products(module: Any) -> None:
+    """Compute float32 products and convolutions in float32: by default XLA rounds their operands to TensorFloat-32 on GPUs."""
+    ir = load("jaxlib.mlir.ir", "pjrt")
+    found: list[Any] = []
+    find(module.operation, ("stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"), found)
+    with module.context:
+        exact = ir.ArrayAttr.get([ir.Attribute.parse("#stablehlo<precision HIGHEST>")] * 2)
+    for operation in found:
+        operation.attributes["precision_config"] = exact
+
+
 def order_convolutions(module: Any) -> None:
     """Transpose operands and results of convolutions to the dimension order of XLA's fast CPU kernels.
 
@@ -155,7 +168,7 @@ class TooLarge(CompilerRefusal):
             f"the step does not fit on a core of {target}: it needs {needed / 2**30:,.2f} GiB for {what}, which is "
             f"{(needed - available) / 2**30:,.2f} GiB more than the {available / 2**30:,.2f} GiB that there are",
             node=node,
-            fix="--fit looks for a mesh that it fits on; or a smaller batch, or fewer steps per call: --iterations_per_loop",
+            fix=SMALLER,
         )
         self.needed = needed
         self.available = available

@@ -185,6 +185,7 @@ class Layout:
         shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
         inputs: of inputs, by the shape of an example, the axes of the batch's dimensions; rows along ``data`` for others.
         partitioner: one of ``PARTITIONERS``.
+        tf32: whether GPUs round the operands of float32 products and convolutions to TensorFloat-32, which is faster.
         shrinks: whether fewer devices along ``data`` are taken where the mesh, whose size nobody named, does not divide the batch.
     """
 
@@ -193,6 +194,7 @@ class Layout:
     shard_optimizer: str = ""
     inputs: Mapping[tuple[int, ...], Spec] = field(default_factory=dict)
     partitioner: str = "shardy"
+    tf32: bool = False
     shrinks: bool = False
 
     @classmethod

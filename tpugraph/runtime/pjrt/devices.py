@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.runtime.pjrt.processes import naming_the_lost
+from tpugraph.runtime.pjrt.processes import explaining_errors
 from tpugraph.support.errors import RunError
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import HELD, Module, Value
@@ -35,10 +35,12 @@ class Devices:
         kind: the devices' own name for their kind.
         specs: on a mesh, the sharding of each argument and result.
         notes: sentences for the report.
+        tf32: whether a GPU rounds the operands of float32 products to TensorFloat-32.
     """
 
     specs: Mapping[Value, Any] = {}
     notes: Sequence[str] = ()
+    tf32 = False
     fewer = "convert with --num_replicas={}"  # the fix for too few devices
 
     def __init__(self, module: Module, *, platform: str = "cpu") -> None:
@@ -76,6 +78,8 @@ class Devices:
         started = time.perf_counter()
         if platform == "cpu":
             jax_client.order_convolutions(code)
+        elif platform == "gpu" and not self.tf32:
+            jax_client.exact_products(code)
         try:
             self._run = self._devices[0].client.compile_and_load(code, client.DeviceList(tuple(self._devices)), options)
         except self._jax.errors.JaxRuntimeError as error:
@@ -150,7 +154,7 @@ class Devices:
                 given = {"count": count, "seed": seed}.get(value.kind)
                 arguments.append(self._everywhere(np.asarray((host or {})[value.name] if given is None else given,
                                                              value.dtype)))  # fmt: skip
-        with naming_the_lost():
+        with explaining_errors():
             return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
@@ -174,7 +178,7 @@ class Devices:
     def _allgather(self, array: Any) -> Array:
         """All-gather over the processes: the whole value of a sharded array, or their arrays along dimension 0."""
         gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
-        with naming_the_lost(), self._jax.enable_x64(True):
+        with explaining_errors(), self._jax.enable_x64(True):
             return np.asarray(gather(array, tiled=True))
 
     def agree(self, number: int) -> int:
@@ -200,7 +204,7 @@ class Devices:
         """Broadcast from the first process, piece by piece, since a whole table need not fit a device."""
         send = jax_client.load("jax.experimental.multihost_utils", "pjrt").broadcast_one_to_all
         parts = np.array_split(_bytes_of(array), -(-array.nbytes // _PIECE) or 1)
-        with naming_the_lost():
+        with explaining_errors():
             return np.concatenate([send(part, self.first) for part in parts]).view(array.dtype).reshape(array.shape)
 
     def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:

@@ -28,7 +28,7 @@ class PartitionedDevices(Devices):
         self.module, self.layout = module, layout.shrunk(module)
         if self.layout.mesh.size < layout.mesh.size:
             self.notes = [f"{self.layout.mesh.size} of {layout.mesh.size} devices train: more do not divide the batch"]
-        layout, self.specs = self.layout, self.layout.specs(module)
+        layout, self.specs, self.tf32 = self.layout, self.layout.specs(module), layout.tf32
         self._jax = jax_client.load("jax", "pjrt")
         client = jax_client.load("jaxlib.xla_client", "pjrt")
         self._devices = self._find(client, platform, layout.mesh.size)

@@ -244,16 +244,16 @@ def _error() -> RunError:
 
 
 @contextlib.contextmanager
-def naming_the_lost() -> Iterator[None]:
-    """What fails in jax as another process has ended is an error that names it.
-
-    Raises:
-        RunError: a joined process has ended.
-    """
+def explaining_errors() -> Iterator[None]:
+    """Raises a RunError in place of jax's where a device has too little memory, or another process has ended."""
     jax = jax_client.load("jax", "pjrt")
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
+        if wanted := re.search(r"Out of memory while trying to allocate ([\d.]+ ?\w+)", str(error)):
+            raise RunError(
+                f"a device has too little memory: {wanted.group(1)} more were needed", fix=jax_client.SMALLER
+            ) from error
         if not _links:
             raise
         if not _is_lost.wait(_GRACE):
