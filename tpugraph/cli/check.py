@@ -14,7 +14,7 @@ _MOST = 4
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    flags = programs.evaluated(flags)
+    flags = programs.in_folder(flags)
     least = flags["fail_under"]
     if least is not None and least > 100:
         raise UsageError(
@@ -25,8 +25,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     loaded = time.perf_counter() - started
     report = check(graph, programs.options(flags))
     report.seconds["load"] = loaded
-    for line in lines(report):
-        console.say(line)
+    console.say(*lines(report))
     enough = report.converted and least is not None and report.percent >= least
     return Outcome(report.as_dict(), code=0 if report.compiles or enough else 1)
 

@@ -85,7 +85,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
     parsed = flags.parse(command, words[1:])
     console.machine_readable = parsed["json"]
     load_tensorflow()
-    module = importlib.import_module(f"tpugraph.cli.{'program_symbols' if name == 'program' else name}")
+    module = importlib.import_module(f"tpugraph.cli.{name}")
     outcome: Outcome = module.run(parsed, console)
     return outcome
 

@@ -18,9 +18,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     found = compare(graph, programs.options(flags), engines=engines, tensors=flags["tensors"],
                     steps=flags["steps"], tolerance=flags["tolerance"], checkpoint=flags["checkpoint"],
                     rebind=rebinds(flags["rebind"]), layout=layout, platform=flags["platform"] or "cpu",
-                    progress=(lambda text: console.say(f"running: {text}")) if console.stream.isatty() else None)  # fmt: skip
-    for line in lines(found):
-        console.say(line)
+                    progress=console.progress)  # fmt: skip
+    console.say(*lines(found))
     return Outcome(found.as_dict(), 1 if found.differences else 0)
 
 

@@ -32,8 +32,6 @@ from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 def run(flags: Parsed, console: Console) -> Outcome:
     if flags["topologies"]:
         return _list(console)
-    if not flags.model:
-        raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
     if flags["checkpoint"] and flags["output"] is None:
         raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
     if programs.mode_of(flags) != "train":
@@ -85,13 +83,12 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
         compiled, known = ask(module, flags["topology"], console, layout=layout, loud=flags["traceback"])
     except TooLarge as error:
         if flags["largest_batch"]:
-            console.say(f"note: {error.fault}")
+            console.note(error.fault)
             return {}
         error.fix = _what_fits(graph, flags, console, error) if layout is None else error.fix
         raise
     variables = {} if layout is None else layout.shardings(module)
-    for line in (*_lines(compiled, module), *_sharding_lines(variables.values()), *gathered_note(compiled.gathered)):
-        console.say(line)
+    console.say(*_lines(compiled, module), *_sharding_lines(variables.values()), *gathered_note(compiled.gathered))
     if known:
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
     sharded = {name: one.spec for name, one in variables.items() if any(one.spec)}
@@ -109,7 +106,7 @@ def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -
     try:
         rows = largest_batch(graph, flags, flags["topology"], console)
     except (ShapeError, UsageError) as uncertain:
-        console.say(f"note: {uncertain.fault}")
+        console.note(uncertain.fault)
         return str(error.fix)
     if not rows:
         return ("not even a batch of one row fits: fewer steps per call (--iterations_per_loop), --shard_tables=BYTES where "

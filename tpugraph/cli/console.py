@@ -34,8 +34,17 @@ class Console:
     def stream(self) -> TextIO:
         return sys.stderr if self.machine_readable else sys.stdout
 
-    def say(self, text: str = "") -> None:
-        print(text, file=self.stream, flush=True)
+    def say(self, *lines: str) -> None:
+        for line in lines:
+            print(line, file=self.stream, flush=True)
+
+    def note(self, text: str) -> None:
+        self.say(f"note: {text}")
+
+    def progress(self, what: str) -> None:
+        """Say what runs next, on a terminal."""
+        if self.stream.isatty():
+            self.say(f"running: {what}")
 
     def result(self, found: dict[str, Any]) -> None:
         if self.machine_readable:

@@ -16,7 +16,7 @@ from tpugraph.support.errors import UsageError
 def run(flags: Parsed, console: Console) -> Outcome:
     output = None if flags["dry_run"] else _output(Path(flags.model), flags["output"])
     report = None if flags["report"] is None else Path(flags["report"])
-    flags = programs.evaluated(flags)
+    flags = programs.in_folder(flags)
     options = programs.options(flags)
     model = Path(flags.model)
     _check_places(model, output, report)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpugraph.ir import graphdef
 from tpugraph.ir.model_files import NAMES_IN_A_FOLDER
-from tpugraph.runtime.event_files import Events
+from tpugraph.runtime.event_files import Events, rates
 
 MODEL = "model.meta"
 """The graph as it was given, in the folder: every command takes the folder as its MODEL."""
@@ -53,15 +53,9 @@ class Curves:
         """
         if costs is not None and (self._costs is None or costs is not self._costs[1]):
             self._costs = step, costs
-        now = self._clock()
-        rate = len(losses) / max(now - self._when, 1e-9)
-        self._when = now
-        values = {"global_step/sec": rate}
-        if self._rows is not None:
-            values["examples/sec"] = rate * self._rows
-        if losses and "loss" not in self._tags:
-            values["loss"] = losses[-1]
-        self._events.scalars(step, **values)
+        before, self._when = self._when, self._clock()
+        shown = {"loss": losses[-1]} if losses and "loss" not in self._tags else {}
+        self._events.scalars(step, **rates(len(losses), self._when - before, self._rows), **shown)
 
     def saved(self, step: int, checkpoint: str) -> None:
         """Write that a checkpoint was saved; what was written so far is on file then."""

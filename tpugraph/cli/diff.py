@@ -36,8 +36,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         console.say(f"function    {name}: {what}")
     for label, _, blocks in reversed(parts):
         most = len(blocks) if flags["all"] else _MOST
-        for line in ["", *(line for block in blocks[:most] for line in block)] if blocks else ():
-            console.say(line)
+        if blocks:
+            console.say("", *(line for block in blocks[:most] for line in block))
         if len(blocks) > most:
             console.say(f"  ... and {len(blocks) - most:,} more that were {label}; --all lists all")
     more = {"added_ops": added, "removed_ops": removed, "nodes": [len(first), len(second)]}

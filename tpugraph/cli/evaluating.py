@@ -53,11 +53,13 @@ def _predict(flags: Parsed, console: Console) -> Outcome:
         )
     if flags["steps"] is not None:
         raise UsageError("--steps does not go with predictions: every example gets its own", fix="leave it out")
-    if flags["output"] is not None:
-        check_writable(Path(flags["output"]), "--output")
-    else:
+    place = None if flags["output"] is None else check_writable(Path(flags["output"]), "--output")
+    if place is None:
         console = Console(machine_readable=True)  # readable lines go to stderr
-    with _session(flags, console) as session, _opened(flags["output"]) as file:
+    with (
+        _session(flags, console) as session,
+        contextlib.nullcontext(sys.stdout) if place is None else place.open("w", encoding="utf-8") as file,
+    ):
         count = interruptible(lambda: _write_rows(session, file))
     console.say(f"predicted {counted(count, 'example')}" + (f", wrote {flags['output']}" if flags["output"] else ""))
     return Outcome({"examples": count, "output": flags["output"], "model": flags.model, "notes": session.notes})
@@ -79,14 +81,12 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     _check_end(flags)
     program = programs.load(flags, console)
     names = rebinds(flags["rebind"])
-    for line in programs.files_lines(program, names):
-        console.say(line)
+    console.say(*programs.files_lines(program, names))
     waits = {"master": flags["master"], "reach_seconds": flags["connect_timeout"]}
     with TPUSession(program, rebind=names, **waits) as session:
-        step = session.restore(source)
-        console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
+        programs.restore(session, source, console)
         for note in session.notes:
-            console.say(f"note: {note}")
+            console.note(note)
         yield session
 
 
@@ -96,15 +96,6 @@ def _check_end(flags: Parsed) -> None:
     if plain is not None and pipelines.is_endless(graphdef.from_loaded(plain, source=flags.model)):
         raise UsageError("the input of the graph repeats without an end",
                          fix="--steps=N evaluates so many global batches; a prediction needs an input that ends")  # fmt: skip
-
-
-@contextlib.contextmanager
-def _opened(path: str | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stdout
-        return
-    with Path(path).open("w", encoding="utf-8") as file:
-        yield file
 
 
 def _shown(value: Any) -> str:

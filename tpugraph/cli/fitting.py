@@ -123,7 +123,7 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
         try:
             _, module = programs.plain_step(flags, smaller)
         except ShapeError as refusal:
-            console.say(f"note: {refusal.fault}")
+            console.note(refusal.fault)
             break
         tried.append(_tried(best, module, smaller, place, flags, console))
         smaller //= 2
@@ -149,8 +149,7 @@ def _tried(way: Way, module: Module, batch: int, place: Place, flags: Parsed, co
     moved = [f"{kind} {size_text(size)}" for kind, size in cost.collectives.items()]
     costs = [f"{size_text(cost.peak)} of {size_text(place.memory)} per core ({kinds})", *least, *moved]
     console.say(f"{'fits' if fits else 'too large':<11} {found.what}: {', '.join(costs)}")
-    for line in tpu_compiler.gathered_note(cost.gathered):
-        console.say(line)
+    console.say(*tpu_compiler.gathered_note(cost.gathered))
     return found
 
 

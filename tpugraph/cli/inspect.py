@@ -32,7 +32,7 @@ _WIDTH, _MOST, _MADE = 120, 24, 12
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    flags = programs.evaluated(flags)
+    flags = programs.in_folder(flags)
     shardings = programs.shardings(flags)
     options = programs.options(flags, **({"num_replicas": 1} if shardings else {}))
     if flags["why"] is not None:

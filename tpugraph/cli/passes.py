@@ -15,8 +15,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     for number, entry in enumerate(table, 1):
         parameters = ",".join(f"{key}={value}" for key, value in entry["parameters"].items())
         console.say(f"{number:>2}  {entry['name']}" + (f"{{{parameters}}}" if parameters else ""))
-        for line in textwrap.wrap(entry["summary"], 100):
-            console.say(f"      {line}")
+        console.say(*(f"      {line}" for line in textwrap.wrap(entry["summary"], 100)))
         for label in ("requires", "ensures"):
             if entry[label]:
                 console.say(f"      {label:<9}{', '.join(entry[label])}")

@@ -17,6 +17,7 @@ from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.engines import device_count
+from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu import program as tpu_program
@@ -54,32 +55,28 @@ def mode_of(flags: Parsed) -> str:
     return str(flags["mode"]) if mode == "train" else mode
 
 
-def evaluated(flags: Parsed) -> Parsed:
-    """The command line of an evaluation where MODEL is an Estimator's ``model_dir``: the graph is that of its evaluations.
+def in_folder(flags: Parsed) -> Parsed:
+    """The command line where MODEL is a folder that has graph and variables apart; others are as they were given.
 
-    Estimator writes it into event files below the ``model_dir`` alone. ``--checkpoint`` is then the folder, unless given.
+    For an evaluation in an Estimator's ``model_dir`` the graph is that of its evaluations, which Estimator writes into event
+    files below it alone. A SavedModel predicts with its own variables. They are the ``--checkpoint``, unless one is given.
     """
-    folder = Path(flags.model)
-    if flags["mode"] != "eval" or not (folder / "checkpoint").exists():
+    folder = chosen = checkpoint = Path(flags.model)
+    variables = folder / "variables" / "variables"
+    if flags["mode"] == "eval" and (folder / "checkpoint").exists():
+        found = sorted({path.parent for path in folder.glob(f"eval*/{EVENT_FILES}")}) or [folder]
+        chosen = folder / "eval" if folder / "eval" in found else found[0]
+        if len(found) > 1 and chosen.name != "eval":
+            raise UsageError(f"'{folder}' holds evaluations of several names: {', '.join(p.name for p in found)}",
+                             fix=f"give the folder of one of them: {found[0]} --checkpoint={folder}")  # fmt: skip
+    elif flags["mode"] == "predict" and variables.with_suffix(".index").exists():
+        checkpoint = variables
+    else:
         return flags
-    found = sorted({path.parent for path in folder.glob(f"eval*/{EVENT_FILES}")}) or [folder]
-    chosen = folder / "eval" if folder / "eval" in found else found[0]
-    if len(found) > 1 and chosen.name != "eval":
-        raise UsageError(f"'{folder}' holds evaluations of several names: {', '.join(p.name for p in found)}",
-                         fix=f"give the folder of one of them: {found[0]} --checkpoint={folder}")  # fmt: skip
-    values = dict(flags.values)
-    if "checkpoint" in values and values["checkpoint"] is None and values.get("model_dir") is None:
-        values["checkpoint"] = flags.model
-    return replace(flags, model=str(chosen), values=values)
-
-
-def predicted(flags: Parsed) -> Parsed:
-    """The command line of a prediction where MODEL is a SavedModel: its variables are the checkpoint, unless one is given."""
-    variables = Path(flags.model, "variables", "variables")
-    own = flags["mode"] == "predict" and variables.with_suffix(".index").exists()
-    if not own or flags["checkpoint"] is not None or flags["model_dir"] is not None:
-        return flags
-    return replace(flags, values={**flags.values, "checkpoint": str(variables)})
+    needs = flags.values.get("checkpoint", "") is None and flags.values.get("model_dir") is None
+    return replace(
+        flags, model=str(chosen), values={**flags.values, **({"checkpoint": str(checkpoint)} if needs else {})}
+    )
 
 
 def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
@@ -91,10 +88,8 @@ def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
     plain = plain_of(flags.model) if whole or cores is None or flags["mode"] != "train" else None
     if plain is not None:
         program = convert_plain(flags, plain, num_replicas=1 if whole else flags["num_replicas"] or cores)
-        console.say(program.summary().splitlines()[0])
-        console.say(program.report["batch"]["line"])
-        for line in program.report["step_order"]["said"]:
-            console.say(f"note        {line}")
+        console.say(program.summary().splitlines()[0], program.report["batch"]["line"],
+                    *(f"note        {line}" for line in program.report["step_order"]["said"]))  # fmt: skip
         return program
     refuse_late(flags)
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
@@ -207,6 +202,12 @@ def shardings(flags: Parsed) -> dict[str, Sharding]:
     _, module = plain_step(flags)
     layout.specs(module)  # refuses a mesh that does not divide the batch
     return layout.shardings(module)
+
+
+def restore(session: TPUSession, source: str | Path, console: Console) -> None:
+    """Restore a checkpoint, and say which one."""
+    step = session.restore(source)
+    console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:

@@ -24,8 +24,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.from_loaded(loaded, source=str(model))
     graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))
     found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])
-    for line in found.lines():
-        console.say(line)
+    console.say(*found.lines())
     names = {node.name for node in loaded.graph_def.node}
     for node in graph.of_type(*ops.MAKE_ITERATOR):
         if node.name not in names:

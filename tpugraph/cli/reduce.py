@@ -26,8 +26,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
                    rebind=rebinds(flags["rebind"]), try_seconds=flags["try_seconds"], seconds=flags["seconds"],
                    progress=console.say)  # fmt: skip
     test = found.write(place)
-    for line in lines(found, place, test):
-        console.say(line)
+    console.say(*lines(found, place, test))
     return Outcome(found.as_dict() | {"output": str(place), "test": str(test)})
 
 

@@ -68,7 +68,9 @@ class Report:
 
 def run(flags: Parsed, console: Console) -> Outcome:
     output = check_page(flags["output"] or Path(flags.model).stem + ".report.html", "--output")
-    _chips(flags["topology"])
+    for name in flags["topology"]:
+        if name not in CHIPS and name not in TOPOLOGIES:
+            raise topologies.unknown(name, [*CHIPS, *TOPOLOGIES])
     found = check(programs.graph_of(flags), programs.options(flags))
     report = Report(Path(flags.model).name, found.compiles, found.verdict, found.shown())
     console.say(report.verdict)
@@ -89,31 +91,16 @@ def _add_targets(report: Report, flags: Parsed, console: Console) -> None:
         report.facts = program.summary().splitlines()
     if programs.mode_of(flags) != "train":
         report.facts.append(_NOT_ASKED)
-        console.say(f"note: {_NOT_ASKED}")
+        console.note(_NOT_ASKED)
         return
     report.collectives = _collectives(graph, program)
     adopt_tpu_estimator.add_entry_points(graph)
     module = tpu_compiler.lower(batch_search.without_hints(graph), console)
-    for name in _chips(flags["topology"]):
+    for name in flags["topology"]:
         target = _target(_topology(name, module.num_replicas), graph, module, flags, console)
         console.say(_line(target))
         target.ways = _ways(target.topology, flags, console) if flags["fit"] else []
         report.targets.append(target)
-
-
-# --------------------------------------------------------------------------- which TPUs
-
-
-def _chips(names: list[str]) -> list[str]:
-    """The TPUs that were asked for.
-
-    Raises:
-        UsageError: one is not known.
-    """
-    for name in names:
-        if name not in CHIPS and name not in TOPOLOGIES:
-            raise topologies.unknown(name, [*CHIPS, *TOPOLOGIES])
-    return list(names)
 
 
 def _topology(name: str, cores: int) -> str:
@@ -123,9 +110,6 @@ def _topology(name: str, cores: int) -> str:
     sizes = {topology: count for topology, count in TOPOLOGIES.items() if topology.partition(":")[0] == name}
     enough = [topology for topology in sizes if sizes[topology] >= cores]
     return min(enough, key=lambda t: sizes[t]) if enough else max(sizes, key=lambda t: sizes[t])
-
-
-# --------------------------------------------------------------------------- one TPU
 
 
 def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console: Console) -> Target:
@@ -145,7 +129,7 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
         try:
             target.largest_batch = tpu_compiler.largest_batch(graph, flags, topology, console)
         except (ShapeError, UsageError) as uncertain:
-            console.say(f"note: {uncertain.fault}")
+            console.note(uncertain.fault)
     return target
 
 
@@ -153,7 +137,7 @@ def _ways(topology: str, flags: Parsed, console: Console) -> list[dict[str, Any]
     try:
         tried = fitting.search(flags, console, fitting.on_topology(topology, flags, console), every=True)
     except TpuGraphError as error:
-        console.say(f"note: {error.fault}")
+        console.note(error.fault)
         return []
     return [one.as_dict() for one in tried if one.fits]
 

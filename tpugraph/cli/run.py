@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tpugraph.cli import evaluating, fitting, programs
@@ -27,7 +27,7 @@ from tpugraph.xla.mesh import Layout
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    flags = programs.predicted(programs.evaluated(flags))
+    flags = programs.in_folder(flags)
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
@@ -58,11 +58,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
                        cluster=flags["workers"] or None, reach_seconds=flags["connect_timeout"], timeline=timeline)
         )  # fmt: skip
         program = made[-1]
-        for line in programs.files_lines(program, names):
-            console.say(line)
+        console.say(*programs.files_lines(program, names))
         if engine == "auto" or session.report["platform"] is not None:
-            for line in (_engine_line(session), *gathered_note(session.report.get("gathered", {}))):
-                console.say(line)
+            console.say(_engine_line(session), *gathered_note(session.report.get("gathered", {})))
         if flags["model_dir"] is not None and session.writes_files:
             collect(Path(flags["model_dir"]))
         started_from = _start(session, flags, console)
@@ -120,18 +118,12 @@ def _traced(path: str | None, timeline: Timeline, console: Console) -> Iterator[
             console.say(f"time: {timeline.bound()}; wrote {path}")
 
 
-@contextlib.contextmanager
-def _curves(flags: Parsed, session: TPUSession, program: Program) -> Iterator[Curves | None]:
+def _curves(flags: Parsed, session: TPUSession, program: Program) -> contextlib.AbstractContextManager[Curves | None]:
     """The event files of ``--model_dir``, and the graph beside them; on file when the block ends, however it does."""
     if flags["model_dir"] is None or not session.writes_files:
-        yield None
-        return
-    rows = programs.global_rows(program)
-    curves = Curves(flags["model_dir"], flags.model, program.graph_def, rows, max(session.global_step, 0))
-    try:
-        yield curves
-    finally:
-        curves.close()
+        return contextlib.nullcontext()
+    rows, begun = programs.global_rows(program), max(session.global_step, 0)
+    return contextlib.closing(Curves(flags["model_dir"], flags.model, program.graph_def, rows, begun))
 
 
 def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:
@@ -180,24 +172,19 @@ def _engine_line(session: TPUSession) -> str:
 def _start(session: TPUSession, flags: Parsed, console: Console) -> str | None:
     """Restore the newest checkpoint of the model_dir, so that a repeated command goes on, else what was asked for; returns it."""
     model_dir, asked = flags["model_dir"], flags["checkpoint"]
-    own = newest(Path(model_dir), _noting(console)) if model_dir is not None and Path(model_dir).is_dir() else None
+    own = newest(Path(model_dir), console.note) if model_dir is not None and Path(model_dir).is_dir() else None
     source = asked if own is None else own
     if source is None:
         session.initialize()
         console.say("fresh weights: the first values that the graph gives them; --checkpoint=PREFIX starts from others")
     else:
-        step = session.restore(source)
-        console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
+        programs.restore(session, source, console)
     if own and asked and Path(asked).resolve() not in (own.resolve(), own.resolve().parent):
-        console.say(f"note: --checkpoint={asked} is where a new --model_dir starts; this one has its own")
+        console.note(f"--checkpoint={asked} is where a new --model_dir starts; this one has its own")
     for note in session.notes:
-        _noting(console)(note)
+        console.note(note)
     console.say(_destination(flags))
     return session.restored_from
-
-
-def _noting(console: Console) -> Callable[[str], None]:
-    return lambda text: console.say(f"note: {text}")
 
 
 def _destination(flags: Parsed) -> str:

@@ -49,7 +49,7 @@ def ask(
     with stderr_held_back() if quiet else contextlib.nullcontext():
         found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
     for note in notes:
-        console.say(f"note: {note}")
+        console.note(note)
     return found
 
 

@@ -25,20 +25,13 @@ def run(flags: Parsed, console: Console) -> Outcome:
     layout = programs.layout_of(flags, None if "engine" in flags.given else flags["platform"])
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
-    watched = console.stream.isatty()
-
-    def progress(text: str) -> None:
-        if watched:
-            console.say(f"running: {text}")
-
     found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
-                                         tolerance=flags["tolerance"], progress=progress, layout=layout,
+                                         tolerance=flags["tolerance"], progress=console.progress, layout=layout,
                                          platform=flags["platform"] or "cpu"))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     for note in dict.fromkeys(found.notes):
-        console.say(f"note: {note}")
-    for comparison in found.comparisons:
-        console.say(line(comparison, found.tolerance))
+        console.note(note)
+    console.say(*(line(comparison, found.tolerance) for comparison in found.comparisons))
     if grid is not None:
         save_grid(found, grid, model=model)
         console.say(f"wrote {grid}")
@@ -58,10 +51,8 @@ def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], consol
     found = plan(flags.model, flags["steps"], options, checkpoint_path=flags["checkpoint"], rebind=rebind)
     touched = programs.files_lines(found.converted, rebind)
     console.say(f"{flags.model}: {counted(flags['steps'], 'step')}, {found.batch}, tolerance {flags['tolerance']:g}")
-    for line in (*(f"would run   {run}" for run in found.runs), *touched,
-                 f"starts from {found.starts_from or 'the first values that the graph gives'}"):  # fmt: skip
-        console.say(line)
-    console.say("nothing was run")
+    console.say(*(f"would run   {run}" for run in found.runs), *touched,
+                f"starts from {found.starts_from or 'the first values that the graph gives'}", "nothing was run")  # fmt: skip
     return Outcome({"dry_run": True, "model": flags.model, "steps": flags["steps"], "batch": found.batch, "runs": found.runs,
                     "starts_from": found.starts_from, "files": touched})  # fmt: skip
 

@@ -19,10 +19,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
         signal.signal(number, signal.SIG_DFL)  # the server waits outside of Python, which could not answer
     console.say(f"worker {flags['task']} of {len(flags['workers'])} serves at {flags['workers'][flags['task']]}")
     _, port = workers.host_and_port(flags["workers"][flags["task"]])
-    console.say(
-        f"note: TensorFlow's server listens on port {port} of every network of this machine, not of that address alone"
+    console.note(
+        f"TensorFlow's server listens on port {port} of every network of this machine, not of that address alone"
     )
-    console.say("note: who reaches it can run anything that TensorFlow can, and read and write files, as this user; fence it so "
+    console.note("who reaches it can run anything that TensorFlow can, and read and write files, as this user; fence it so "
                 "that the other workers and `tpugraph run` alone do: docs/workers.md")  # fmt: skip
     server.join()
     return Outcome({})

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-from tpugraph.runtime.event_files import Events
+from tpugraph.runtime.event_files import Events, rates
 from tpugraph.support.progress import Progress
 from tpugraph.support.wording import counted
 
@@ -55,13 +55,13 @@ class Meter:
         if self._every is None or (step - self._step < self._every and not self._first):
             return
         now = time.monotonic()
-        line, rates = f"step {step:,}, loss {loss:.6g}", self._rates(step, now)
+        line, pace = f"step {step:,}, loss {loss:.6g}", rates(step - self._step, now - self._when, self._rows)
         if not self._first:  # the first steps compile, so their pace says nothing
-            line += f", {rates['global_step/sec']:,.1f} steps/s"
-            if "examples/sec" in rates:
-                line += f", {rates['examples/sec']:,.0f} examples/s"
+            line += f", {pace['global_step/sec']:,.1f} steps/s"
+            if "examples/sec" in pace:
+                line += f", {pace['examples/sec']:,.0f} examples/s"
             if self._events is not None:
-                self._events.scalars(step, **rates)
+                self._events.scalars(step, **pace)
         say(line)
         self._step, self._when, self._first = step, now, False
 
@@ -78,11 +78,3 @@ class Meter:
             self._bar.close()
             _BARS.remove(self._bar)
             self._bar = None
-
-    def _rates(self, step: int, now: float) -> dict[str, float]:
-        rate = (step - self._step) / max(now - self._when, 1e-9)
-        return (
-            {"global_step/sec": rate}
-            if self._rows is None
-            else {"global_step/sec": rate, "examples/sec": rate * self._rows}
-        )

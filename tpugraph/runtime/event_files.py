@@ -73,6 +73,12 @@ class Events:
         self._writer.flush()
 
 
+def rates(steps: int, seconds: float, rows: int | None) -> dict[str, float]:
+    """The curves of a training's pace, as Estimator names them; of examples where the rows of a batch are known."""
+    rate = steps / max(seconds, 1e-9)
+    return {"global_step/sec": rate} | ({} if rows is None else {"examples/sec": rate * rows})
+
+
 def _summaries(key: str, serialized: bytes) -> list[Any]:
     """The values of a serialised summary, under the name of their metric; the text itself where it is none."""
     try:

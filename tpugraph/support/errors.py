@@ -43,8 +43,7 @@ class TpuGraphError(Exception):
 
     def as_dict(self) -> dict[str, str | None]:
         """The same facts for JSON."""
-        return {"kind": type(self).__name__, "fault": self.fault, "node": self.node, "origin": self.origin, "fix": self.fix,
-                "stage": self.stage}  # fmt: skip
+        return {"kind": type(self).__name__, **vars(self)}
 
 
 class LoadError(TpuGraphError):

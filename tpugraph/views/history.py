@@ -11,7 +11,7 @@ from tpugraph.ir.text import format_output, format_value
 from tpugraph.spmd.explain import Explanation
 from tpugraph.views.view_data import Lives, NodeView, Port, Stage, Transfer, Version, ViewData
 
-_State = tuple[str, str, tuple[Tensor, ...], tuple[Node, ...], Mapping[str, Any]]
+_State = tuple[str | None, str | None, tuple[Tensor, ...] | None, tuple[Node, ...] | None, Mapping[str, Any]]
 _HIDDEN = frozenset({"_output_shapes"})
 _CHANNELS = (("infeed", "InfeedEnqueueTuple", "InfeedDequeueTuple"),
              ("outfeed", "OutfeedEnqueueTuple", "OutfeedDequeueTuple"))  # fmt: skip
@@ -71,34 +71,27 @@ class History:
 
     def _look(self, node: Node, at: int) -> bool:
         """Whether a node has changed; the change becomes a version."""
-        state: _State = (node.op, node.device, node.inputs, node.controls, node.raw_attrs)
-        held = self._state.get(node)
-        if held is not None and held[4] is state[4] and held[:4] == state[:4]:
+        held = self._state.get(node, (None, None, None, None, {}))
+        state = self._state[node] = (node.op, node.device, node.inputs, node.controls, node.raw_attrs)
+        (op, device, inputs, controls, before), after = held, node.raw_attrs
+        if after is before and state[:4] == held[:4]:
             return False
-        version = self._version(node, at, held, state)
-        self._state[node] = state
-        if held is not None and version == Version(at):
+        version = Version(
+            at,
+            op=None if op == node.op else node.op,
+            device=None if device == node.device else node.device,
+            inputs=None if inputs == node.inputs else list(map(self._port, node.inputs)),
+            controls=None if controls == node.controls else [self._number[control] for control in node.controls],
+            attrs={
+                key: format_value(node.attr(key)) if key in after else None
+                for key in sorted(before.keys() | after.keys())
+                if key not in _HIDDEN and before.get(key) != after.get(key)
+            },
+        )
+        if version == Version(at):
             return False
         self.view.nodes[self._number[node]].versions.append(version)
         return True
-
-    def _version(self, node: Node, at: int, held: _State | None, state: _State) -> Version:
-        version = Version(at)
-        if held is None or held[0] != state[0]:
-            version.op = node.op
-        if held is None or held[1] != state[1]:
-            version.device = node.device
-        if held is None or held[2] != state[2]:
-            version.inputs = list(map(self._port, node.inputs))
-        if held is None or held[3] != state[3]:
-            version.controls = [self._number[control] for control in node.controls]
-        before, after = {} if held is None else held[4], state[4]
-        version.attrs = {
-            key: format_value(node.attr(key)) if key in after else None
-            for key in sorted(before.keys() | after.keys())
-            if key not in _HIDDEN and before.get(key) != after.get(key)
-        }
-        return version
 
     def _port(self, tensor: Tensor) -> Port:
         return (self._number[tensor.node], tensor.port)
