@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import gc
+import importlib
 import inspect
 import math
 import time
@@ -23,16 +24,6 @@ ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 def _getargspec(function: Any) -> ArgSpec:
     """The arguments of a function, in the four parts that Python 2 knew."""
     return ArgSpec(*inspect.getfullargspec(function)[:4])
-
-
-def _of_numpy(module: ModuleType) -> dict[str, Any]:
-    return {
-        "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str, "long": int, "unicode": str,
-        "float_": module.float64, "complex_": module.complex128, "string_": module.bytes_, "unicode_": module.str_,
-        "Inf": math.inf, "Infinity": math.inf, "infty": math.inf, "PINF": math.inf, "NINF": -math.inf, "NaN": math.nan,
-        "NAN": math.nan, "product": module.prod, "cumproduct": module.cumprod, "alltrue": module.all, "sometrue": module.any,
-        "row_stack": module.vstack, "asscalar": lambda array: array.item(),
-    }  # fmt: skip
 
 
 def _fromstring(module: ModuleType) -> Callable[..., Any]:
@@ -57,57 +48,44 @@ def _itemset(self: Any, *words: Any) -> None:
         self.flat[index or 0] = value
 
 
-def _methods(module: ModuleType) -> dict[type, dict[str, Any]]:
-    """The classes of a module that have lost methods."""
-    if module.__name__ == "array":
-        return {module.array: {"tostring": module.array.tobytes, "fromstring": module.array.frombytes}}
-    of_arrays = {
+def _of_numpy(module: ModuleType) -> dict[Any, dict[str, Any]]:
+    names = {
+        "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str, "long": int, "unicode": str,
+        "float_": module.float64, "complex_": module.complex128, "string_": module.bytes_, "unicode_": module.str_,
+        "Inf": math.inf, "Infinity": math.inf, "infty": math.inf, "PINF": math.inf, "NINF": -math.inf, "NaN": math.nan,
+        "NAN": math.nan, "product": module.prod, "cumproduct": module.cumprod, "alltrue": module.all, "sometrue": module.any,
+        "row_stack": module.vstack, "asscalar": lambda array: array.item(),
+    }  # fmt: skip
+    methods = {
         "tostring": module.ndarray.tobytes,
         "ptp": lambda self, *words, **named: module.ptp(self, *words, **named),
         "newbyteorder": lambda self, *order: self.view(self.dtype.newbyteorder(*order)),
         "itemset": _itemset,
     }
-    return {module.ndarray: of_arrays, module.generic: {"tostring": module.generic.tobytes}}
+    return {module: names, module.ndarray: methods, module.generic: {"tostring": module.generic.tobytes}}
 
 
-def _put_methods(kind: type, methods: dict[str, Any]) -> None:
-    """Add methods to a class that is written in C, whose namespace Python lets nobody write to in the ordinary way."""
-    (namespace,) = (part for part in gc.get_referents(kind.__dict__) if isinstance(part, dict))
-    namespace.update({name: method for name, method in methods.items() if not hasattr(kind, name)})
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))  # or Python goes on with what it looked up before
-
-
-def _of_pandas(module: ModuleType) -> dict[str, Any]:
-    import numpy
-
-    return {"np": numpy}
-
-
-_DROPPED: dict[str, Callable[[ModuleType], dict[str, Any]]] = {
-    "collections": lambda module: {name: getattr(collections.abc, name) for name in collections.abc.__all__},
-    "fractions": lambda module: {"gcd": math.gcd},
-    "inspect": lambda module: {"getargspec": _getargspec, "ArgSpec": ArgSpec},
-    "time": lambda module: {"clock": time.perf_counter},
-    "array": lambda module: {},
+_DROPPED: dict[str, Callable[[ModuleType], dict[Any, dict[str, Any]]]] = {
+    "collections": lambda module: {module: {name: getattr(collections.abc, name) for name in collections.abc.__all__}},
+    "fractions": lambda module: {module: {"gcd": math.gcd}},
+    "inspect": lambda module: {module: {"getargspec": _getargspec, "ArgSpec": ArgSpec}},
+    "time": lambda module: {module: {"clock": time.perf_counter}},
+    "array": lambda module: {module.array: {"tostring": module.array.tobytes, "fromstring": module.array.frombytes}},
     "numpy": _of_numpy,
-    "pandas": _of_pandas,
+    "pandas": lambda module: {module: {"np": importlib.import_module("numpy")}},
 }
+LIBRARIES = frozenset(_DROPPED)
+"""The modules that names are put back into."""
 
 
 def put_back(module: ModuleType) -> None:
-    """Add to a module what it had once; nothing happens to others."""
-    dropped = _DROPPED.get(module.__name__)
-    if dropped is None:
-        return
-    for name, value in dropped(module).items():
-        if name not in vars(module):
-            setattr(module, name, value)
-    if module.__name__ in ("array", "numpy"):
-        for kind, methods in _methods(module).items():
-            _put_methods(kind, methods)
+    """Add to one of :data:`LIBRARIES`, and to classes of it, what they had once."""
+    for owner, names in _DROPPED[module.__name__](module).items():
+        names = {name: value for name, value in names.items() if name not in vars(owner)}
+        if isinstance(owner, type):  # written in C: Python lets nobody write to its namespace in the ordinary way
+            next(part for part in gc.get_referents(owner.__dict__) if isinstance(part, dict)).update(names)
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))  # or Python goes on with what it looked up before
+        else:
+            vars(owner).update(names)
     if module.__name__ == "numpy" and module.fromstring.__module__ != __name__:
         module.fromstring = _fromstring(module)  # type: ignore[attr-defined]
-
-
-LIBRARIES = frozenset(_DROPPED)
-"""The modules that names are put back into."""

@@ -27,7 +27,10 @@ class Use:
 
 def uses_in(path: Path) -> list[Use]:
     """The names of TensorFlow 1.15 that a Python file uses, in the order of its lines."""
-    tree = _parsed(path)
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        raise not_python_3(str(path), error) from None
     aliases = dict(_aliases(tree))
     found = []
     for node in ast.walk(tree):
@@ -54,13 +57,6 @@ def program_files(path: Path) -> list[Path]:
         raise not_python_3(getattr(error, "filename", None) or str(path), error) from None
     files = [Path(module.__file__) for module in finder.modules.values() if module.__file__]  # type: ignore[attr-defined]
     return list({file.resolve(): file for file in (*files, path)}.values())
-
-
-def _parsed(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError) as error:
-        raise not_python_3(str(path), error) from None
 
 
 def not_python_3(file: str, error: Exception) -> LoadError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
 
+from tpugraph.estimator.inputs import is_dataset, next_element, split_labels
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import ModeKeys, plain_spec
 from tpugraph.estimator.user_functions import call_model_fn, takes
@@ -85,9 +85,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Any]) -> Estimator:
 def call_logit_fn(logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any) -> Any:
     """Calls a logit function with those of the arguments that it takes."""
     given = {"mode": mode, "params": params, "config": config}
-    return logit_fn(
-        features=features, **{k: v for k, v in given.items() if k in inspect.signature(logit_fn).parameters}
-    )
+    return logit_fn(features=features, **{name: value for name, value in given.items() if takes(logit_fn, name)})
 
 
 class _Clipped(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
@@ -114,9 +112,4 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
 
 def parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
     """The features, labels and hooks that an input function returned; the iterator of a Dataset starts with the tables."""
-    if isinstance(result, tf.data.Dataset):
-        iterator = tf.compat.v1.data.make_initializable_iterator(result)
-        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-        result = iterator.get_next()
-    features, labels = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    return features, labels, []
+    return *split_labels(next_element(result) if is_dataset(result) else result), []

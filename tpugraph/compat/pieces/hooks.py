@@ -68,16 +68,11 @@ def make_stop_at_checkpoint_step_hook(estimator: Any, last_step: int, wait_after
 
 def _evaluations(folder: str, metric_name: str) -> dict[int, float]:
     """The values of a metric in the event files of a folder, by step."""
-    found: dict[int, float] = {}
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    for name in names:
-        if "tfevents" not in name:
-            continue
-        for event in tf1.train.summary_iterator(os.path.join(folder, name)):
-            for value in event.summary.value:
-                if value.tag == metric_name and value.HasField("simple_value"):
-                    found[event.step] = value.simple_value
-    return dict(sorted(found.items()))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(folder, {"scalars": 0})  # all of them, not a sample
+    known = os.path.isdir(folder) and metric_name in events.Reload().Tags()["scalars"]
+    return {event.step: event.value for event in events.Scalars(metric_name)} if known else {}
 
 
 def _by_metric(reached: Callable[[dict[int, float], Any], bool], limit: str) -> Callable[..., Any]:

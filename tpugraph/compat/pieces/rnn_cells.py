@@ -13,15 +13,17 @@ from tf_keras.api._v1.keras.__internal__.legacy.rnn_cell import LSTMStateTuple, 
 tf1 = tf.compat.v1
 
 
-def linear(values: Any, size: int, bias: bool = True, names: Sequence[str] = ("kernel", "bias")) -> Any:
-    """``values`` side by side, times a variable, plus one that starts as zeros."""
+def linear(
+    values: Any, size: int, bias: bool = True, names: Sequence[str] = ("kernel", "bias"), start: float = 0.0
+) -> Any:
+    """``values`` side by side, times a variable, plus one that starts as ``start``."""
     together = tf.concat(values, 1) if isinstance(values, list | tuple) else values
     product = tf.matmul(together, tf1.get_variable(names[0], [together.shape.as_list()[1], size], together.dtype))
-    return tf.nn.bias_add(product, _zeros(names[1], [size], together.dtype)) if bias else product
+    return tf.nn.bias_add(product, _filled(names[1], [size], together.dtype, start)) if bias else product
 
 
-def _zeros(name: str, shape: Any, dtype: Any) -> Any:
-    return tf1.get_variable(name, shape, dtype, initializer=tf1.zeros_initializer())
+def _filled(name: str, shape: Any, dtype: Any, start: float = 0.0) -> Any:
+    return tf1.get_variable(name, shape, dtype, initializer=tf1.constant_initializer(start))
 
 
 class Cell(RNNCell):  # type: ignore[misc]
@@ -199,7 +201,7 @@ class ConvLSTMCell(Cell):
         shape = [*self._kernel, together.shape.as_list()[-1], 4 * self._channels]
         scores = tf.nn.convolution(together, tf1.get_variable("kernel", shape, together.dtype), padding="SAME")
         if self._bias:
-            scores += _zeros("biases", shape[-1:], together.dtype)
+            scores += _filled("biases", shape[-1:], together.dtype)
         ingoing, candidate, forget, outgoing = tf.split(scores, 4, -1)
         output, new = _lstm(state[0], ingoing, candidate, forget + self._forget_bias, outgoing)
         output = tf.concat([output, inputs], -1) if self._skip else output
@@ -228,7 +230,7 @@ class SRUCell(Cell):
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         candidate, forget, reset, skipped = tf.split(linear(inputs, 4 * self.output_size, bias=False), 4, 1)
-        bias = tf.split(_zeros("bias", [2 * self.output_size], inputs.dtype), 2)
+        bias = tf.split(_filled("bias", [2 * self.output_size], inputs.dtype), 2)
         forget, reset = tf.sigmoid(forget + bias[0]), tf.sigmoid(reset + bias[1])
         new = forget * state + (1.0 - forget) * candidate
         return reset * self._activation(new) + (1.0 - reset) * skipped, new
@@ -379,12 +381,8 @@ class HighwayWrapper(Cell):
         self._cell, self._coupled, self._bias = cell, couple_carry_transform_gates, carry_bias_init
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-
         def gate(name: str, bias: float) -> Any:
-            size = inputs.shape.as_list()[-1]
-            weight = tf1.get_variable(f"{name}_w", [size, size])
-            return tf.sigmoid(tf1.nn.xw_plus_b(
-                inputs, weight, tf1.get_variable(f"{name}_b", [size], initializer=tf1.constant_initializer(bias))))  # fmt: skip
+            return tf.sigmoid(linear(inputs, inputs.shape.as_list()[-1], names=(f"{name}_w", f"{name}_b"), start=bias))
 
         output, state = self._cell(inputs, state)
         carry = gate("carry", self._bias)
