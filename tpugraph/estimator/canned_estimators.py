@@ -97,10 +97,6 @@ def optimizer_of(given: Any, rate: float) -> Any:
     return found
 
 
-def _linear_rate(columns: Collection[Any], most: float) -> float:
-    return min(most, 1.0 / math.sqrt(max(len(columns), 1)))
-
-
 # scope, optimizer, its default learning rate, and the logits of features and mode
 _Part = tuple[str, Any, float, Callable[[Any, str], Any]]
 
@@ -131,7 +127,7 @@ def _linear(head: Head, columns: Any, optimizer: Any, most: float, combiner: str
         with tf1.variable_scope("linear", partitioner=partitioner):
             return linear_logit_fn_builder(head.logits_dimension, columns, combiner)(features)
 
-    return "linear", optimizer, _linear_rate(columns, most), logits
+    return "linear", optimizer, min(most, 1.0 / math.sqrt(max(len(columns), 1))), logits
 
 
 def _deep(head: Head, optimizer: Any, *layers_of: Any) -> _Part:

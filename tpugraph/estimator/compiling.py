@@ -7,49 +7,41 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.estimator.specs import flat_metrics
+from tpugraph.estimator.specs import ModeKeys, flat_metrics
 from tpugraph.estimator.tracing import Traced
 from tpugraph.support.errors import ArgumentError, ShapeError, TpuGraphError
 from tpugraph.tpu.program import Program
 
 SINGLE = "predictions"  # the name of predictions that are one tensor
-TIMED_LOOP = 1_000_000  # the most steps of a loop whose length is a time
 
 
 class OpenShapeError(ShapeError, ArgumentError):
     """A shape that is open, or a batch that does not divide; a ``ValueError`` too, as that of ``tf.contrib.tpu``."""
 
 
-def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any) -> Program:
-    """Converts a traced training graph; ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`."""
-    steps = steps_per_loop or TIMED_LOOP
-    try:
-        return _converted(traced, iterations_per_loop=steps, train_op=traced.train_op, loss=traced.loss, **choices)
-    except ShapeError as error:
-        raise OpenShapeError(error.fault, node=error.node, origin=error.origin, fix=error.fix,
-                             stage=error.stage) from error  # fmt: skip
+def converted(traced: Traced, steps: int, keys: Collection[Any] | None = None, **choices: Any) -> Program:
+    """Converts a traced model to loops of ``steps``, in its mode.
 
-
-def compile_inference(
-    traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None, *, shard_tables: int = 0
-) -> Program:
-    """Converts a traced graph of mode ``eval`` or ``predict``; ``keys`` name the predictions that are wanted, all when None."""
+    ``choices`` are fields of :class:`~tpugraph.compiler.ConvertOptions`; ``keys`` name the predictions that are wanted, all when
+    None.
+    """
     spec = traced.spec
-    if mode == "eval":
-        wanted = {"loss": traced.loss, "metrics": metric_tensor_names(spec.eval_metric_ops)}
+    wanted: dict[str, Any] = {"num_replicas": max(traced.plan.cores, 1), "collected": traced.collected or None}
+    if spec.mode == ModeKeys.TRAIN:
+        wanted |= {"train_op": traced.train_op, "loss": traced.loss}
+    elif spec.mode == ModeKeys.EVAL:
+        wanted |= {"mode": "eval", "loss": traced.loss, "metrics": metric_tensor_names(spec.eval_metric_ops)}
     else:
-        wanted = {"predictions": prediction_tensor_names(spec.predictions, keys)}
-    return _converted(traced, iterations_per_loop=steps_per_loop, mode=mode, collected=traced.collected or None,
-                      shard_tables=shard_tables, **wanted)  # fmt: skip
-
-
-def _converted(traced: Traced, **options: Any) -> Program:
-    options["num_replicas"] = max(traced.plan.cores, 1)
+        wanted |= {"mode": "predict", "predictions": prediction_tensor_names(spec.predictions, keys)}
     try:
-        return compiler.convert(traced.to_graph(), compiler.ConvertOptions(**options))
+        options = compiler.ConvertOptions(iterations_per_loop=steps, **wanted, **choices)
+        return compiler.convert(traced.to_graph(), options)
     except TpuGraphError as error:
         error.origin = _line_of(error, traced)
-        raise
+        if not isinstance(error, ShapeError):
+            raise
+        raise OpenShapeError(error.fault, node=error.node, origin=error.origin, fix=error.fix,
+                             stage=error.stage) from error  # fmt: skip
 
 
 def metric_tensor_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

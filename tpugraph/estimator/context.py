@@ -18,13 +18,6 @@ _ARGUMENT = {
     ModeKeys.PREDICT: "predict_batch_size",
 }
 
-# tf.contrib.tpu's words, which programs match
-_MISSING = {
-    ModeKeys.TRAIN: "`train_batch_size`",
-    ModeKeys.EVAL: "eval_batch_size in TPUEstimator constructor",
-    ModeKeys.PREDICT: "predict_batch_size in TPUEstimator constructor",
-}
-
 
 @dataclass(frozen=True)
 class Batches:
@@ -60,7 +53,9 @@ class WholeBatch(int):
 
 def check_batch_size(mode: str, size: object) -> int:
     if size is None:
-        raise ArgumentError(f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
+        # tf.contrib.tpu's words, which programs match
+        missing = "`train_batch_size`" if mode == ModeKeys.TRAIN else f"{_ARGUMENT[mode]} in TPUEstimator constructor"
+        raise ArgumentError(f"{missing} cannot be `None`: the cores need a batch of a known size",
                             fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False")  # fmt: skip
     return check_int(_ARGUMENT[mode], size, least=1)
 

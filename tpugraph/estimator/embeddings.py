@@ -281,16 +281,6 @@ def active_spec(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfig
     return spec if spec is not None and (cores or spec.table_to_config_dict) else None
 
 
-def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> Tables:
-    found = {}
-    for name, config in (spec.table_to_config_dict or {}).items():
-        parameters = config.optimization_parameters or spec.optimization_parameters
-        own = config.learning_rate_fn if config.learning_rate is None else config.learning_rate
-        rate = parameters.learning_rate if own is None else own
-        found[variables[name].op.name] = Table(variables[name], name, parameters, rate)
-    return found
-
-
 @contextmanager
 def separate_tables(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
     """Makes the tables of the spec's columns non-trainable variables; yields those that were made."""
@@ -334,15 +324,15 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
     step = tf1.train.get_global_step()
     multiplier = spec.experimental_gradient_multiplier_fn and spec.experimental_gradient_multiplier_fn(step)
     updates, made_of_step = [train_op], [] if multiplier is None else [tf.convert_to_tensor(multiplier, tf.float32)]
+    scaled = loss if multiplier is None else loss * made_of_step[0]
     for table in tables.values():
         rate = table.rate
         if callable(rate):
             made_of_step.append(rate := tf.convert_to_tensor(rate(step), tf.float32))
         optimizer = _optimizer(table.parameters, rate)
-        ((gradient, _),) = optimizer.compute_gradients(loss, [table.variable])
+        ((gradient, _),) = optimizer.compute_gradients(scaled, [table.variable])
         if gradient is not None:
-            scaled = gradient if multiplier is None else _scaled(gradient, made_of_step[0])
-            updates.append(_clipped(table, gradient, optimizer.apply_gradients([(scaled, table.variable)])))
+            updates.append(_clipped(table, gradient, optimizer.apply_gradients([(gradient, table.variable)])))
     order_before_step_update(made_of_step)
     return tf.group(*updates)
 
@@ -360,12 +350,6 @@ def _clipped(table: Table, gradient: Any, update: Any) -> Any:
     if not of_rows:
         return table.variable.assign(found, read_value=False)
     return table.variable.scatter_update(tf.IndexedSlices(found, gradient.indices))
-
-
-def _scaled(gradient: Any, factor: Any) -> Any:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient * factor
-    return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
 
 
 def _optimizer(parameters: TableParameters, rate: Any) -> Any:
@@ -407,16 +391,16 @@ def with_lookups(spec: EmbeddingConfigSpec | None, tables: Tables, features: Any
     """The features of the model function, embeddings of tables by name among them; adds these tables to ``tables``."""
     if spec is None or not spec.table_to_config_dict:
         return features
-    variables = {name: _variable(name, table) for name, table in spec.table_to_config_dict.items()}
-    tables.update(tables_by_name(spec, variables))
+    variables = {}
+    for name, config in spec.table_to_config_dict.items():
+        first = config.initializer or tf1.truncated_normal_initializer(stddev=1 / math.sqrt(config.dimension))
+        shape = [config.vocabulary_size, config.dimension]
+        variable = tf1.get_variable(name, shape, tf.float32, first, trainable=False, use_resource=True)
+        parameters = config.optimization_parameters or spec.optimization_parameters
+        own = config.learning_rate_fn if config.learning_rate is None else config.learning_rate
+        rate = parameters.learning_rate if own is None else own
+        variables[name], tables[variable.op.name] = variable, Table(variable, name, parameters, rate)
     return embed(spec, variables, features)
-
-
-def _variable(name: str, table: TableConfig) -> Any:
-    first = table.initializer or tf1.truncated_normal_initializer(stddev=1 / math.sqrt(table.dimension))
-    return tf1.get_variable(
-        name, [table.vocabulary_size, table.dimension], tf.float32, first, trainable=False, use_resource=True
-    )
 
 
 def embed(spec: EmbeddingConfigSpec, variables: Mapping[str, Any], features: Any) -> dict[str, Any]:

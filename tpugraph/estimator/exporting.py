@@ -9,6 +9,7 @@ import time
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.specs import ModeKeys, flat_metrics
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion, model_fn_inference_on_tpu
 from tpugraph.estimator.tracing import Request, Traced, trace_model, trace_serving
+from tpugraph.runtime.failures import first_words
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -257,27 +259,19 @@ def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
     config.MergeFrom(request.config.session_config or tf1.ConfigProto())
     config.graph_options.place_pruned_graph = True  # what is for TPUs alone has no place on this machine
     model = PlainModel(trace_model(request, fed), config)
+    model.traced.finalize()
     with model.traced.graph.as_default():
-        model.traced.scaffold.finalize()
         return model, signatures_of(request.mode, receiver, model.traced)
 
 
 def _for_tpus(request: Request, exports: Exports, *, alone: bool) -> tuple[PlainModel, dict[str, Any]] | None:
     """The graph for TPUs; None with a warning where the model cannot be one and there is a plain graph."""
-    model_fn = request.model_fn if exports.by_model else _whole_on_tpu(request.model_fn)
+    model_fn = request.model_fn if exports.by_model else partial(model_fn_inference_on_tpu, request.model_fn)
     try:
         return _model(replace(request, model_fn=model_fn, serves_on_tpu=True))
     except (TypeError, ValueError, NotImplementedError, tf.errors.OpError) as error:
-        words = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        words = first_words(error)[:200] or type(error).__name__
         if alone:
             raise ArgumentError(f"the model cannot be exported for TPUs: {words}", fix="export_to_cpu=True") from error
         say(f"warning: the exported model has no graph for TPUs: {words}")
         return None
-
-
-def _whole_on_tpu(model_fn: Callable[..., Any]) -> Callable[..., Any]:
-    def served(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
-        del mode
-        return model_fn_inference_on_tpu(model_fn, features, labels, config, params)
-
-    return served

@@ -34,11 +34,16 @@ class Head:
     """
 
     logits_dimension = 1
+    label_dimension = 1  # the last dimension of the labels
 
-    @property
-    def label_dimension(self) -> int:
-        """The last dimension of the labels."""
-        return self.logits_dimension
+    # what a kind of head is made of
+    labels_of: Callable[[Any], Any]  # labels as the loss takes them
+    losses_of: Callable[..., Any]  # the loss of each example [batch, 1], of labels and logits
+    predictions: Callable[[Any], dict[Any, Any]]  # of logits
+    metrics: Callable[
+        [Any, dict[Any, Any], Any], dict[str, Any]
+    ]  # of labels, predictions and weights; without average_loss
+    export_outputs: Callable[[dict[Any, Any]], dict[str, Any]]  # of predictions
 
     def __init__(self, weight_column: Any, loss_reduction: str, name: str | None, loss_fn: Any = None) -> None:
         check_choice("loss_reduction", loss_reduction, _REDUCTIONS)
@@ -46,23 +51,6 @@ class Head:
         self._weight_column = weight_column
         self._reduction = loss_reduction
         self.name = name
-
-    def losses_of(self, labels: Any, logits: Any) -> Any:
-        """The loss of each example ``[batch, 1]``, of labels as :meth:`labels_of` gives them."""
-        raise NotImplementedError
-
-    def labels_of(self, labels: Any) -> Any:
-        raise NotImplementedError
-
-    def predictions(self, logits: Any) -> dict[Any, Any]:
-        raise NotImplementedError
-
-    def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
-        """The metrics of this kind of head, without ``average_loss``."""
-        raise NotImplementedError
-
-    def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
-        raise NotImplementedError
 
     def create_estimator_spec(self, features: Any, mode: str, logits: Any, labels: Any = None, optimizer: Any = None,
                               trainable_variables: Any = None, train_op_fn: Callable[[Any], Any] | None = None,
@@ -208,10 +196,6 @@ class MultiClassHead(_ClassesHead):
         super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
         self.logits_dimension = n_classes
 
-    @property
-    def label_dimension(self) -> int:
-        return 1
-
     def labels_of(self, labels: Any) -> Any:
         ids = self._ids(labels)
         if not ids.dtype.is_integer:
@@ -273,9 +257,8 @@ class BinaryClassHead(_ClassesHead):
         }
         for limit in self._thresholds:
             above = tf.cast(logistic > limit, tf.float32)
-            found[f"accuracy/positive_threshold_{limit:g}"] = m.accuracy(labels, above, weights)
-            found[f"precision/positive_threshold_{limit:g}"] = m.precision(labels, above, weights)
-            found[f"recall/positive_threshold_{limit:g}"] = m.recall(labels, above, weights)
+            for name, metric in (("accuracy", m.accuracy), ("precision", m.precision), ("recall", m.recall)):
+                found[f"{name}/positive_threshold_{limit:g}"] = metric(labels, above, weights)
         return found
 
 
@@ -292,7 +275,7 @@ class MultiLabelHead(_ClassesHead):
         if label_vocabulary is not None:
             raise ArgumentError("label_vocabulary of a MultiLabelHead is not supported", fix="labels of 0 and 1")
         super().__init__(weight_column, None, loss_reduction, loss_fn, name)
-        self.logits_dimension = n_classes
+        self.logits_dimension = self.label_dimension = n_classes
 
     def labels_of(self, labels: Any) -> Any:
         return _in_range(tf.cast(labels, tf.float32), 2, "labels must be an indicator Tensor with values in [0, 1]")
@@ -324,7 +307,7 @@ class RegressionHead(Head):
                  loss_reduction: str = Reduction.SUM_OVER_BATCH_SIZE, loss_fn: Any = None,
                  inverse_link_fn: Callable[[Any], Any] | None = None, name: str | None = None) -> None:  # fmt: skip
         super().__init__(weight_column, loss_reduction, name, loss_fn)
-        self.logits_dimension = label_dimension
+        self.logits_dimension = self.label_dimension = label_dimension
         self._link = inverse_link_fn
 
     def labels_of(self, labels: Any) -> Any:

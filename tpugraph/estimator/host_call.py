@@ -15,7 +15,8 @@ from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentTypeError
 
 tf1 = tf.compat.v1
-_TAG = "tpugraph_host_call_"
+TAG = "tpugraph_"  # of tensors that leave the cores as summaries
+_CALL = f"{TAG}host_call_"
 _ROWS = "_rows"
 
 
@@ -73,7 +74,7 @@ def export_training_tensors(pair: Any, train_op: Any) -> tuple[list[str], Any]:
 
     Returns their names; and the train op, grouped with tensors that depend on writes such as the updates of batch norm.
     """
-    names = [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
+    names = [str(tf1.summary.tensor_summary(f"{_CALL}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
     writing = [t for t in _tensors(pair) if any(op.type in ops.WRITES for op in reached((t.op,), producers))]
     return names, tf.group(train_op, *writing) if writing else train_op
 
@@ -83,8 +84,8 @@ def collect_batch_tensors(pair: Any) -> dict[str, str]:
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
         rows = tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tf.identity(tensor)
-        found[f"{_TAG}{i}"] = str(rows.name)
-        found[f"{_TAG}{i}{_ROWS}"] = str(tf.reshape(tf.shape(rows)[0], [1]).name)
+        found[f"{_CALL}{i}"] = str(rows.name)
+        found[f"{_CALL}{i}{_ROWS}"] = str(tf.reshape(tf.shape(rows)[0], [1]).name)
     return found
 
 
@@ -92,9 +93,9 @@ def split_by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[An
     """Splits what :func:`collect_batch_tensors` collected by batch, in the shapes of the call's tensors."""
     found = {}
     for i, tensor in enumerate(_tensors(pair)):
-        ends = np.cumsum(collected[f"{_TAG}{i}{_ROWS}"])
-        parts = np.split(np.asarray(collected[f"{_TAG}{i}"]), ends[:-1])
-        found[f"{_TAG}{i}"] = [part[0] for part in parts] if tensor.shape.rank == 0 else parts
+        ends = np.cumsum(collected[f"{_CALL}{i}{_ROWS}"])
+        parts = np.split(np.asarray(collected[f"{_CALL}{i}"]), ends[:-1])
+        found[f"{_CALL}{i}"] = [part[0] for part in parts] if tensor.shape.rank == 0 else parts
     return found
 
 
@@ -121,15 +122,15 @@ class HostCall:
             variables = tf1.global_variables_initializer(), tf1.local_variables_initializer()
             self._session.run([*variables, tf1.tables_initializer(), *writers])
 
-    def run(self, first: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
-        """Runs the call for the steps of a loop behind the global step ``first``; returns the summary of the last, serialised.
+    def run(self, last: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
+        """Runs the call for the steps of a loop that ended at the global step ``last``; returns the last summary, serialised.
 
         ``values`` has each tensor in every step, by the tags of :func:`export_training_tensors`.
         """
-        stacked = [values[f"{_TAG}{i}"] for i in range(len(self._placeholders))]
+        stacked = [values[f"{_CALL}{i}"] for i in range(len(self._placeholders))]
         steps, summary = len(stacked[0]) if stacked else 0, None
         for index in range(0, steps, self._every):
-            self._session.run(self._step, {self._step.inputs[1]: np.int64(first + index * trains)})
+            self._session.run(self._step, {self._step.inputs[1]: np.int64(last - (steps - index) * trains)})
             fed = {p: part[index] for p, part in zip(self._placeholders, stacked, strict=True)}
             summary = self._session.run([self._ops, [] if self._merged is None else self._merged], fed)[1]
         self._session.run(self._flushed)
@@ -146,10 +147,10 @@ def _placeholder(tensor: Any) -> Any:
 
 
 def split_summary(summary: Any) -> tuple[dict[str, Any], Any]:
-    """Splits a summary: the tensors of a host call by tag, and the rest."""
+    """Splits a summary: the tensors for hooks and the host call by tag, and the rest, for TensorBoard."""
     found, rest = {}, tf1.Summary()
     for value in summary.value:
-        if value.tag.startswith(_TAG):
+        if value.tag.startswith(TAG):
             found[value.tag] = tf.make_ndarray(value.tensor)
         else:
             rest.value.append(value)

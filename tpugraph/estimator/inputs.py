@@ -114,13 +114,12 @@ def first_values(tensors: Any, count: int, config: Any = None, seconds: float = 
     return found, False
 
 
-def check_static(spec: Any) -> None:
-    """Refuses elements with an open dimension besides their batch."""
-    for name, part in zip(("features", "labels"), split_labels(spec), strict=True):
+def check_static(dataset: Any) -> None:
+    """Refuses open shapes in an input without an end, which cannot be evaluated without cores instead."""
+    for name, part in zip(("features", "labels"), split_labels(dataset.element_spec), strict=True):
         for tensor in tf.nest.flatten(part):
-            if not isinstance(tensor, tf.TensorSpec):
-                continue
-            if tensor.shape.rank is None or None in tensor.shape.as_list()[1:]:
+            dense = isinstance(tensor, tf.TensorSpec)
+            if dense and (tensor.shape.rank is None or None in tensor.shape.as_list()[1:]) and is_infinite(dataset):
                 raise ArgumentError(
                     f"the {name} of an input without an end must have static shape, but one has {tensor.shape}",
                     fix="set_shape in the Dataset's map, or a Dataset that ends",

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,8 @@ from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 tf1 = tf.compat.v1
 
 
-@dataclass(frozen=True)
-class Batches:
-    """Batches of ``(features, labels)``, or of features alone, as an input function."""
-
-    input_fn: Callable[[], Any]
-    steps: int | None  # batches in an epoch; None where only the input knows
+Batches = tuple[Callable[[], Any], int | None]
+"""An input function of ``(features, labels)``, or of features alone, and its batches in an epoch; None where only it knows."""
 
 
 def batches_of(
@@ -51,7 +46,7 @@ def batches_of(
         raise ArgumentTypeError("a Dataset belongs to the graph that it was made in",
                                 fix="give the function that makes it")  # fmt: skip
     if callable(x) and not hasattr(x, "__getitem__"):
-        return Batches(_columned(x), steps)
+        return _columned(x), steps
     if hasattr(x, "__next__") or (hasattr(x, "__getitem__") and hasattr(x, "on_epoch_end")):
         return _of_generator(x, steps)
     return _of_arrays(x, y, rows or 32, steps, shuffle=shuffle, endless=endless)
@@ -86,7 +81,7 @@ def _of_arrays(x: Any, y: Any, rows: int, steps: int | None, *, shuffle: bool, e
                 yield tf.nest.map_structure(lambda array: array[order[start : start + rows]], parts)  # noqa: B023
 
     leading = rows if end % rows == 0 else None
-    return Batches(_columned(_generated(batches, parts, leading)), steps or -(-end // rows))
+    return _columned(_generated(batches, parts, leading)), steps or -(-end // rows)
 
 
 def _of_generator(source: Any, steps: int | None) -> Batches:
@@ -98,7 +93,7 @@ def _of_generator(source: Any, steps: int | None) -> Batches:
     def batches() -> Iterator[Any]:
         yield from itertools.chain([first], map(_batch, source))
 
-    return Batches(_columned(_generated(batches, first, len(tf.nest.flatten(first)[0]))), steps)
+    return _columned(_generated(batches, first, len(tf.nest.flatten(first)[0]))), steps
 
 
 def _batch(given: Any) -> Any:
@@ -216,13 +211,20 @@ class KerasTPUModel:
             raise ArgumentError("weights of classes or rows are not taken on cores", fix="multiply the loss by them")
         if validation_split:
             (x, y), validation_data = _split(x, y, validation_split)
-        found = batches_of(x, y, batch_size, steps_per_epoch, shuffle=shuffle, endless=True)
-        if not found.steps:
+        input_fn, steps = batches_of(x, y, batch_size, steps_per_epoch, shuffle=shuffle, endless=True)
+        if not steps:
             raise ArgumentError("steps_per_epoch is missing: how long a function or a generator goes on cannot be seen")
         watch = tf_keras.callbacks.CallbackList(list(callbacks or ()), add_history=True, model=self._model, epochs=epochs,
-                                                steps=found.steps, verbose=verbose)  # fmt: skip
-        self._train(found, watch, (initial_epoch, epochs), lambda: self._validated(validation_data, batch_size, validation_steps),
-                    talks=bool(verbose))  # fmt: skip
+                                                steps=steps, verbose=verbose)  # fmt: skip
+        estimator, losses = self._estimator(steps), StepLosses()
+        ends = _Epochs(self._model, estimator, watch, losses, (initial_epoch, epochs),
+                       lambda: self._validated(validation_data, batch_size, validation_steps), talks=bool(verbose))  # fmt: skip
+        self._model.stop_training = False
+        watch.on_train_begin()
+        if initial_epoch < epochs:
+            watch.on_epoch_begin(initial_epoch)
+            estimator.train(input_fn, [losses], (epochs - initial_epoch) * steps, saving_listeners=[ends])
+        watch.on_train_end()
         return self._model.history
 
     def fit_generator(self, generator: Any, steps_per_epoch: int | None = None, epochs: int = 1, **more: Any) -> Any:
@@ -237,9 +239,9 @@ class KerasTPUModel:
         del verbose
         if sample_weight is not None:
             raise ArgumentError("weights of rows are not taken on cores", fix="multiply the loss by them")
-        found = batches_of(x, y, batch_size, steps)
+        input_fn, steps = batches_of(x, y, batch_size, steps)
         estimator = self._estimator()
-        measured = estimator.evaluate(found.input_fn, found.steps)
+        measured = estimator.evaluate(input_fn, steps)
         measured["loss"] = measured[LOSS_BY_ROWS]
         values = [float(measured[name]) for name in estimator.copied.metric_names]
         return values if len(values) > 1 else values[0]
@@ -247,21 +249,9 @@ class KerasTPUModel:
     def predict(self, x: Any, batch_size: int | None = None, verbose: int = 0, steps: int | None = None) -> Any:
         """The outputs of the model: an array, or a list of them where there are several outputs."""
         del verbose
-        found = batches_of(x, None, batch_size, steps)
-        rows = list(self._estimator().predict(found.input_fn))
+        rows = list(self._estimator().predict(batches_of(x, None, batch_size, steps)[0]))
         outputs = [np.stack([row[name] for row in rows]) for name in self._model.output_names]
         return outputs if len(outputs) > 1 else outputs[0]
-
-    def _train(self, found: Any, watch: Any, epochs: tuple[int, int], validate: Callable[[], dict[str, float]], *,
-               talks: bool) -> None:  # fmt: skip
-        estimator, losses = self._estimator(found.steps), StepLosses()
-        ends = _Epochs(self._model, estimator, watch, losses, epochs, validate, talks=talks)
-        self._model.stop_training = False
-        watch.on_train_begin()
-        if epochs[0] < epochs[1]:
-            watch.on_epoch_begin(epochs[0])
-            estimator.train(found.input_fn, [losses], (epochs[1] - epochs[0]) * found.steps, saving_listeners=[ends])
-        watch.on_train_end()
 
     def _validated(self, data: Any, rows: int | None, steps: int | None) -> dict[str, float]:
         if data is None:

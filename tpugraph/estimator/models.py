@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.checkpoints import check_keys, initialize, write
-from tpugraph.estimator.compiling import compile_inference
+from tpugraph.estimator.compiling import converted
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.host_call import HostCall, producers, split_by_batch
 from tpugraph.estimator.inputs import definition
@@ -23,6 +23,7 @@ from tpugraph.estimator.tracing import Request, Traced, TracedInput, fingerprint
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.checkpoint_folder import verify
+from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import CheckpointError, ConversionError, RolesError, TpuGraphError
@@ -48,8 +49,7 @@ class PlainModel:
     @cached_property
     def session(self) -> Any:
         """Opened on first use, when hooks have begun: it finalizes the scaffold, which initialises their variables too."""
-        with self.traced.graph.as_default():
-            self.traced.scaffold.finalize()
+        self.traced.finalize()
         return tf1.Session(self._master, self.traced.graph, guarded(self._config))
 
     @property
@@ -73,8 +73,7 @@ class PlainModel:
         try:
             self.traced.scaffold.saver.restore(self.session, checkpoint)
         except (tf.errors.OpError, ValueError) as error:
-            words = next(line for line in str(error).splitlines() if line.strip())
-            raise CheckpointError(f"the checkpoint '{checkpoint}' does not match the model: {words[:300]}",
+            raise CheckpointError(f"the checkpoint '{checkpoint}' does not match the model: {first_words(error)[:300]}",
                                   origin=self.traced.source, fix="take the checkpoint of this model") from error  # fmt: skip
 
     def save(self, path: str, *, beside: bool, **kept: Any) -> str:
@@ -92,7 +91,6 @@ class PlainModel:
 
 
 _TIMED_LOOP = 100  # batches of a loop whose length is a time: evaluation and prediction do not measure their pace
-_MODE = {ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
 _WHAT = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
 
 
@@ -220,11 +218,10 @@ class ModelCache:
         traced = _trace(request, fed)
         check(traced)
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
-        with traced.graph.as_default():
-            traced.scaffold.finalize()
+        traced.finalize()
         try:
             shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
-            program = compile_inference(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
+            program = converted(traced, steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
             return why_not(error)
         for note in program.report["notes"]:
@@ -260,7 +257,7 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
     try:
         traced = trace_model(request, fed)
     except (TypeError, ValueError) as error:
-        failure = _first_line(error)
+        failure = first_words(error)[:120] or type(error).__name__
     else:
         if not (traced.reads_batch_size and _holds_batch_size(request, traced, fed)):
             return traced
@@ -274,9 +271,8 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
         if request.mode != ModeKeys.PREDICT or request.plan.cores < 2:
             raise
         rows = request.plan.per_core
-        say(
-            f"note: model_fn needs the rows of one core ({_first_line(error)}): one core predicts, {counted(rows or 0, 'row')} a step"
-        )
+        say(f"note: model_fn needs the rows of one core ({first_words(error)[:120]}): one core predicts, "
+            f"{counted(rows or 0, 'row')} a step")  # fmt: skip
     one = replace(fixed, plan=replace(request.plan, cores=1, global_batch=rows, per_host=rows))
     return trace_model(one, trace_input(one))
 
@@ -301,10 +297,6 @@ def _step(traced: Traced, fed: TracedInput) -> bytes:
     return fingerprint(
         definition(list(reached(starts, lambda op: (o for o in producers(op) if o.name not in fed.ops))))
     )
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]
 
 
 def why_not(error: TpuGraphError) -> str:

@@ -54,16 +54,9 @@ def _in_replica() -> bool:
 
 
 def _groups(assignment: Any) -> Any:
-    if assignment is None:
-        return None
-    if not isinstance(assignment, list) or not all(isinstance(group, list) for group in assignment):
-        raise ArgumentError(f"group_assignment must be a list of lists of cores, but is {assignment!r}")
-    if len({len(group) for group in assignment}) != 1:
-        raise ArgumentError(f"the groups of group_assignment must be of equal size, but are {assignment!r}")
-    cores = sorted(core for group in assignment for core in group)
-    if cores != list(range(len(cores))):
-        raise ArgumentError(f"group_assignment must hold each core from 0 on once, but holds {cores}")
-    if len(assignment) > 1:
-        raise ArgumentError(f"group_assignment has {len(assignment)} groups, but gradients are reduced over all cores",
+    groups = assignment if isinstance(assignment, list) else []
+    whole = len(groups) == 1 and isinstance(groups[0], list) and sorted(groups[0]) == list(range(len(groups[0])))
+    if assignment is not None and not whole:
+        raise ArgumentError(f"group_assignment is {assignment!r}, but gradients are reduced over one group of all cores",
                             fix="leave group_assignment out")  # fmt: skip
     return assignment

@@ -80,17 +80,14 @@ class Estimator(TPUEstimator):
         if use_tpu is None:
             use_tpu = bool(_cores) if _cores is not None else asked is not None
         cores = (_cores or asked or found.tpu_config.num_shards or 8) if use_tpu else 0
-        looped = found.replace(tpu_config=_looped(found)) if cores else found
+        # loops as long as what happens between steps allows, and batch norm as on one device
+        every = (found.save_summary_steps, found.save_checkpoints_steps, found.log_step_count_steps, _LONGEST_LOOP)
+        loops = TPUConfig(min(count for count in every if count), batch_norm="global",
+                          max_ids=found.tpu_config.max_ids or _max_ids)  # fmt: skip
+        looped = found.replace(tpu_config=loops) if cores else found
         self._open(
             PlainRequests(model_fn, params, looped, bool(cores), True, _SIZES, cores=cores), model_dir, warm_start_from
         )
-
-
-def _looped(config: RunConfig) -> TPUConfig:
-    """Loops as long as what happens between steps allows, and batch norm as on one device."""
-    every = (config.save_summary_steps, config.save_checkpoints_steps, config.log_step_count_steps, _LONGEST_LOOP)
-    return TPUConfig(min(count for count in every if count), batch_norm="global",
-                     max_ids=config.tpu_config.max_ids or _max_ids)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ _TIME = re.compile(r"([1-9]\d*)([smh]?)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # bytes: with Adam a table takes three times as much, and four or five in an update; a core has 8 GiB or more
 LARGE_TABLE = 1 << 30
-_CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class InputPipelineConfig:
@@ -101,8 +100,7 @@ class TPUConfig:
         loop_length(self.iterations_per_loop)
         if self.num_shards is not None:
             check_int("TPUConfig num_shards", self.num_shards, least=1, example="num_shards=8")
-        if self.num_cores_per_replica is not None:
-            self._check_cores_per_replica()
+        check_choice("TPUConfig num_cores_per_replica", self.num_cores_per_replica, (None, 1, 2, 4, 8, 16, 32, 64, 128))
         if self.initial_infeed_sleep_secs is not None:
             check_int("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
         check_int("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
@@ -164,12 +162,6 @@ class TPUConfig:
     def _replace(self, **changes: Any) -> TPUConfig:
         """``dataclasses.replace``, under the name that it has in TF 1.15, where the class is a named tuple."""
         return replace(self, **changes)
-
-    def _check_cores_per_replica(self) -> None:
-        spanned = self.num_cores_per_replica
-        if spanned not in _CORES_PER_REPLICA:
-            listed = ", ".join(map(str, _CORES_PER_REPLICA))
-            raise ArgumentError(f"TPUConfig num_cores_per_replica must be {listed}; got {spanned}")
 
     def _check_partition_dims(self) -> None:
         dims = self.input_partition_dims

@@ -28,7 +28,7 @@ from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
-from tpugraph.estimator.train import Goal, PlainTraining, Training, TrainingModel, goal_of
+from tpugraph.estimator.train import Goal, PlainTraining, Training, TrainingModel
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.masters import reach
@@ -306,7 +306,7 @@ class TPUEstimator:
             TpuGraphError: the model cannot be converted, or a step failed.
         """
         refuse_to_train(self.config.task_type, self.config.task_id)
-        goal = goal_of(steps, max_steps, endless=self._requests.endless)
+        goal = Goal(steps, max_steps, self._requests.endless)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)
         if max_steps is not None and self.saved_step >= max_steps:
@@ -329,7 +329,7 @@ class TPUEstimator:
             try:
                 Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
             except (RolesError, ConversionError) as error:
-                if not request.plain or cores.opened:
+                if not request.plain or cores.session is not None:
                     raise
                 say(f"note: the training runs on this machine, without cores: {why_not(error)}")
                 request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)

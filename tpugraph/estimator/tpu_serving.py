@@ -102,10 +102,7 @@ def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, label
         return [tensor for tensor in tf.nest.flatten(outputs) if tensor is not None]
 
     inputs = tf.nest.flatten(features)
-    if batch_config is None:
-        found = call_on_tpu(compute, inputs)
-    else:
-        found = tf.nest.flatten(inference_on_tpu(compute, inputs, *batch_config))
+    found = tf.nest.flatten(inference_on_tpu(compute, inputs, *(batch_config or BatchConfig(1, 0, 0))))
     spec, outputs = kept[-1]
     values = iter(found)
     served = tf.nest.map_structure(lambda tensor: None if tensor is None else next(values), outputs)

@@ -222,6 +222,7 @@ class Traced:
     # the placeholders of the input by name, each with what a hook fed it, or None
     feeds: dict[str, Any] = field(default_factory=dict)
     parts: Mapping[tuple[int, ...], Sequence[int]] = field(default_factory=dict)  # see TracedInput
+    final: bool = False
 
     @property
     def loss(self) -> str:
@@ -241,6 +242,13 @@ class Traced:
     def replicated(self) -> bool:
         """Whether the model combines its replicas itself, or asks for its replica id."""
         return any(op.type in OF_REPLICAS for op in self.graph.get_operations())
+
+    def finalize(self) -> None:
+        """Finalizes the scaffold, once; what hooks made before is initialised and saved as well."""
+        if not self.final:
+            with self.graph.as_default():
+                self.scaffold.finalize()
+        self.final = True
 
     def graph_def(self) -> Any:
         """The graph, in which what was fed to the input is constant."""
@@ -466,7 +474,9 @@ def _measures(request: Request, dataset: Any, noted: Any) -> bool:
     if fed or request.shapes is not None or not (noted or is_open(dataset)):
         return False
     if request.mode != ModeKeys.TRAIN and not noted:
-        _check_shapes(dataset)  # what the first batches have in common, another reading of an endless input may not
+        inputs.check_static(
+            dataset
+        )  # what the first batches have in common, another reading of an endless input may not
     config = request.config
     found = measure(dataset, noted, config.tpu_config.max_ids, config.session_config)
     request.measured.append((request.input_fn, request.mode, found))
@@ -479,7 +489,7 @@ def _for_cores(request: Request, dataset: Any) -> Any:
     if not plan.cores:
         return dataset
     if request.mode != ModeKeys.TRAIN:
-        _check_shapes(dataset)
+        inputs.check_static(dataset)
         fixed = request.fixed_batch_size
         shares = inputs.evaluation_batches(dataset, plan, fixed=fixed, drop=fixed and request.mode == ModeKeys.EVAL)
     elif request.input_mode == InputPipelineConfig.BROADCAST and not request.one_program:
@@ -487,15 +497,6 @@ def _for_cores(request: Request, dataset: Any) -> Any:
     else:
         shares = inputs.rebatch(dataset, request.rows, plan, request.batch_axis)
     return shares.prefetch(2 if request.one_program else 2 * plan.cores)
-
-
-def _check_shapes(dataset: Any) -> None:
-    """Refuses open shapes in endless inputs, which cannot be evaluated without cores instead."""
-    try:
-        inputs.check_static(dataset.element_spec)
-    except ArgumentError:
-        if inputs.is_infinite(dataset):
-            raise
 
 
 def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:

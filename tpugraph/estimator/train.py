@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -16,10 +17,10 @@ import tensorflow as tf
 
 from tpugraph.estimator.arguments import check_int
 from tpugraph.estimator.checkpoints import Checkpoints, WarmStartSettings, first_checkpoint
-from tpugraph.estimator.compiling import compile_training
+from tpugraph.estimator.compiling import converted
 from tpugraph.estimator.embeddings import room_for_ids
 from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks
-from tpugraph.estimator.host_call import HostCall, split_summary
+from tpugraph.estimator.host_call import TAG, HostCall, split_summary
 from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import Meter, say
@@ -75,27 +76,27 @@ class LoopLength:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ends training after ``steps`` steps or at the global step ``max_steps``; with neither, at the end of the data."""
+    """Ends training after ``steps`` steps or at the global step ``max_steps``; with neither, where ``endless``, with the data."""
 
     steps: int | None
     max_steps: int | None
+    endless: bool
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.max_steps is not None:
+            raise ArgumentError(f"both steps ({self.steps}) and max_steps ({self.max_steps}) are given", fix="give one")
+        for name in ("steps", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and check_int(name, value, least=-sys.maxsize) < 1:
+                raise ArgumentError(f"Must specify {name} > 0, but it is {value}")
+        if not self.endless and self.steps is None and self.max_steps is None:
+            raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
 
     def last_step(self, start: int) -> int | None:
         return self.max_steps if self.steps is None else start + self.steps
 
 
-def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
-    """The goal of the arguments of ``train``; ``endless`` allows none."""
-    if steps is not None and max_steps is not None:
-        raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
-    for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None and check_int(name, value, least=-sys.maxsize) < 1:
-            raise ArgumentError(f"Must specify {name} > 0, but it is {value}")
-    if not endless and steps is None and max_steps is None:
-        raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
-    return Goal(steps, max_steps)
-
-
+_TIMED_LOOP = 1_000_000  # the most steps of a loop whose length is a time
 _REACH_SECONDS = 120.0
 _MOST_FED = 2**30  # bytes; a GraphDef has no more than twice as many
 
@@ -111,37 +112,20 @@ class TrainingModel:
         self.traced = traced
         self._config = config
         self.routes: dict[str, Any] = {}
-        self._session: TPUSession | None = None
-        self._host: HostSession | None = None
+        self.session: Any = None
 
-    @property
-    def session(self) -> TPUSession:
-        assert self._session is not None
-        return self._session
-
-    @property
+    @cached_property
     def host(self) -> HostSession:
-        assert self._host is not None
-        return self._host
-
-    def finish(self) -> HostSession:
-        """Finalizes the model and opens the session of hooks, once."""
-        if self._host is None:
-            self.traced.scaffold.finalize()
-            self._host = HostSession(self.traced.graph, self._config.session_config)
-        return self._host
-
-    @property
-    def opened(self) -> bool:
-        """Whether the model was converted."""
-        return self._session is not None
+        """The session of hooks."""
+        self.traced.finalize()
+        return HostSession(self.traced.graph, self._config.session_config)
 
     def open(self) -> None:
-        """Converts the model and opens the sessions, in the context of the graph; does nothing if they are open."""
-        if self._session is not None:
+        """Converts the model and opens its session, in the context of the graph; does nothing if it is open."""
+        if self.session is not None:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
-        self.finish()
+        self.traced.finalize()
         tables = self.traced.has_tables and not self._config.workers
         choices = self._config.tpu_config.choices(tables=tables)
         if not choices["max_ids"]:
@@ -149,45 +133,47 @@ class TrainingModel:
             if longest:
                 say(f"note: lists of ids are padded to {choices['max_ids']}: of the first batches no row has more than {longest};"
                     " TPUConfig(max_ids=N) sets it")  # fmt: skip
-        program = compile_training(self.traced, steps, **choices)
+        program = converted(self.traced, steps or _TIMED_LOOP, **choices)
         for note in program.report["notes"]:
             say(f"note: {note}")
         given = self._config.tpu_config
         layout = given.layout(self.traced.parts)
-        self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers, mesh=layout,
-                                   engine="xla" if layout else "emulator", platform=given.platform,
-                                   config=self._config.session_config,
-                                   reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
+        self.session = TPUSession(program, master=self._config.master, cluster=self._config.workers, mesh=layout,
+                                  engine="xla" if layout else "emulator", platform=given.platform,
+                                  config=self._config.session_config,
+                                  reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
         if layout is not None:
-            made = ", ".join(self._session.report["collectives"]) or "no collective"
+            made = ", ".join(self.session.report["collectives"]) or "no collective"
             say(f"XLA divides the step on the mesh {layout.mesh} ({given.platform or 'cpu'}): {made}")
-        for note in self._session.notes:
+        for note in self.session.notes:
             say(f"note: {note}")
 
     def route(self, tensors: Sequence[Any]) -> None:
         """Exports tensors that depend on the input as summaries; converts the model anew."""
         added = []
         for tensor in tensors:
-            tag = f"tpugraph_fetch_{len(self.routes)}"
+            tag = f"{TAG}fetch_{len(self.routes)}"
             self.routes[tag] = tensor
             added.append(tf1.summary.tensor_summary(tag, tensor, collections=[]))
         before = self.traced.scaffold.summary_op
         tf1.summary.merge([*([] if before is None else [before]), *added], collections=[])
         self.session.close()
-        self._session = None
+        self.session = None
         self.open()
 
     def save(self, path: str, **how: Any) -> str:
-        return self.session.save(path, with_input=False, **how)
+        return str(self.session.save(path, with_input=False, **how))
 
     def wait_for_save(self) -> None:
         self.session.wait_for_save()
 
     def close(self) -> None:
-        for session in (self._session, self._host):
-            if session is not None:
-                session.close()
-        self._session = self._host = None
+        if self.session is not None:
+            self.session.close()
+        if "host" in vars(self):
+            self.host.close()
+            del self.host
+        self.session = None
 
 
 class Training:
@@ -265,14 +251,14 @@ class Training:
 
     def _open(self) -> int:
         """Converts the model, opens its sessions, restores the variables and opens the input; returns the global step."""
-        if self._traced.feeds and not self._model.opened:
+        if self._traced.feeds and self._model.session is None:
             self._feed_input()
         self._model.open()
         return self._start()
 
     def _feed_input(self) -> None:
         """Lets the hooks feed the input of a session of this machine; the cores read the same."""
-        traced, host = self._traced, self._model.finish()
+        traced, host = self._traced, self._model.host
         traced.scaffold.saver.restore(host, first_checkpoint(traced, host, self._model_dir, self._warm))
         self._hooks.after_create_session()
         traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
@@ -347,15 +333,10 @@ class Training:
 
     def _keep_summary(self, step: int, serialized: bytes, *, due: bool) -> None:
         """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
-        (called, summary), rest = split_summary(tf1.Summary.FromString(serialized)), tf1.Summary()
-        self._arrived = {}
+        called, rest = split_summary(tf1.Summary.FromString(serialized))
+        self._arrived = {tensor.name: called[tag] for tag, tensor in self._model.routes.items()}
         if self._call is not None:
-            rest.MergeFromString(self._call.run(step - len(next(iter(called.values()), ())), called) or b"")
-        for value in summary.value:
-            if value.tag in self._model.routes:
-                self._arrived[self._model.routes[value.tag].name] = tf.make_ndarray(value.tensor)
-            else:
-                rest.value.append(value)
+            rest.MergeFromString(self._call.run(step, called) or b"")
         if due:
             self._summary = step, rest.SerializeToString()
 
