@@ -40,26 +40,12 @@ def _einsum(call: Call) -> str | None:
     return None if inside or not equation else f"{operands}->{output}"
 
 
-_NO_INT64 = frozenset({"int64", "uint64"})
-op(
-    "MatMul",
-    dims=_product("", "transpose_a", "transpose_b"),
-    linear="each",
-    tpu_lacks=_NO_INT64,
-    role="matmul",
-    fused=True,
-)
-op(
-    "BatchMatMul BatchMatMulV2",
-    dims=_product("...", "adj_x", "adj_y"),
-    linear="each",
-    tpu_lacks=_NO_INT64,
-    role="product",
-    fused=True,
-)
-op("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"), linear="each", tpu_lacks=_NO_INT64)
+product = page("matrix", linear="each", tpu_lacks=frozenset({"int64", "uint64"}))
+product("MatMul", dims=_product("", "transpose_a", "transpose_b"), role="matmul", fused=True)
+product("BatchMatMul BatchMatMulV2", dims=_product("...", "adj_x", "adj_y"), role="product", fused=True)
+product("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"))
+product("Einsum", dims=_einsum)
 op("SparseMatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each")
-op("Einsum", dims=_einsum, linear="each", tpu_lacks=_NO_INT64)
 op("Cross", dims="...C, ...C -> ...C", linear="each")
 
 # --------------------------------------------------------------------------- bias
@@ -120,17 +106,11 @@ op("IsotonicRegression", dims="bI -> bI, bI")
 
 # --------------------------------------------------------------------------- Fourier transforms
 
+fourier = page("matrix", tpu_lacks=frozenset({"float64", "complex128"}))
 for _rank, _whole in (("", "I"), ("2D", "IJ"), ("3D", "IJK")):
-    _lacks = frozenset({"float64", "complex128"})
     _lengths = "*" * len(_whole)
-    op(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all", tpu_lacks=_lacks)
-    op(
-        f"RFFT{_rank} IRFFT{_rank}",
-        dims=f"...{_lengths}, - -> ...{_lengths}",
-        linear="0",
-        tpu_lacks=_lacks,
-        constants=(1,),
-    )
+    fourier(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all")
+    fourier(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_lengths}, - -> ...{_lengths}", linear="0", constants=(1,))
 
 # --------------------------------------------------------------------------- recurrent cells
 

@@ -43,34 +43,6 @@ from typing import Any, Literal, NamedTuple
 
 from tpugraph.ops.facts import Batching, Contents, Ordering, Refusal, Trusted, Write
 
-Role = Literal[
-    "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "while", "if", "case", "truth",
-    "group",  # control flow
-    "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",
-    "variable_shape",  # variables
-    "iterator", "get_next", "make_iterator", "queue", "dequeue", "dequeue_many", "enqueue", "close_queue", "placeholder",
-    "default",  # input
-    "map_dataset", "batch_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "window_dataset", "prefetch_dataset",
-    "shuffle_dataset",
-    "parallel_map_dataset",
-    "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
-    "python", "summary", "merge_summary", "print", "assert", "check", "save", "save_tensors",
-    "restore",  # host
-    "table", "fill_table", "unwrap_sparse", "sparse_reshape", "ragged_to_dense",  # tables, and lists of any length
-    "container", "container_gradient", "take", "random", "sampler",  # state of a step
-    "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
-    "replica_id",
-    "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
-    "filled", "expand", "squeeze", "unpack", "pick", "true_places", "range", "reshape", "tile", "broadcast",
-    "transpose", "roll", "pack", "diagonal",
-    "band", "concat", "split", "one_hot",
-    "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
-    "inverse_order",
-    "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
-    "row_segment_gradient", "batch_norm", "batch_norm_gradient",
-]  # fmt: skip
-"""The kind of an op, by which passes look it up."""
-
 
 @dataclass(frozen=True)
 class Call:
@@ -107,7 +79,7 @@ class Op:
     Attributes:
         name: the op type, such as ``MatMul``.
         family: the page that holds the record.
-        role: what the op is to the compiler, see :data:`Role`.
+        role: the kind of the op, by which passes look it up, such as ``merge`` or ``read``.
         dims: the dimension signature, see above.
         linear: the operands in which the op is linear, see above.
         reduce_op: what joins the slices of a dimension that is reduced; None where nothing does.
@@ -151,7 +123,7 @@ class Op:
 
     name: str
     family: str
-    role: Role | None = None
+    role: str | None = None
     dims: Rule = None
     linear: Rule = None
     reduce_op: Literal["sum", "mean", "max", "min", "prod", "all", "any", "norm"] | None = "sum"

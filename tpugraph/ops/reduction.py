@@ -10,27 +10,13 @@ op = page("reduction")
 
 # --------------------------------------------------------------------------- reductions
 
-for _name, _reduce_op in (("Prod", "prod"), ("Max", "max"), ("Min", "min"), ("All", "all"), ("Any", "any")):
-    op(_name, dims="reduce", reduce_op=_reduce_op, role="reduction", axis=1, constants=(1,))
-op("Sum", dims="reduce", linear="0", role="reduction", axis=1, constants=(1,))
-op("Mean", dims="reduce", linear=floating("0"), reduce_op="mean", role="reduction", axis=1, constants=(1,))
-op(
-    "EuclideanNorm",
-    dims="reduce",
-    reduce_op="norm",
-    role="reduction",
-    axis=1,
-    instead="the root of tf.reduce_sum of squares",
-)
-op(
-    "ArgMax ArgMin",
-    dims="reduce",
-    reduce_op=None,
-    axis=1,
-    differentiable=False,
-    constants=(1,),
-    fused=True,
-)
+reduction = page("reduction", dims="reduce", role="reduction", axis=1, constants=(1,))
+for _reduce_op in ("prod", "max", "min", "all", "any"):
+    reduction(_reduce_op.capitalize(), reduce_op=_reduce_op)
+reduction("Sum", linear="0")
+reduction("Mean", linear=floating("0"), reduce_op="mean")
+reduction("EuclideanNorm", reduce_op="norm", constants=(), instead="the root of tf.reduce_sum of squares")
+reduction("ArgMax ArgMin", reduce_op=None, role=None, differentiable=False, fused=True)
 op("L2Loss", dims="... -> ", role="reduction")
 op(
     "BiasAddGrad",
@@ -61,16 +47,10 @@ def _rows(operands: str) -> Callable[[Call], str | None]:
 
 _UNSORTED = "tf.math.unsorted_segment_sum and its kin, with num_segments a constant"
 _GATHER = "make the values dense in the input function (a fixed number per row, padded), then tf.gather and a masked tf.reduce_sum"
-op("UnsortedSegmentSum", role="unsorted_segments", dims=_segments, linear="0", rows_operand=2, constants=(2,))
-for _name in ("Max", "Min", "Prod"):
-    op(
-        f"UnsortedSegment{_name}",
-        role="unsorted_segments",
-        dims=_segments,
-        reduce_op=_name.lower(),
-        constants=(2,),
-        rows_operand=2,
-    )
+unsorted = page("reduction", role="unsorted_segments", dims=_segments, rows_operand=2, constants=(2,))
+unsorted("UnsortedSegmentSum", linear="0")
+for _reduce_op in ("max", "min", "prod"):
+    unsorted(f"UnsortedSegment{_reduce_op.capitalize()}", reduce_op=_reduce_op)
 op("SegmentSum SegmentMean", role="segments", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
 op("SegmentProd SegmentMin SegmentMax", role="segments", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op(
@@ -82,30 +62,11 @@ op(
 )
 op("SparseSegmentSumWithNumSegments", dims=_rows("*+, z, z, - -> *+"), linear="0")
 op("SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments", dims=_rows("*+, *, *, - -> *+"), linear="0")
-op(
-    "SparseSegmentSumGrad",
-    role="row_segment_gradient",
-    dims=_rows("*+, z, z, - -> *+"),
-    linear="0",
-    rows_operand=3,
-    backward=True,
-)
-op(
-    "SparseSegmentMeanGrad SparseSegmentSqrtNGrad",
-    role="row_segment_gradient",
-    dims=_rows("*+, *, *, - -> *+"),
-    linear="0",
-    rows_operand=3,
-    backward=True,
-)
-op(
-    "SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2",
-    dims=_rows("*+, *, *, - -> *+, -"),
-    linear="0",
-    role="segment_gradient",
-    sizes=(3,),
-    backward=True,
-)
+all_rows = page("reduction", role="row_segment_gradient", linear="0", rows_operand=3, backward=True)
+all_rows("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"))
+all_rows("SparseSegmentMeanGrad SparseSegmentSqrtNGrad", dims=_rows("*+, *, *, - -> *+"))
+own_rows = page("reduction", role="segment_gradient", linear="0", sizes=(3,), backward=True)
+own_rows("SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2", dims=_rows("*+, *, *, - -> *+, -"))
 
 # --------------------------------------------------------------------------- along one dimension
 

@@ -27,7 +27,7 @@ from tpugraph.ops import (
     variable,
 )
 from tpugraph.ops.facts import Batching, Contents, Ordering, Rank, Refusal, Trusted, Write
-from tpugraph.ops.record import Op, Role, records
+from tpugraph.ops.record import Op, records
 
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
@@ -41,8 +41,10 @@ def having(holds: Callable[[Op], bool]) -> frozenset[str]:
     return frozenset(name for name, record in records().items() if holds(record))
 
 
-def with_role(*roles: Role) -> frozenset[str]:
-    """The op types with one of the roles."""
+def with_role(*roles: str) -> frozenset[str]:
+    """The op types with one of the roles, each of which some record has."""
+    if unknown := {*roles} - {record.role for record in records().values()}:
+        raise ValueError(f"no op has the role {', '.join(sorted(unknown))}")
     return having(lambda record: record.role in roles)
 
 
@@ -77,7 +79,6 @@ GROUPS = with_role("group")
 """NoOp and its like: control edges only."""
 
 CALLS = with_role("call", "while", "if", "case")
-"""Ops that call library functions."""
 
 TRUTHS = with_role("truth")
 """Ops that convert a value to its truth value."""
@@ -166,12 +167,9 @@ PYTHON = with_role("python")
 
 SUMMARIES = with_role("summary", "merge_summary")
 MERGED_SUMMARIES = with_role("merge_summary")
-"""Ops that merge summaries."""
-
 PRINTS = with_role("print")
 ASSERTS = with_role("assert")
 CHECKS = with_role("assert", "check")
-
 SAVES = with_role("save", "save_tensors")
 TENSOR_SAVES = with_role("save_tensors")
 """Saves of tensors under checkpoint keys."""
@@ -180,10 +178,7 @@ RESTORES = with_role("restore")
 TABLES = with_role("table")
 TABLE_INITIALIZERS = with_role("fill_table")
 FILE_OPERANDS: dict[str, int] = facts_by_op(lambda record: record.file_operand)
-"""Ops that open files, with the operand that names them."""
-
 REACH: dict[str, str] = facts_by_op(lambda record: record.reach)
-"""Ops with side effects outside of TensorFlow's memory, and their kind: ``reads``, ``writes``, ``prints``, ..."""
 
 # --------------------------------------------------------------------------- what TensorFlow's shape functions do not check
 
@@ -208,7 +203,6 @@ ELEMENTS = having(lambda record: record.elements is not None)
 """Datasets whose elements are elements of another, so batches stay batches."""
 
 MEASURES = having(lambda record: record.measures)
-"""Datasets that only measure earlier stages."""
 
 # --------------------------------------------------------------------------- values
 
@@ -228,17 +222,12 @@ SPARSE_RESHAPES = with_role("sparse_reshape")
 """SparseReshape: to the shape in operand 2; output 1 is the complete shape."""
 
 RAGGED_TO_DENSE = with_role("ragged_to_dense")
-"""Ops that pad ragged rows to a dense tensor."""
 
 CONTAINERS = with_role("container")
 """Ops that create a mutable container in a step: each replica that writes varying values needs its own."""
 
 CONTAINER_GRADIENTS = with_role("container_gradient")
-"""Ops that create the gradient container of another one."""
-
 CONTAINER_READS = with_role("take")
-"""Ops that read elements of a container."""
-
 CONSTANTS = with_role("constant")
 
 SHAPES = with_role("shape")
@@ -248,7 +237,6 @@ SHAPE_OF = with_role("shape", "size", "rank")
 """Ops that depend only on the shape of their input."""
 
 SIZES = with_role("size")
-
 RANK_OPS = with_role("rank")
 
 BROADCAST_AXES = with_role("broadcast_axes")
@@ -280,15 +268,12 @@ BROADCASTS = with_role("broadcast")
 """BroadcastTo the shape in operand 1."""
 
 TRANSPOSES = with_role("transpose")
-
 PACKS = with_role("pack")
-"""Packs (stacks along a new dimension)."""
 
 DIAGONALS = with_role("diagonal")
 """Matrices from diagonals; operands 2 and 3 are the numbers of rows and columns."""
 
 CONCATS = with_role("concat")
-
 SPLITS = with_role("split")
 
 RESHAPING = having(lambda record: record.family == "shape" and record.alias == "memory")
@@ -298,7 +283,6 @@ EXPANSIONS = with_role("expand")
 """ExpandDims at the axis in operand 1."""
 
 SQUEEZES = with_role("squeeze")
-
 UNPACKS = with_role("unpack")
 
 PICKS = with_role("pick")
@@ -315,9 +299,6 @@ INVERT_PERMUTATIONS = with_role("inverse_order")
 FILLS = with_role("fill")
 """Ops whose output is a splat."""
 
-REPEATING = FILLS | TILES | BROADCASTS
-"""Ops that repeat elements."""
-
 FILLED_LIKE = with_role("filled")
 """ZerosLike and OnesLike."""
 
@@ -330,12 +311,9 @@ COMPUTES: dict[str, Callable[..., Any]] = facts_by_op(lambda record: record.comp
 ELEMENTWISE = having(
     lambda record: record.family == "arithmetic" and (record.dims == "elementwise" or record.name == "Select")
 ) | {"BiasAdd"}
-"""Elementwise ops, with broadcasting."""
 
 SAME_NUMBERS = computing(np.asarray)
-
 REDUCTIONS = with_role("reduction")
-
 SUMS = reducing("sum")
 SQUARED_SUMS = REDUCTIONS - having(lambda record: record.dims == "reduce")
 """Ops that sum the squares of all elements, or half of that sum."""
@@ -343,12 +321,8 @@ SQUARED_SUMS = REDUCTIONS - having(lambda record: record.dims == "reduce")
 ADD_N = with_role("add_n")
 """Sums of any number of operands."""
 MEANS = reducing("mean")
-PRODUCTS = with_role("product", "matmul")
-MATMULS = with_role("matmul")
-"""Matrix products with optional transposition of the operands."""
-
-MATMULS_EACH = PRODUCTS - MATMULS
-
+MATMULS_EACH = with_role("product")
+PRODUCTS = MATMULS_EACH | with_role("matmul")
 BATCH_NORMS = with_role("batch_norm")
 BATCH_NORM_GRADIENTS = with_role("batch_norm_gradient")
 
@@ -371,8 +345,6 @@ SEGMENTS = with_role("segments")
 """Segment reductions with sorted segment ids."""
 
 UNSORTED_SEGMENTS = with_role("unsorted_segments")
-"""Segment reductions with unsorted segment ids."""
-
 UNSORTED_SUMS = having(lambda record: record.role == "unsorted_segments" and record.reduce_op == "sum")
 
 SPARSE_SEGMENTS = with_role("sparse_segments")
@@ -399,10 +371,7 @@ ORDERINGS: dict[str, Ordering] = facts_by_op(lambda record: record.ordering)
 # --------------------------------------------------------------------------- TPUs and XLA
 
 INFEED_DTYPES = records()["InfeedDequeueTuple"].dtypes or frozenset()
-"""The dtypes of a TPU's infeed."""
-
 REDUCE_DTYPES = records()["CrossReplicaSum"].dtypes or frozenset()
-"""The dtypes of CrossReplicaSum."""
 
 METADATA = with_role("tpu_metadata")
 """Ops that describe the cluster, such as its number of cores."""
@@ -423,7 +392,6 @@ ALL_REDUCES = with_role("all_reduce")
 """Collectives with a replicated result."""
 
 REPLICA_IDS = with_role("replica_id")
-"""Ops that return the replica's index."""
 
 OF_REPLICAS = ALL_REDUCES | REPLICA_IDS | {"AllToAll", "CollectivePermute"}
 """Ops of a program for one replica that combine replicas or return the replica's index."""
@@ -447,7 +415,6 @@ FLOWS = CONTAINERS | CONTAINER_GRADIENTS | {op for op, contents in CONTENTS.item
 """Ops whose outputs are a container, or flow values that only order accesses to it."""
 
 LIST_CONTENTS = {op: contents for op, contents in CONTENTS.items() if contents.value}
-"""Ops on TensorLists."""
 
 LISTS = having(lambda record: record.bounded)
 """Ops that create a list for a loop to fill; XLA needs its size."""
@@ -456,10 +423,7 @@ STACKS = having(lambda record: record.stack)
 """Stacks, on which the gradient of a loop keeps values."""
 
 TPU_LACKS: dict[str, frozenset[str]] = facts_by_op(lambda record: record.tpu_lacks or None)
-"""Dtypes that XLA supports on a CPU but not on a TPU."""
-
 XLA_REFUSES: dict[str, Refusal] = facts_by_op(lambda record: record.xla_refuses)
-"""Attribute values that an XLA kernel refuses though its registration accepts them, and the replacement."""
 
 REPLACEMENTS: dict[str, str] = facts_by_op(lambda record: record.instead)
 """Replacements for ops that XLA has no kernel for."""

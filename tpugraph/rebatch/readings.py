@@ -91,7 +91,7 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     """How often a value is repeated that is broadcast to all rows."""
     tensor = source_of(tensor, _SAME_NUMBER - ops.RESHAPES)
     node, shape = tensor.node, tensor.shape
-    if node.op not in ops.REPEATING or shape is None or None in shape:
+    if node.op not in ops.FILLS | ops.TILES | ops.BROADCASTS or shape is None or None in shape:
         return {}, []
     before = () if node.op in ops.FILLS else node.inputs[0].shape or ()
     ones = [1] * (len(shape) - len(before)) + list(before)
