@@ -140,23 +140,15 @@ def _drop(node: Node) -> Made | None:
 def _along(node: Node) -> Made | None:
     """The dimensions that an operand names are taken whole, and kept."""
     index = _source(node)
-    axes, letters = _axes(node), _letters(node.inputs[index])
+    axes, letters = named_axes(node), _letters(node.inputs[index])
     if axes is None:
         return None
     marked = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters)]
     return _only(node, index, marked), [tuple(marked)] * len(node.outputs or ())
 
 
-def _axes(node: Node) -> set[int] | None:
-    """The dimensions in the axis operand."""
-    operand = ops.record(node.op).axis_operand(len(node.inputs))
-    axes = None if operand is None else integers(node.inputs[operand])
-    size = rank(node.inputs[_source(node)])
-    return None if axes is None or (not size and axes) else {axis % size for axis in axes}
-
-
 def _reduce(node: Node) -> Made | None:
-    axes = reduced_axes(node)
+    axes = named_axes(node)
     if axes is None:
         return None
     letters, kept = _letters(node.inputs[0]), node.attr("keep_dims", False)
@@ -164,15 +156,15 @@ def _reduce(node: Node) -> Made | None:
     return _only(node, 0, letters), [tuple(left)]
 
 
-def reduced_axes(node: Node) -> set[int] | None:
-    """The dimensions that a reduction reduces; in the gradient of a broadcast they follow from two static shapes."""
-    size, told = rank(node.inputs[0]), node.inputs[1]
-    if told.node.op in ops.BROADCAST_AXES:
-        return _broadcast_axes(told)
-    axes = integers(told)
-    if axes is None or (node.inputs[0].shape is None and min(axes, default=0) < 0):
+def named_axes(node: Node) -> set[int] | None:
+    """The dimensions in the axis operand; in the gradient of a broadcast they follow from two static shapes."""
+    operand, source = ops.record(node.op).axis_operand(len(node.inputs)), node.inputs[_source(node)]
+    if operand is None or node.inputs[operand].node.op in ops.BROADCAST_AXES:
+        return None if operand is None else _broadcast_axes(node.inputs[operand])
+    axes = integers(node.inputs[operand])
+    if axes is None or (source.shape is None and min(axes, default=0) < 0):
         return None
-    return {axis % size if size else axis for axis in axes}
+    return {axis % rank(source) if rank(source) else axis for axis in axes}
 
 
 def _broadcast_axes(tensor: Tensor) -> set[int] | None:
@@ -189,7 +181,7 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
 
 
 def _concat(node: Node) -> Made | None:
-    data, axes = ops.record(node.op).data_operands(len(node.inputs)), _axes(node)
+    data, axes = ops.record(node.op).data_operands(len(node.inputs)), named_axes(node)
     if axes is None:
         return None
     letters = [WHOLE if axis in axes else letter for axis, letter in enumerate(_letters(node.inputs[data[0]]))]
