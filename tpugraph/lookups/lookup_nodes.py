@@ -1,4 +1,4 @@
-"""Builds the nodes that replace a lookup's, with shared constants."""
+"""Builds the nodes that replace a lookup's."""
 
 from __future__ import annotations
 
@@ -7,37 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir import Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.node import Node
 
 
-class LookupNodes:
-    """Builds nodes next to those of a lookup, with its placement; their shapes are inferred later."""
+class LookupNodes(Builder):
+    """Builds nodes on behalf of one of a lookup; their shapes are inferred later."""
 
-    def __init__(self, graph: Graph, scope: str) -> None:
-        self._graph = graph
-        self._scope = scope
-
-    def node(self, source: Node, op: str, inputs: Sequence[Tensor], **attributes: Any) -> Node:
-        """A node on behalf of ``source``; attributes that the operands do not determine are given."""
-        return Builder(self._graph, f"{source.name}/{self._scope}", source=source).node(op, inputs, **attributes)
-
-    def add(self, source: Node, op: str, inputs: Sequence[Tensor], **attributes: Any) -> Tensor:
-        """The first output of :meth:`node`."""
-        return self.node(source, op, inputs, **attributes).out()
-
-    def const(self, source: Node, value: Any) -> Tensor:
+    def const(self, value: Any) -> Tensor:
         """A constant with the dtype of a NumPy value; object arrays are strings."""
-        kind = attrs.dtype("string" if value.dtype == object else value.dtype.name)
-        made = Builder(self._graph, f"{source.name}/{self._scope}", source=source).constant(value, kind, name="Const")
-        return made
+        return self.constant(value, attrs.dtype("string") if value.dtype == object else None, name="Const")
 
-    def reshape(self, source: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    def as_shape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """Reshape; -1 stands for the remaining elements."""
-        return self.add(source, "Reshape", [tensor, self.const(source, np.asarray(shape, np.int32))])
+        return self.add("Reshape", [tensor, self.const(np.asarray(shape, np.int32))])
 
-    def cast(self, source: Node, tensor: Tensor, kind: DType) -> Tensor:
+    def first_column(self, matrix: Tensor, *, shrink_axis_mask: int) -> Tensor:
+        """A matrix's first column, of rank 2, or 1 where the mask is 2."""
+        ends = [self.const(np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
+        return self.add("StridedSlice", [matrix, *ends], begin_mask=1, end_mask=1, ellipsis_mask=0, new_axis_mask=0,
+                        shrink_axis_mask=shrink_axis_mask)  # fmt: skip
+
+    def as_dtype(self, tensor: Tensor, kind: DType) -> Tensor:
         """Cast, where the dtype differs."""
-        return tensor if tensor.dtype == kind else self.add(source, "Cast", [tensor], DstT=kind, Truncate=False)
+        return tensor if tensor.dtype == kind else self.add("Cast", [tensor], DstT=kind, Truncate=False)

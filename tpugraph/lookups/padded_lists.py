@@ -46,7 +46,6 @@ class PaddedLists:
     def __init__(self, graph: Graph, lists: Lists, bounds: Mapping[Node, Bound]) -> None:
         self.graph = graph
         self.bounds = bounds
-        self._make = LookupNodes(graph, "padded")
         order = graph.topological_order(graph.descendants(bounds, data_only=True))
         self._ends = ends_of(order)
         self._steps = [_Step.of(node, lists, bounds) for node in order]
@@ -64,45 +63,40 @@ class PaddedLists:
             self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
         remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
 
+    def _near(self, node: Node) -> LookupNodes:
+        return LookupNodes(self.graph, f"{node.name}/padded", source=node)
+
     def _pad(self, fill: Node, bound: Bound, *, ids: bool) -> _Padded:
-        make, kind = self._make, fill.out(1).dtype
+        make, kind = self._near(fill), fill.out(1).dtype
         padding = np.asarray(-1 if ids else 0, kind.name)
-        dense = self._dense(fill, bound, make.const(fill, padding))
+        dense = self._dense(fill, bound, make.const(padding))
         if not ids:
-            return _Padded(make.reshape(fill, dense, [-1]), dense)
-        small = make.cast(fill, dense, _INT32)
-        there = make.add(fill, "GreaterEqual", [small, make.const(fill, np.int32(0))])
-        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
-        masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
-        first = make.add(fill, "StridedSlice", [small, *ends], **masks)
-        filled = make.add(fill, "SelectV2", [there, small, first])
-        return _Padded(make.cast(fill, make.reshape(fill, filled, [-1]), kind), there)
+            return _Padded(make.as_shape(dense, [-1]), dense)
+        small = make.as_dtype(dense, _INT32)
+        there = make.add("GreaterEqual", [small, make.const(np.int32(0))])
+        filled = make.add("SelectV2", [there, small, make.first_column(small, shrink_axis_mask=0)])
+        return _Padded(make.as_dtype(make.as_shape(filled, [-1]), kind), there)
 
     def _dense(self, fill: Node, bound: Bound, padding: Tensor) -> Tensor:
         """The entries of each row, left-aligned, [rows, most], on the host."""
-        make = self._make
-        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
-        masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
-        rows = make.add(fill, "StridedSlice", [fill.out(0), *ends], **masks)
-        shape = make.const(fill, np.asarray([bound.rows, bound.most], np.int64))
-        count = make.const(fill, np.int64(bound.rows))
-        kinds = [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]
-        given = [shape, fill.out(1), padding, count, rows]
-        dense = make.add(fill, "RaggedTensorToTensor", given, row_partition_types=kinds)
+        make = self._near(fill)
+        rows = make.first_column(fill.out(0), shrink_axis_mask=2)
+        shape = make.const(np.asarray([bound.rows, bound.most], np.int64))
+        count = make.const(np.int64(bound.rows))
+        given, kinds = [shape, fill.out(1), padding, count, rows], [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]
+        dense = make.add("RaggedTensorToTensor", given, row_partition_types=kinds)
         self.graph.add_control(dense.node, self._checked(fill, rows, count, bound))
         return dense
 
     def _checked(self, fill: Node, rows: Tensor, count: Tensor, bound: Bound) -> Node:
         """An assertion that no row has more entries than the bound."""
-        make = self._make
-        ones = make.add(fill, "OnesLike", [rows])
-        entries = make.add(fill, "UnsortedSegmentSum", [ones, rows, count])
-        longest = make.add(fill, "Max", [entries, make.const(fill, np.asarray([0], np.int32))], keep_dims=False)
-        fits = make.add(fill, "LessEqual", [longest, make.const(fill, np.int64(bound.most))])
-        text = make.const(
-            fill, np.asarray(f"{_TOO_MANY} {fill.origin or fill.name}, which has room for {bound.most}:", object)
-        )
-        return make.node(fill, "Assert", [fits, text, longest], summarize=3)
+        make = self._near(fill)
+        ones = make.add("OnesLike", [rows])
+        entries = make.add("UnsortedSegmentSum", [ones, rows, count])
+        longest = make.add("Max", [entries, make.const(np.asarray([0], np.int32))], keep_dims=False)
+        fits = make.add("LessEqual", [longest, make.const(np.int64(bound.most))])
+        text = f"{_TOO_MANY} {fill.origin or fill.name}, which has room for {bound.most}:"
+        return make.node("Assert", [fits, make.const(np.asarray(text, object)), longest], summarize=3)
 
     def skip(self, step: _Step) -> None:
         """Replace the node by its first operand, which is the list."""
@@ -127,51 +121,46 @@ class PaddedLists:
 
     def reduce(self, step: _Step) -> None:
         """A sum, or a mean, over the entries of each row."""
-        make, node, how = self._make, step.node, step.node.op.rpartition("Segment")[2]
+        make, node, how = self._near(step.node), step.node, step.node.op.rpartition("Segment")[2]
         rows, kind = node.inputs[0], node.out().dtype
         if node.op.startswith("Sparse") and step.roles[1] == "values":
-            rows = make.add(node, "GatherV2", [rows, node.inputs[1], make.const(node, np.int32(0))], batch_dims=0)
+            rows = make.add("GatherV2", [rows, node.inputs[1], make.const(np.int32(0))], batch_dims=0)
         width = [int(size or 0) for size in (node.inputs[0].shape or ())[1:]]
-        deep = make.reshape(node, rows, [-1, self._most(step), *width])
-        parts = make.add(node, "Mul", [deep, self._share(step, kind, how, len(width))])
-        self._replace(
-            node, make.add(node, "Sum", [parts, make.const(node, np.asarray([1], np.int32))], keep_dims=False)
-        )
+        deep = make.as_shape(rows, [-1, self._most(step), *width])
+        parts = make.add("Mul", [deep, self._share(step, kind, how, len(width))])
+        self._replace(node, make.add("Sum", [parts, make.const(np.asarray([1], np.int32))], keep_dims=False))
 
     def gradient(self, step: _Step) -> None:
         """The gradient of each entry: its share of its row's gradient."""
-        node = step.node
+        make, node = self._near(step.node), step.node
         spread = self._spread(step, node.inputs[0], node.op.removeprefix("SparseSegment").partition("Grad")[0])
-        if len(node.outputs or ()) == 2:
-            if step.roles[1] == "values":
-                self.graph.replace_uses(node.out(1), self._make.cast(node, node.inputs[1], node.out(1).dtype))
-            self._replace(node, spread)
-            return
-        if step.roles[1] == "places":
-            self._replace(node, spread)
-            return
-        self._replace(node, self._make.add(node, "UnsortedSegmentSum", [spread, *node.inputs[1::2]]))
+        sparse, by_entry = len(node.outputs or ()) == 2, step.roles[1] == "values"
+        if sparse and by_entry:
+            self.graph.replace_uses(node.out(1), make.as_dtype(node.inputs[1], node.out(1).dtype))
+        elif by_entry:
+            spread = make.add("UnsortedSegmentSum", [spread, *node.inputs[1::2]])
+        self._replace(node, spread)
 
     def _spread(self, step: _Step, values: Tensor, how: str) -> Tensor:
-        make, node = self._make, step.node
-        width = [int(size or 0) for size in (values.shape or ())[1:]]
-        once = make.reshape(node, values, [-1, 1, *width])
-        deep = make.add(node, "Mul", [once, self._share(step, values.dtype, how, len(width))])
-        return make.reshape(node, deep, [-1, *width])
+        make, width = self._near(step.node), [int(size or 0) for size in (values.shape or ())[1:]]
+        once = make.as_shape(values, [-1, 1, *width])
+        deep = make.add("Mul", [once, self._share(step, values.dtype, how, len(width))])
+        return make.as_shape(deep, [-1, *width])
 
     def _share(self, step: _Step, kind: DType, how: str, width: int) -> Tensor:
         """The weight of each entry in its row, [rows, most, 1, ...] with a 1 for each dimension of ``width``."""
-        make, fill = self._make, step.fill
+        fill = step.fill
         assert fill is not None  # values per row of the batch have segments
         if (fill, kind, how, width) in self._shares:
             return self._shares[fill, kind, how, width]
-        share = make.cast(fill, self._made[fill].present, kind)
+        make = self._near(fill)
+        share = make.as_dtype(self._made[fill].present, kind)
         if how != "Sum":
-            count = make.add(fill, "Sum", [share, make.const(fill, np.asarray([1], np.int32))], keep_dims=True)
+            count = make.add("Sum", [share, make.const(np.asarray([1], np.int32))], keep_dims=True)
             if how == "SqrtN":
-                count = make.add(fill, "Sqrt", [count])
-            share = make.add(fill, "RealDiv", [share, count])
-        made = make.reshape(fill, share, [-1, self._most(step), *[1] * width])
+                count = make.add("Sqrt", [count])
+            share = make.add("RealDiv", [share, count])
+        made = make.as_shape(share, [-1, self._most(step), *[1] * width])
         self._shares[fill, kind, how, width] = made
         return made
 

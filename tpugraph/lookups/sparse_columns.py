@@ -136,21 +136,22 @@ def _lists(node: Node, free: Mapping[Node, None]) -> Iterator[Tensor]:
 
 
 def _fill(graph: Graph, column: Node, lists: list[Tensor], rows: int) -> None:
-    make, indices = LookupNodes(graph, "filled"), column.inputs[0]
-    number = make.const(column, np.int64(rows))
-    ones = make.add(column, "OnesLike", [column.out()])
-    entries = make.add(column, "UnsortedSegmentSum", [ones, column.out(), number])
-    fewest = make.add(column, "Min", [entries, make.const(column, np.asarray([0], np.int32))], keep_dims=False)
-    full = make.add(column, "Less", [make.const(column, np.int64(0)), make.cast(column, fewest, number.dtype)])
-    text = make.const(column, np.asarray(f"{NO_IDS} {lists[0].node.name}:", object))
-    check = make.node(column, "Assert", [full, text, fewest], summarize=1)
+    make, indices = LookupNodes(graph, f"{column.name}/filled", source=column), column.inputs[0]
+    number = make.const(np.int64(rows))
+    ones = make.add("OnesLike", [column.out()])
+    entries = make.add("UnsortedSegmentSum", [ones, column.out(), number])
+    fewest = make.add("Min", [entries, make.const(np.asarray([0], np.int32))], keep_dims=False)
+    full = make.add("Less", [make.const(np.int64(0)), make.as_dtype(fewest, number.dtype)])
+    text = make.const(np.asarray(f"{NO_IDS} {lists[0].node.name}:", object))
+    check = make.node("Assert", [full, text, fewest], summarize=1)
     for position, values in enumerate(lists):
-        given = make.add(values.node, "Identity", [values])
+        near = LookupNodes(graph, f"{values.node.name}/filled", source=values.node)
+        given = near.add("Identity", [values])
         graph.add_control(given.node, check)
-        length = make.add(values.node, "Size", [given], out_type=number.dtype)
-        shape = make.add(values.node, "Pack", [number, length], axis=0)
-        default = make.const(values.node, np.zeros((), values.dtype.name))
-        fill = make.node(values.node, "SparseFillEmptyRows", [indices, given, shape, default])
+        length = near.add("Size", [given], out_type=number.dtype)
+        shape = near.add("Pack", [number, length], axis=0)
+        default = near.const(np.zeros((), values.dtype.name))
+        fill = near.node("SparseFillEmptyRows", [indices, given, shape, default])
         graph.replace_uses(values, fill.out(1))
         graph.set_input(given.node, 0, values)
         if position == 0:

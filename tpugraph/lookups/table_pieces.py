@@ -125,28 +125,31 @@ class JoinedLookups:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._make = LookupNodes(graph, "joined")
+
+    def _near(self, node: Node) -> LookupNodes:
+        return LookupNodes(self.graph, f"{node.name}/joined", source=node)
 
     def join(self, lookup: PiecedLookup) -> None:
         """Rewrite one lookup; the shapes of the graph must be inferred again."""
-        graph, make, stitch = self.graph, self._make, lookup.stitch
+        graph, stitch = self.graph, lookup.stitch
+        make = self._near(stitch)
         numbers, piece = lookup.parted.inputs
         deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
         rows: Tensor | None = None
         for port, gather in enumerate(lookup.gathers):
-            number = make.const(stitch, np.int32(port))
-            own = make.add(stitch, "Equal", [piece, number])
-            chosen = make.reshape(stitch, own, deep)
+            number = make.const(np.int32(port))
+            own = make.add("Equal", [piece, number])
+            chosen = make.as_shape(own, deep)
             for use in lookup.order.uses(port):
                 if use.node.op in ops.LOOKUPS:
                     self._mask(use.node, chosen)
-            first, none = (make.const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
-            asked = make.add(stitch, "SelectV2", [own, numbers, first])
+            first, none = (make.const(np.asarray(value, numbers.dtype.name)) for value in (0, -1))
+            asked = make.add("SelectV2", [own, numbers, first])
             graph.set_input(gather, 1, asked)
-            given = make.add(stitch, "SelectV2", [own, numbers, none])
+            given = make.add("SelectV2", [own, numbers, none])
             graph.replace_uses(lookup.parted.out(port), given)
             found = stitch.inputs[len(lookup.gathers) + port]
-            rows = found if rows is None else make.add(stitch, "SelectV2", [chosen, found, rows])
+            rows = found if rows is None else make.add("SelectV2", [chosen, found, rows])
         assert rows is not None  # a partitioned table has pieces
         graph.replace_uses(stitch.out(), rows)
         graph.replace_control_uses(stitch, [rows.node])
@@ -154,9 +157,9 @@ class JoinedLookups:
 
     def _mask(self, gather: Node, chosen: Tensor) -> None:
         """Gradients of all ids, zero where an id belongs to another piece."""
-        make, gradients = self._make, gather.inputs[0]
-        zeros = make.add(gather, "ZerosLike", [gradients])
-        masked = make.add(gather, "SelectV2", [chosen, gradients, zeros])
+        make, gradients = self._near(gather), gather.inputs[0]
+        zeros = make.add("ZerosLike", [gradients])
+        masked = make.add("SelectV2", [chosen, gradients, zeros])
         self.graph.replace_uses(gather.out(), masked)
         self.graph.replace_control_uses(gather, [masked.node])
         remove_unread(self.graph, [gather])
