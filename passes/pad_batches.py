@@ -156,7 +156,7 @@ def zero_padding_strings(make: Builder, count: Tensor, padded: Iterable[Tensor],
 def _row_by_row(node: Node) -> bool:
     """Whether an op is elementwise, or row by row like string ops."""
     signature = signatures.of(node)
-    return signature is not None and any((tokens or ("",))[0] == "..." for tokens in signature.outputs)
+    return signature is not None and any((factors or ("",))[0].startswith("#") for factors in signature.outputs)
 
 
 def endless(chain: list[Node]) -> bool:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.signatures import WHOLE
 from tpugraph.ir import graphdef
 from tpugraph.ops.record import WORDS, Call, Op, Signature
 from tpugraph.spmd import factors
@@ -98,7 +99,7 @@ class Case:
             factor: letter if factor in kept or found.reduce_op else "*"
             for index, named in enumerate(found.inputs)
             for factor, letter in zip(named or (), self.shape(index), strict=bool(named))
-        } | {factors.WHOLE: "*"}
+        } | {WHOLE: "*"}
         sides = (found.inputs, found.outputs)
         return Signature(*(
             tuple("-" if named is None else "".join(letters[factor] for factor in named) for named in side)

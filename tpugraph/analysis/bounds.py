@@ -121,13 +121,11 @@ def _rows_of_signature(tensor: Tensor) -> Answer:
         return (yield _rows, tensor.node.inputs[tensor.port])
     signature = signatures.of(tensor.node)
     made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
-    if signature is None or not made or signatures.whole(made[0]):
+    if signature is None or not made or made[0] == signatures.WHOLE:
         return None
-    most, rank = None, len(tensor.shape or ()) - signatures.tail(made)
-    for operand, factors in zip(tensor.node.inputs, signature.inputs, strict=False):
-        if not factors or factors[0] != made[0]:
-            continue
-        if factors[0] != "..." or len(operand.shape or ()) - signatures.tail(factors) == rank:
+    most = None
+    for operand, factors in zip(tensor.node.inputs, signature.inputs, strict=True):
+        if factors and factors[0] == made[0]:
             rows = yield _rows, operand
             if rows is None:
                 return None

@@ -1,4 +1,4 @@
-"""The dimension signature of a node, from its op's record, with one token per dimension."""
+"""The dimension signature of a node: which dimensions of operands and outputs correspond, by its op's record."""
 
 from __future__ import annotations
 
@@ -9,69 +9,81 @@ from tpugraph import ops
 from tpugraph.ir import Node
 from tpugraph.ops.record import Call, Op
 
-Tokens = tuple[str, ...] | None
-"""The factors of one operand: letters, ``*`` or capitals, with an optional leading ``...``; None for an operand without data."""
+Factors = tuple[str, ...] | None
+"""The factor of each dimension, ``*`` for one that the op takes whole; None for a tensor outside of the signature."""
+
+WHOLE = "*"
+MOST_DIMENSIONS = 8
+"""The assumed rank of a tensor whose rank TensorFlow did not infer."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The factors of a node's operands and outputs; :mod:`tpugraph.ops.record` explains the notation.
+    """The factors of a node's operands and outputs; :mod:`tpugraph.ops.record` explains them.
 
-    ``linear`` has sets of operands: the node is jointly linear in the operands of each set, the others fixed.
+    ``linear`` has sets of operands: the node is jointly linear in the operands of each set, the others fixed. ``reduce_op``
+    combines the slices along a factor that an output lacks; None where nothing does.
     """
 
-    inputs: tuple[Tokens, ...]
-    outputs: tuple[Tokens, ...]
+    inputs: tuple[Factors, ...]
+    outputs: tuple[Factors, ...]
     linear: tuple[frozenset[int], ...]
-    elementwise: bool
+    reduce_op: str | None = "sum"
+    elementwise: bool = False
 
 
-def whole(token: str) -> bool:
-    """Whether an op takes a dimension whole: ``*``, or a capital letter, which has the same size everywhere."""
-    return token == "*" or token.isupper()
+def call_of(node: Node) -> Call:
+    return Call(
+        node.attr, tuple(None if t.node.outputs is None or t.shape is None else len(t.shape) for t in node.inputs)
+    )
 
 
-def tail(tokens: tuple[str, ...]) -> int:
-    """The number of dimensions outside of ``...``."""
-    return len(tokens) - (tokens[:1] == ("...",))
-
-
-def numbered(tokens: tuple[str, ...], spread: int, lead: int) -> tuple[str, ...]:
-    """The factor of each dimension: ``*`` for whole ones, and for ``...`` the last ``spread`` of ``lead`` numbers.
-
-    They count from the right, so that dimensions that broadcast together share a factor.
-    """
-    named = ["*" if whole(token) else token for token in tokens if token != "..."]
-    return (*(f"#{i}" for i in range(lead - spread, lead) if tokens[:1] == ("...",)), *named)
+def reduce_op(node: Node) -> str | None:
+    """A mean of integers rounds once, so it is not a mean of the cores' means."""
+    found = ops.record(node.op).reduce_op
+    whole = found == "mean" and node.out().dtype.name.startswith(("int", "uint"))
+    return None if whole else found
 
 
 def of(node: Node) -> Signature | None:
-    """The signature of a node; None where factors do not describe it."""
+    """The signature of a node with known ranks; None where factors do not describe it, or depend on values of operands."""
     record = ops.record(node.op)
     if record.dims is None or (isinstance(record.dims, str) and record.dims in ops.WORDS):
         return None
-    if not callable(record.dims) and not callable(record.linear):
-        return _fixed(node.op, len(node.inputs))
-    ranks = tuple(None if t.node.outputs is None or t.shape is None else len(t.shape) for t in node.inputs)
-    return _computed(record, Call(node.attr, ranks))
+    call, count, reduces = call_of(node), len(node.outputs or ()), reduce_op(node)
+    if callable(record.dims) or callable(record.linear):
+        return _numbered(record, call, count, reduces)
+    return _fixed(node.op, call.ranks, count, reduces)
 
 
 @cache
-def _fixed(op: str, operands: int) -> Signature | None:
-    """The signature of an op type, if it depends on neither attributes nor ranks."""
-    return _computed(ops.record(op), Call(lambda name, default: default, (None,) * operands))
+def _fixed(op: str, ranks: tuple[int | None, ...], outputs: int, reduces: str | None) -> Signature | None:
+    """The signature of an op type that does not depend on attributes."""
+    return _numbered(ops.record(op), Call(lambda name, default: default, ranks), outputs, reduces)
 
 
-def _computed(record: Op, call: Call) -> Signature | None:
+def _numbered(record: Op, call: Call, outputs: int, reduces: str | None) -> Signature | None:
+    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together share a factor."""
     found = record.signature(call)
     if found is None:
         return None
-    inputs, outputs = tuple(map(_tokens, found.operands)), tuple(map(_tokens, found.outputs))
-    together = all(tokens == ("...",) for tokens in (*inputs, *outputs) if tokens is not None)
-    return Signature(inputs, outputs, record.linear_in(call), together and len(outputs) == 1)
+    pairs = [(text, rank) for text, rank in zip(found.operands, call.ranks, strict=False)]
+    if any(rank is None for text, rank in pairs if text != "-"):
+        if len(pairs) > 1 and record.role != "add_n":
+            return None
+        pairs = [(text, MOST_DIMENSIONS) for text, _ in pairs]  # all have the same rank
+    spreads = [(rank or 0) - len(text.removeprefix("...")) for text, rank in pairs]
+    lead = max((spread for spread, (text, _) in zip(spreads, pairs, strict=True) if text.startswith("...")), default=0)
+    inputs = [_factors(text, spread, lead) for spread, (text, _) in zip(spreads, pairs, strict=True)]
+    inputs += [None] * (len(call.ranks) - len(inputs))
+    made = [_factors(text, lead, lead) for text in found.outputs[:outputs]]
+    made += [None] * (outputs - len(made))
+    together = len(found.outputs) == 1 and {*found.operands, *found.outputs} <= {"...", "-"}
+    return Signature(tuple(inputs), tuple(made), record.linear_in(call), reduces, together)
 
 
-def _tokens(text: str) -> Tokens:
+def _factors(text: str, spread: int, lead: int) -> Factors:
     if text == "-":
         return None
-    return (*(("...",) if text.startswith("...") else ()), *text.removeprefix("..."))
+    named = [WHOLE if letter.isupper() else letter for letter in text.removeprefix("...")]
+    return (*(f"#{i}" for i in range(lead - spread, lead) if text.startswith("...")), *named)

@@ -13,6 +13,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.placements import Placement, Replicate, Shard
+from tpugraph.analysis.signatures import WHOLE
 from tpugraph.analysis.values import constant, integers, known_vector
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
@@ -180,7 +181,7 @@ class Following:
             return self._forced(tensor, 0, self.follow_size(node.inputs[rows], 0, why))
         signature = factors.signature(node) if node.inputs and node.op not in ops.CONTENTS else None
         letters = None if signature is None else signature.outputs[tensor.port]
-        if signature is None or letters is None or letters[axis] == factors.WHOLE:
+        if signature is None or letters is None or letters[axis] == WHOLE:
             return False
         held = [(t, named.index(letters[axis])) for t, named in zip(node.inputs, signature.inputs, strict=True)
                 if named and letters[axis] in named]  # fmt: skip

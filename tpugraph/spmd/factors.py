@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.signatures import MOST_DIMENSIONS, WHOLE, Factors, Signature
 from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node, Tensor
-
-Factors = tuple[str, ...] | None
-"""The factor of each dimension, ``*`` for one that the op takes whole; None for a tensor outside of the signature."""
-
-WHOLE = "*"
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The factors of one node's dimensions; see :class:`tpugraph.analysis.signatures.Signature`.
-
-    ``reduce_op`` combines the slices along a factor that an output lacks; None where nothing does.
-    """
-
-    inputs: tuple[Factors, ...]
-    outputs: tuple[Factors, ...]
-    linear: tuple[frozenset[int], ...]
-    reduce_op: str | None = "sum"
 
 
 def rank(tensor: Tensor) -> int:
@@ -37,21 +18,18 @@ def rank(tensor: Tensor) -> int:
 
 
 def signature(node: Node) -> Signature | None:
-    """The signature of a node with known ranks; None where factors do not describe the op."""
+    """The signature of a node, also where operands name dimensions; None where factors do not describe it."""
     record = ops.record(node.op)
     words = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
     if words is None:
-        found = signatures.of(node)
-        ranks = tuple(None if t.shape is None else len(t.shape) for t in node.inputs)
-        alike = node.op in ops.ADD_N
-        return None if found is None else _with_spread(found, ranks, len(node.outputs or ()), _reduce_op(node), alike)
+        return signatures.of(node)
     told = _axis_and_size_operands(node)
     is_open = record.dims != "reduce" and any(t.shape is None for i, t in enumerate(node.inputs) if i not in told)
     made = None if is_open else words(node)
     if made is None:
         return None
-    call = ops.Call(node.attr, tuple(None if t.shape is None else len(t.shape) for t in node.inputs))
-    return Signature(tuple(made[0]), tuple(made[1]), record.linear_in(call), _reduce_op(node))
+    linear = record.linear_in(signatures.call_of(node))
+    return Signature(tuple(made[0]), tuple(made[1]), linear, signatures.reduce_op(node))
 
 
 def _axis_and_size_operands(node: Node) -> set[int]:
@@ -60,45 +38,11 @@ def _axis_and_size_operands(node: Node) -> set[int]:
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
 
 
-def _reduce_op(node: Node) -> str | None:
-    """A mean of integers rounds once, so it is not a mean of the cores' means."""
-    op, whole = ops.record(node.op).reduce_op, node.out().dtype.name.startswith(("int", "uint"))
-    return None if op == "mean" and whole else op
-
-
-@cache
-def _with_spread(
-    found: signatures.Signature, ranks: tuple[int | None, ...], outputs: int, reduce_op: str | None, alike: bool
-) -> Signature | None:
-    """Replace ``...`` by factors numbered from the right, so that dimensions that broadcast together share a factor."""
-    pairs = list(zip(found.inputs, ranks, strict=False))
-    spreads = [(size or 0) - signatures.tail(tokens) for tokens, size in pairs if tokens and tokens[0] == "..."]
-    lead = max(spreads, default=0)
-    if any(size is None for tokens, size in pairs if tokens is not None):
-        if len(pairs) > 1 and not alike:
-            return None
-        lead, pairs = (
-            _MOST_DIMENSIONS,
-            [(tokens, _MOST_DIMENSIONS) for tokens, _ in pairs],
-        )  # all have the same rank
-    inputs = [
-        None if tokens is None else signatures.numbered(tokens, (size or 0) - signatures.tail(tokens), lead)
-        for tokens, size in pairs
-    ]
-    inputs += [None] * (len(ranks) - len(inputs))
-    made = [None if tokens is None else signatures.numbered(tokens, lead, lead) for tokens in found.outputs[:outputs]]
-    made += [None] * (outputs - len(made))
-    return Signature(tuple(inputs), tuple(made), found.linear, reduce_op)
-
-
 Made = tuple[list[Factors], list[Factors]]
-
-_MOST_DIMENSIONS = 8
-"""The assumed rank of a tensor whose rank TensorFlow did not infer."""
 
 
 def _letters(tensor: Tensor) -> list[str]:
-    return [f"d{axis}" for axis in range(_MOST_DIMENSIONS if tensor.shape is None else len(tensor.shape))]
+    return [f"d{axis}" for axis in range(MOST_DIMENSIONS if tensor.shape is None else len(tensor.shape))]
 
 
 def _source(node: Node) -> int:

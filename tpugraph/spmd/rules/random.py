@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Placement, Replicate, Shard
+from tpugraph.analysis.signatures import WHOLE
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing, Verdict, rule, whole
@@ -51,9 +52,9 @@ def _behind(p: Placing, tensor: Tensor, rows: Shard) -> Iterator[tuple[Node, Sha
         if signature is None or value.port >= len(signature.outputs) or value in p.seeds:
             continue
         letters = signature.outputs[value.port]
-        letter = letters[wanted.axis] if letters and wanted.axis < len(letters) else factors.WHOLE
+        letter = letters[wanted.axis] if letters and wanted.axis < len(letters) else WHOLE
         for operand, named in zip(node.inputs, signature.inputs, strict=True):
-            if named and letter in named and letter != factors.WHOLE and operand not in seen:
+            if named and letter in named and letter != WHOLE and operand not in seen:
                 axis = named.index(letter)
                 if size_of(operand, axis) != 1 and isinstance(p.read(operand), Replicate):
                     seen.add(operand)

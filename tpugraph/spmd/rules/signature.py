@@ -21,9 +21,9 @@ from tpugraph.analysis.placements import (
     Replicate,
     Shard,
 )
+from tpugraph.analysis.signatures import WHOLE, Factors, Signature
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
-from tpugraph.spmd.factors import WHOLE, Factors, Signature
 from tpugraph.spmd.placing import RULES, VALUES, Placing, Verdict, rule
 from tpugraph.spmd.splats import is_zero
 
