@@ -19,7 +19,7 @@ def _forwarded(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule(
     "NoOp ControlTrigger TensorListLength TensorArraySizeV3 TensorListElementShape "
-    + " ".join(ops.VARIABLES | ops.READS)
+    + " ".join(ops.VARIABLES | ops.READS | ops.RANK_OPS)
 )
 def _same(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE] * len(node.outputs or ()), why="the same on every core")

@@ -12,7 +12,7 @@ from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule, whole
-from tpugraph.spmd.rules.signature import by_signature
+from tpugraph.spmd.rules.signature import by_signature, holds_entries
 
 
 @rule("Where")
@@ -43,18 +43,9 @@ def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return verdict
 
 
-def _is_ragged(placement: Placement) -> bool:
-    return isinstance(placement, Entries) and placement.role != "shape"
-
-
-@rule("Shape ShapeN")
+@rule(" ".join(ops.SHAPES | ops.SIZES))
 def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([COUNT if _is_ragged(s) else REPLICATE for s in inputs], why="the shape of the whole batch")
-
-
-@rule("Size")
-def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([COUNT if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
+    return Verdict([COUNT if holds_entries(s) else REPLICATE for s in inputs], why="the shape of the whole batch")
 
 
 @rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES | ops.CASTS | ops.PACKS | ops.reducing("prod")))
@@ -64,11 +55,6 @@ def _counted(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[0] == COUNT and others and factors.rank(node.out()) < 2 and not node.out().dtype.floating:
         return Verdict([COUNT], why="a size of ragged rows")
     return by_signature(p, node, inputs)
-
-
-@rule("Rank")
-def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([REPLICATE] * len(node.outputs or ()), why="the same for any number of rows")
 
 
 @rule("BroadcastGradientArgs BroadcastArgs")

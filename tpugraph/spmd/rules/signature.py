@@ -58,7 +58,7 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         found = _along_rows(p, node, inputs, signature)
         if found is not None:
             return found
-    elif Entries in kinds and any(_holds_entries(s) for s in inputs):
+    elif Entries in kinds and any(holds_entries(s) for s in inputs):
         return _along_entries(p, node, inputs, signature)
     wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Shard | Entries)}
     return without_rows(p, node, inputs, signature.linear, wants, signature.reduce_op)
@@ -114,19 +114,19 @@ def size_of(tensor: Tensor, axis: int) -> int | None:
     return shape[axis] if shape is not None and axis < len(shape) else None
 
 
-def _holds_entries(placement: Placement) -> bool:
+def holds_entries(placement: Placement) -> bool:
     return isinstance(placement, Entries) and placement.role != "shape"
 
 
 def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict:
     """Ragged rows stay ragged where their factor is the leading one everywhere; outputs that lack it are partial reductions."""
-    first = next(i for i, s in enumerate(inputs) if _holds_entries(s))
+    first = next(i for i, s in enumerate(inputs) if holds_entries(s))
     letters = signature.inputs[first]
     letter = letters[0] if letters else WHOLE
     carriers = [i for i, named in enumerate(signature.inputs) if named is not None and letter in named]
     in_front = all(letter not in named[1:] for named in (*signature.inputs, *signature.outputs) if named is not None)
     wide = [i for i in carriers if size_of(node.inputs[i], 0) != 1]
-    alone = all(_holds_entries(inputs[i]) for i in wide)
+    alone = all(holds_entries(inputs[i]) for i in wide)
     others = all(isinstance(s, Replicate | Partial | Held) for i, s in enumerate(inputs) if i not in wide)
     lacking, reduced = _lacking(signature, letter), _REDUCED.get(signature.reduce_op or "")
     if letter == WHOLE or not (in_front and alone and others) or (lacking and reduced is None):

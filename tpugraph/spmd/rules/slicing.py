@@ -28,12 +28,8 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return p.replicate_operands(node, inputs, "takes some of the ragged rows")
     if isinstance(rows, Shard):
         starts = known_vector(node.inputs[1])
-        piece = _piece(
-            rows,
-            size_of(node.inputs[0], rows.axis),
-            None if starts is None else starts[rows.axis],
-            size_of(node.out(), rows.axis),
-        )
+        start = None if starts is None else starts[rows.axis]
+        piece = _piece(rows, size_of(node.inputs[0], rows.axis), start, size_of(node.out(), rows.axis))
         if piece is not None:
             return Verdict([piece], why="rows stay rows")
     return by_signature(p, node, inputs)
@@ -101,7 +97,8 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
     if isinstance(rows, Shard) and out.shape is not None and _same_shards(inputs, 4):
         for axis, target, place in factors.sliced_places(node, len(out.shape)) or ():
             if target == rows.axis and axis is not None and place is not None:
-                whole = _surrounded(node, rows, place, size_of(node.inputs[4], target), size_of(out, axis))
+                before = _start(node, place, size_of(out, axis))
+                whole = _among(rows, size_of(node.inputs[4], target), before, size_of(out, axis))
                 if whole is not None:
                     return Verdict([whole.at(axis)], why="whole batches among zeros")
     return by_signature(p, node, inputs)
@@ -139,11 +136,6 @@ def _piece(rows: Shard, size: int | None, start: int | None, part: int | None) -
     if not long or start is None or not part or start % long or part % long:
         return None
     return Shard(rows.axis, part // long)
-
-
-def _surrounded(node: Node, rows: Shard, place: int, part: int | None, whole: int | None) -> Shard | None:
-    start = _start(node, place, whole)
-    return None if start is None else _among(rows, part, start, whole)
 
 
 def _among(rows: Shard, part: int | None, before: int | None, whole: int | None) -> Shard | None:
