@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.dataflow import Answer, Rule, ask
+from tpugraph.analysis.dataflow import Answer, ask
 from tpugraph.analysis.values import known_scalar
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.loops import carried, frame_chain, frames_around
@@ -130,7 +130,7 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
     step, loop = steps_of(counter), carried(counter.node)
     if step is None or loop is None or step * (1 if up else -1) <= 0:
         return math.inf
-    last, start = bound_of(limit, upper=up), bound_of(loop.initial, upper=not up)
+    last, start = interval(limit)[up], interval(loop.initial)[not up]
     if math.isinf(last) or math.isinf(start):
         return math.inf
     distance = (last - start if up else start - last) + inclusive
@@ -152,36 +152,24 @@ def steps_of(counter: Tensor) -> float | None:
     return -step if step is not None and found["following"].node.op in _SUBTRACTIONS else step
 
 
-def bound_of(tensor: Tensor, *, upper: bool) -> float:
-    """The bound of an integer scalar by constant propagation; infinity or minus infinity where there is none."""
-    found: float | None = ask(_largest if upper else _smallest, tensor)
-    return (math.inf if upper else -math.inf) if found is None else found
+def interval(tensor: Tensor) -> tuple[float, float]:
+    """The bounds of an integer scalar by constant propagation, infinite where there are none."""
+    found: tuple[float, float] = ask(_interval, tensor)
+    return found
 
 
-def _largest(tensor: Tensor) -> Answer:
-    return _extreme(tensor, _largest, math.inf)
+def _interval(tensor: Tensor) -> Answer:
+    known, put_together = known_scalar(tensor), _PUT_TOGETHER.get(tensor.node.op)
+    if known is not None or put_together is None:
+        return _ANY if known is None else (known, known)
+    bounds = []
+    for operand in tensor.node.inputs:
+        bounds.append((yield _interval, operand) or _ANY)
+    return tuple(map(put_together, zip(*bounds, strict=True)))
 
 
-def _smallest(tensor: Tensor) -> Answer:
-    return _extreme(tensor, _smallest, -math.inf)
-
-
-def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
-    node = tensor.node
-    known = known_scalar(tensor)
-    if known is not None:
-        return known
-    put_together = _PUT_TOGETHER.get(node.op)
-    if put_together is None:
-        return unknown
-    operands = []
-    for operand in node.inputs:
-        value = yield of_operand, operand
-        operands.append(unknown if value is None else value)
-    return put_together(operands)
-
-
-_PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
+_ANY = (-math.inf, math.inf)
+_PUT_TOGETHER: dict[str, Callable[[tuple[float, ...]], float]] = {
     **dict.fromkeys(_PASSES_ON, min),  # of one operand
     **dict.fromkeys(ops.computing(np.minimum), min),
     **dict.fromkeys(ops.computing(np.maximum), max),

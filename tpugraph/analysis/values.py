@@ -49,18 +49,12 @@ def _partial_value(tensor: Tensor) -> Answer:
         pushed = pushed_by(node)
         return None if pushed is None else (yield _partial_value, pushed)
     if node.op in _PARTIAL:
-        operands = []
-        for operand in node.inputs:
-            value = yield _partial_value, operand
-            if value is None or value.size > _LARGEST:
-                break
-            operands.append(value)
-        else:
-            if node.op in ops.COMPUTES or node.op in _PUT_TOGETHER:
-                return np.asarray(_PARTIAL[node.op](node, operands), "float64")
-            if not any(np.isnan(operand).any() for operand in operands[1:]):
-                made = _PARTIAL[node.op](node, [operands[0], *(operand.astype(int) for operand in operands[1:])])
-                return None if made is None else np.asarray(made, "float64")
+        operands = yield from _operands(_partial_value, node)
+        if operands is not None and (node.op in ops.COMPUTES or node.op in _PUT_TOGETHER):
+            return np.asarray(_PARTIAL[node.op](node, operands), "float64")
+        if operands is not None and not any(np.isnan(operand).any() for operand in operands[1:]):
+            made = _PARTIAL[node.op](node, [operands[0], *(operand.astype(int) for operand in operands[1:])])
+            return None if made is None else np.asarray(made, "float64")
     return np.full(tensor.shape, np.nan) if shapes.is_static(tensor.shape) and len(tensor.shape or ()) < 2 else None
 
 
@@ -78,17 +72,19 @@ def _value(tensor: Tensor) -> Answer:
         return np.asarray(node.attr("value"))
     if node.op in ops.SHAPE_OF:
         return _of_shape(node, tensor.port)
-    if node.op in ops.SPARSE_RESHAPES and tensor.port == 1:
-        return _reshaped((yield _value, node.inputs[1]), (yield _value, node.inputs[2]))
-    if node.op not in _COMPUTED:
-        return None
-    operands = []
+    operands = (yield from _operands(_value, node)) if node.op in _COMPUTED else None
+    return None if operands is None else _COMPUTED[node.op](node, operands)
+
+
+def _operands(rule: Rule, node: Node) -> Answer:
+    """The values of all operands; None where one is unknown or large."""
+    values = []
     for operand in node.inputs:
-        value = yield _value, operand
+        value = yield rule, operand
         if value is None or value.size > _LARGEST:
             return None
-        operands.append(value)
-    return _COMPUTED[node.op](node, operands)
+        values.append(value)
+    return values
 
 
 def _of_shape(node: Node, port: int) -> np.ndarray[Any, Any] | None:
@@ -137,14 +133,6 @@ def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     for where, what in zip(places, values, strict=True):
         made[where] = what
     return made
-
-
-def _reshaped(before: Any, after: Any) -> np.ndarray[Any, Any] | None:
-    """The target of a reshape, with a -1 replaced."""
-    if before is None or after is None:
-        return None
-    rest = np.prod(after[after >= 0])
-    return np.where(after < 0, np.prod(before) // rest, after) if rest else None
 
 
 def _reshape(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:

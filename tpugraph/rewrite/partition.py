@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import REPLICATED_ATTR
@@ -18,18 +17,13 @@ from tpugraph.support.errors import ConversionError
 _INT32 = attrs.dtype("int32")
 
 
-@dataclass
 class Rewriting:
     """The rewrite of one step."""
 
-    placing: Placing
-    varying_updates: str = "mean"
-    conversions: Conversions = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.graph = self.placing.graph
-        self.c = Collectives(self.graph, self.placing.cores)
-        self.conversions = Conversions(self.placing, self.c, self.varying_updates)
+    def __init__(self, placing: Placing, varying_updates: str = "mean") -> None:
+        self.placing, self.graph = placing, placing.graph
+        self.c = Collectives(self.graph, placing.cores)
+        self.conversions = Conversions(placing, self.c, varying_updates)
 
     def apply(self) -> None:
         placing, graph = self.placing, self.graph

@@ -11,6 +11,7 @@ from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Tensor
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.errors import ShapeError
 
 
@@ -41,7 +42,7 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     crossing = fed_tensors(graph)
     rows, read = batch_of(graph), _elements(graph)
     takes = list(dict.fromkeys(t.node for t in read))
-    elements = {t: Shard(0) for t in read if rows and _rows(t) == rows}
+    elements = {t: Shard(0) for t in read if rows and size_of(t, 0) == rows}
     made = graph.ancestors([t.node for t in crossing], data_only=True)
     behind = graph.descendants(takes, data_only=True)
     between = {n: None for n in made if n in behind and n not in takes}
@@ -49,7 +50,7 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     host.solve()
     placements = {t: host.read(t) for t in crossing}
     for tensor in crossing:  # host ops without a rule: an output with one element per example is sharded all the same
-        if tensor.node in behind and placements[tensor] == REPLICATE and _rows(tensor) == rows:
+        if tensor.node in behind and placements[tensor] == REPLICATE and size_of(tensor, 0) == rows:
             placements[tensor] = Shard(0)
     return {t: _split_evenly(t, placement, cores) for t, placement in placements.items()}
 
@@ -63,7 +64,7 @@ def fed_tensors(graph: Graph) -> list[Tensor]:
 
 def batch_of(graph: Graph) -> int | None:
     """The batch size: the most frequent leading dimension among the input's elements, the largest of several."""
-    return commonest(map(_rows, _elements(graph)))
+    return commonest(size_of(tensor, 0) for tensor in _elements(graph))
 
 
 def refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
@@ -88,13 +89,9 @@ def _elements(graph: Graph) -> list[Tensor]:
     return [n.out(port) for n in takes for port in range(len(n.outputs or ()))]
 
 
-def _rows(tensor: Tensor) -> int | None:
-    return tensor.shape[0] if tensor.shape else None
-
-
 def _split_evenly(tensor: Tensor, placement: Placement | None, cores: int) -> Placement:
     if isinstance(placement, Shard) and placement.outer == 1:
-        size = (tensor.shape or ())[placement.axis] if tensor.shape else None
+        size = size_of(tensor, placement.axis)
         if size and size % cores == 0:
             return placement
     return REPLICATE
