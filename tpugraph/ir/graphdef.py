@@ -19,7 +19,7 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.loops import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, embedded_plain, signatures_of
 from tpugraph.ir.model_files import sniff as sniff
-from tpugraph.ir.node import PLACE, Wired, wire
+from tpugraph.ir.node import PLACE, Wired, assign, wire
 from tpugraph.ir.validate import FIX, Validator, guard
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
@@ -89,7 +89,10 @@ def to_graph_def(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
     groups: dict[int, list[str]] = {}  # shared by nodes with equal control inputs
     for node in graph if nodes is None else sorted(nodes, key=PLACE):
         definition = add()
-        _write(definition, node)
+        if node._definition is None or node in graph._stale or ops.is_folded_away(node.op) or node.op in ops.RANKS:
+            _write(definition, node)
+        else:
+            definition.CopyFrom(node._definition)
         if node.device:
             definition.device = node.device
         if node.controls:
@@ -110,7 +113,8 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
     for node in nodes:
         definition = add()
         _write(definition, node)
-        _keep_harmless(graph_def, definition)
+        assign(node, "_definition", definition)
+        _keep_harmless(graph_def, definition)  # changes some ops, whose definitions are written anew
     return graph_def
 
 

@@ -49,7 +49,7 @@ def check_loops(graph: Graph) -> None:
     if not closing:
         return
     _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
-    frame_of = frames(graph)
+    frame_of = _Frames(graph, check=True).of
     _check_inside(closing, {node for node, frame in frame_of.items() if frame})
     for node in graph.of_type(*ops.NEXT_ITERATION):
         _check_closing(node, frame_of)
@@ -79,13 +79,19 @@ class _Frames:
     """The frame of each node (``of``) and the outer frame of each frame (``around``), computed in topological order.
 
     Raises:
-        GraphError: a node that reads from two loops.
+        GraphError: a node that reads from two loops; with a single loop only if ``check`` asks for it.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, check: bool = False) -> None:
         self.of: dict[Node, str] = dict.fromkeys(graph, "")
         self.around: dict[str, str] = {"": ""}
-        inside = graph.descendants(graph.of_type(*ops.ENTER))  # nodes behind no Enter are in no loop
+        enters = graph.of_type(*ops.ENTER)
+        named: set[str] = {enter.attr("frame_name") for enter in enters}
+        if len(named) == 1 and not check:  # which takes no order
+            self.around |= dict.fromkeys(named, "")
+            self.of |= dict.fromkeys(graph.descendants(enters, until=ops.EXIT), named.pop())
+            return
+        inside = graph.descendants(enters)  # nodes behind no Enter are in no loop
         for node in graph.topological_order(inside) if inside else ():
             around = self._read_from(node)
             self.of[node] = self._entered(node, around) if node.op in ops.ENTER else around

@@ -99,6 +99,7 @@ class Node:
     _attrs: dict[str, Any]
     _place: int  # its position in the graph
     _uses: dict[Use, int]
+    _definition: Any  # its NodeDef as shape inference last read it
     _wait: Wait | None
     _awaited: dict[Wait, None]
 
@@ -116,6 +117,7 @@ class Node:
         assign(self, "_attrs", attrs)
         assign(self, "_place", 0)
         assign(self, "_uses", {})
+        assign(self, "_definition", None)
         assign(self, "_wait", None)
         assign(self, "_awaited", {})
 
