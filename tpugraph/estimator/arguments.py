@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
@@ -37,3 +37,10 @@ def check_type(name: str, value: Any, kind: type | tuple[type, ...], *, what: st
     if not isinstance(value, kind):
         raise ArgumentTypeError(f"{name} must be {what}, but is {value!r} ({type(value).__name__})", fix=fix)
     return value
+
+
+def check_each(name: str, values: Any, kind: type, *, what: str) -> tuple[Any, ...]:
+    """The values of a list; none when None."""
+    if values is not None and not isinstance(values, Sequence):
+        raise ArgumentTypeError(f"{name} must be a list, each {what}, but is {values!r}")
+    return tuple(check_type(f"{name}: each", value, kind, what=what) for value in values or ())

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.estimator.arguments import check_type
+from tpugraph.estimator.arguments import check_each
 from tpugraph.estimator.hooks import HostSession
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
@@ -189,20 +189,6 @@ class KeepEveryHours:
         return True
 
 
-def meta_of(traced: Traced) -> bytes:
-    """The model's MetaGraph, serialised."""
-    with traced.graph.as_default():
-        saver = traced.scaffold.saver.saver_def
-        return graphdef.serialize(tf1.train.export_meta_graph(graph_def=traced.graph_def(), saver_def=saver))
-
-
-def write_meta(prefix: str, meta: bytes) -> None:
-    try:
-        files.write_atomically(Path(f"{prefix}.meta"), meta)
-    except LoadError as error:
-        raise CheckpointError(error.fault, fix="check the folder and the free space") from error
-
-
 def warn(text: str) -> None:
     say(f"warning: {text}")
 
@@ -217,8 +203,10 @@ class Checkpoints:
         self._config = config
         self._listeners = listeners
         self._events = events
-        self._spare = KeepEveryHours(self._traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
-        self._meta = meta_of(self._traced)
+        saver = self._traced.scaffold.saver.saver_def
+        meta = tf1.train.export_meta_graph(graph_def=self._traced.graph_def(), saver_def=saver)
+        self._meta = graphdef.serialize(meta)
+        self._spare = KeepEveryHours(saver.keep_checkpoint_every_n_hours)
         self._saved_at = self._whole_at = -1
         self._saved_when = time.monotonic()
         self.stop_requested = False
@@ -252,7 +240,10 @@ class Checkpoints:
         self._saved(step, self._model.save(self._path, keep=self._traced.keep, spare=self._spare, beside=beside))
 
     def _saved(self, step: int, prefix: str) -> None:
-        write_meta(prefix, self._meta)
+        try:
+            files.write_atomically(Path(f"{prefix}.meta"), self._meta)
+        except LoadError as error:
+            raise CheckpointError(error.fault, fix="check the folder and the free space") from error
         self._saved_at, self._saved_when = step, time.monotonic()
         self._events.checkpoint(step, prefix)
         for listener in self._listeners:
@@ -272,7 +263,5 @@ class Checkpoints:
 
 
 def check_listeners(listeners: Any) -> tuple[Any, ...]:
-    kind = tf1.train.CheckpointSaverListener
-    for listener in listeners or ():
-        check_type("saving_listeners: each", listener, kind, what="a tf.compat.v1.train.CheckpointSaverListener")
-    return tuple(listeners or ())
+    kind, what = tf1.train.CheckpointSaverListener, "a tf.compat.v1.train.CheckpointSaverListener"
+    return check_each("saving_listeners", listeners, kind, what=what)

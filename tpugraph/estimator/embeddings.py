@@ -234,7 +234,10 @@ class EmbeddingConfigSpec:
         if by_name:
             check_configs(self.feature_to_config_dict or {}, self.table_to_config_dict or {})
         for table in (self.table_to_config_dict or {"": self}).values():
-            _check_parameters(table.optimization_parameters or self.optimization_parameters)
+            given = table.optimization_parameters or self.optimization_parameters
+            if not isinstance(given, TableParameters):
+                kinds = ", ".join(kind.__name__ for kind in TableParameters.__subclasses__())
+                raise ArgumentError(f"optimization_parameters must be an instance of type {kinds}. Got {type(given)}.")
 
     def check_machine(self, *, on_cores: bool) -> None:
         """Refuses ``mod`` off the cores, as ``tf.contrib.tpu`` does."""
@@ -255,12 +258,6 @@ class EmbeddingConfigSpec:
                     f"Feature column {feature} is used with multiple embeddings and this is not supported."
                 )
             features.add(feature)
-
-
-def _check_parameters(given: Any) -> None:
-    if not isinstance(given, TableParameters):
-        kinds = ", ".join(kind.__name__ for kind in TableParameters.__subclasses__())
-        raise ArgumentError(f"optimization_parameters must be an instance of type {kinds}. Got {type(given)}.")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.specs import ModeKeys, flat_metrics
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion, model_fn_inference_on_tpu
 from tpugraph.estimator.tracing import Request, Traced, trace_model, trace_serving
+from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.failures import first_words
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -245,8 +246,7 @@ def export_trained(request: Request, exports: Exports, checkpoint: str, base: st
         if wanted:
             found = _for_tpus(request, exports, alone=not made)
             made.extend([([tag, "tpu"], *found)] if found is not None else [])
-        with made[0][1].traced.graph.as_default():
-            made[0][1].traced.scaffold.saver.restore(made[0][1].session, checkpoint)
+        made[0][1].start(checkpoint)
         return write_saved_model(made, os.fsdecode(base), assets, as_text=as_text)
     finally:
         for _, model, _ in made:
@@ -255,10 +255,8 @@ def export_trained(request: Request, exports: Exports, checkpoint: str, base: st
 
 def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
     fed, receiver = trace_serving(request)
-    config = tf1.ConfigProto()
-    config.MergeFrom(request.config.session_config or tf1.ConfigProto())
-    config.graph_options.place_pruned_graph = True  # what is for TPUs alone has no place on this machine
-    model = PlainModel(trace_model(request, fed), config)
+    # what is for TPUs alone has no place on this machine
+    model = PlainModel(trace_model(request, fed), guarded(request.config.session_config, parts=True))
     model.traced.finalize()
     with model.traced.graph.as_default():
         return model, signatures_of(request.mode, receiver, model.traced)

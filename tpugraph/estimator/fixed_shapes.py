@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from tensorflow.python.ops import gen_math_ops
 
 from tpugraph.estimator import inputs
 from tpugraph.estimator.reporting import say
+from tpugraph.support.process import replaced
 
 tf1 = tf.compat.v1
 _BATCHES, _SECONDS = 1000, 20.0  # limit how much is read to measure it
@@ -79,11 +80,8 @@ def padded_batches(shapes: FixedShapes | None, *, measures: bool) -> Iterator[No
         noted[number] = [spec.shape.as_list()[1:] for spec in tf.nest.flatten(made.element_spec)], batches
         return made.map(_noting(batches))
 
-    padded_batch_op._padded_batch = padded_batch
-    try:
+    with replaced(padded_batch_op, "_padded_batch", padded_batch):
         yield noted
-    finally:
-        padded_batch_op._padded_batch = plain
 
 
 def _noting(found: list[Any]) -> Callable[..., Any]:
@@ -149,8 +147,7 @@ def _dims(columns: list[list[set[int]]], lengths: Mapping[int, int]) -> list[_Di
     ]
 
 
-@contextmanager
-def sequence_masks(longest: Mapping[int, int]) -> Iterator[None]:
+def sequence_masks(longest: Mapping[int, int]) -> AbstractContextManager[None]:
     """Makes ``tf.sequence_mask(lengths)`` as long as rows are padded, not as the longest of the batch.
 
     Lengths ``[rows]`` are those of dimension 1, ``[rows, steps]`` those of dimension 2.
@@ -164,8 +161,4 @@ def sequence_masks(longest: Mapping[int, int]) -> Iterator[None]:
             limit = limit if length is None else tf.constant(length, limit.dtype)
         return plain(start, limit, delta, name)
 
-    gen_math_ops._range = within
-    try:
-        yield
-    finally:
-        gen_math_ops._range = plain
+    return replaced(gen_math_ops, "_range", within)

@@ -246,20 +246,21 @@ class BinaryClassHead(_ClassesHead):
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
         m, ids, logistic = tf1.metrics, predictions["class_ids"], predictions["logistic"]
         mean = m.mean(labels, weights=weights)
-        found = {
-            "accuracy": m.accuracy(labels, ids, weights),
-            "precision": m.precision(labels, ids, weights),
-            "recall": m.recall(labels, ids, weights),
+        answers = {
+            f"/positive_threshold_{limit:g}": tf.cast(logistic > limit, tf.float32) for limit in self._thresholds
+        }
+        named = {"accuracy": m.accuracy, "precision": m.precision, "recall": m.recall}
+        return {
+            **{
+                f"{name}{at}": of(labels, a, weights)
+                for at, a in {"": ids, **answers}.items()
+                for name, of in named.items()
+            },
             "prediction/mean": m.mean(logistic, weights=weights),
             "label/mean": mean,
             "accuracy_baseline": (tf.maximum(mean[0], 1 - mean[0]), mean[1]),
             **_aucs(labels, logistic, weights),
         }
-        for limit in self._thresholds:
-            above = tf.cast(logistic > limit, tf.float32)
-            for name, metric in (("accuracy", m.accuracy), ("precision", m.precision), ("recall", m.recall)):
-                found[f"{name}/positive_threshold_{limit:g}"] = metric(labels, above, weights)
-        return found
 
 
 class MultiLabelHead(_ClassesHead):

@@ -238,8 +238,9 @@ def to_dataset(tensors: Any) -> Any:
     queues or are fed.
     """
     flat = [tensor for tensor in tf.nest.flatten(tensors, expand_composites=True) if tensor is not None]
-    made = _ops_per_element([tensor.op for tensor in flat])
-    held = _handles(made)
+    ends = [tensor.op for tensor in flat]
+    made = list(reached(ends, lambda op: [*(t.op for t in op.inputs if not _is_handle(t)), *op.control_inputs]))
+    held = list({tensor.name: tensor for op in made for tensor in op.inputs if _is_handle(tensor)}.values())
     if any(op.type in ops.QUEUES | ops.PLACEHOLDERS for op in (*made, *(tensor.op for tensor in held))):
         return None
     if any(tensor.dtype._is_ref_dtype for tensor in held):
@@ -256,14 +257,6 @@ def to_dataset(tensors: Any) -> Any:
 
     with deprecation.silence():  # only this kind of map ends with the data that its function reads
         return tf1.data.Dataset.range(_FOR_EVER).map_with_legacy_function(run)
-
-
-def _ops_per_element(ends: list[Any]) -> list[Any]:
-    return list(reached(ends, lambda op: [*(t.op for t in op.inputs if not _is_handle(t)), *op.control_inputs]))
-
-
-def _handles(made: list[Any]) -> list[Any]:
-    return list({tensor.name: tensor for op in made for tensor in op.inputs if _is_handle(tensor)}.values())
 
 
 def _is_handle(tensor: Any) -> bool:

@@ -108,26 +108,24 @@ class CoresModel:
         self.session = TPUSession(program, master=master, config=config)
         self.turn = 0
         self._config = config
-        self._host: HostSession | None = None
-        self._call: HostCall | None = None
         self._initialized = False
 
     def call_host(self, collected: Mapping[str, Any]) -> None:
         """Runs the model's host call for each batch of a loop; see :func:`tpugraph.estimator.host_call.collect_batch_tensors`."""
         pair = self.traced.host_call
-        if pair is None:
-            return
-        if self._call is None:
-            self._call = HostCall(pair, 1, self._config)
-        self._call.run(self.session.global_step, split_by_batch(pair, collected), trains=False)
+        if pair is not None:
+            self._call.run(self.session.global_step, split_by_batch(pair, collected), trains=False)
 
-    @property
+    @cached_property
+    def _call(self) -> HostCall:
+        return HostCall(self.traced.host_call, 1, self._config)
+
+    @cached_property
     def host(self) -> HostSession:
         """The session of hooks, whose variables are those of the cores."""
-        if self._host is None:
-            self._host = HostSession(self.traced.graph, self._config)
-            self._host.follow(self.session)
-        return self._host
+        made = HostSession(self.traced.graph, self._config)
+        made.follow(self.session)
+        return made
 
     def start(self, checkpoint: str | None) -> None:
         """Restores a checkpoint, or takes initial values where it is None."""
@@ -151,9 +149,8 @@ class CoresModel:
 
     def close(self) -> None:
         self.turn += 1
-        for session in (self.session, self._host, self._call):
-            if session is not None:
-                session.close()
+        for name in {"session", "host", "_call"} & vars(self).keys():
+            getattr(self, name).close()
 
 
 class ModelCache:

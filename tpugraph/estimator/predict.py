@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -79,20 +79,17 @@ def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[
             part = next(loops, None)
         if part is None:
             break
-        found = _keyed(part[1], traced.spec.predictions)
+        rows, keys = part[1], traced.spec.predictions
+        # under the keys of the model; without one where its prediction has none
+        found = (
+            {k: rows[n] for k in keys if (n := prediction_name(k)) in rows} if isinstance(keys, dict) else rows[SINGLE]
+        )
         yield from _examples(found) if single else [found]
         check_current(turn, model.turn)
         with traced.graph.as_default():
             around.after_loop({})
             around.before_loop()
     around.end()
-
-
-def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
-    """Restores the keys of the model; without a key where its prediction has none."""
-    if not isinstance(predictions, dict):
-        return found[SINGLE]
-    return {key: found[name] for key in predictions if (name := prediction_name(key)) in found}
 
 
 def check_current(mine: int, now: int) -> None:

@@ -171,20 +171,15 @@ def _check(values: dict[str, Any]) -> None:
         raise ArgumentError(f"RunConfig session_config must be a tf.compat.v1.ConfigProto, but is {config!r}")
     if values["protocol"] not in (None, "grpc", "grpc+verbs"):
         raise ArgumentError(f"RunConfig protocol is {values['protocol']!r}, but must be 'grpc' or 'grpc+verbs'")
-    if values["device_fn"] is not None and not _takes_one(values["device_fn"]):
-        raise ArgumentError(f"RunConfig device_fn must be a function of one op, but is {values['device_fn']!r}")
+    if (place := values["device_fn"]) is not None:
+        names = inspect.signature(place).parameters.values() if callable(place) else ()
+        if sum(parameter.default is parameter.empty for parameter in names) != 1:
+            raise ArgumentError(f"RunConfig device_fn must be a function of one op, but is {place!r}")
     for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
         if values[name] is not None and not is_strategy(values[name]):
             raise ArgumentError(f"RunConfig {name} must be a distribution strategy, but is {values[name]!r}")
     if not isinstance(values["tpu_config"], TPUConfig):
         raise ArgumentTypeError(f"RunConfig tpu_config must be a TPUConfig, but is {values['tpu_config']!r}")
-
-
-def _takes_one(function: Any) -> bool:
-    if not callable(function):
-        return False
-    names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    return len(names) == 1
 
 
 def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: Any, told: Task) -> tuple[str, str]:

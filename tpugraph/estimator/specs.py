@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.arguments import check_choice, check_type
+from tpugraph.estimator.arguments import check_choice, check_each, check_type
 from tpugraph.estimator.host_call import call_pair, host_call_hooks
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -228,10 +228,4 @@ def _scalar(loss: Any) -> Any:
 
 
 def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:
-    if hooks is None:
-        return ()
-    if not isinstance(hooks, Sequence):
-        raise ArgumentTypeError(f"{name} must be a list of hooks, but is {hooks!r}")
-    for hook in hooks:
-        check_type(f"{name}: each", hook, tf.compat.v1.train.SessionRunHook, what="a tf.compat.v1.train.SessionRunHook")
-    return tuple(hooks)
+    return check_each(name, hooks, tf1.train.SessionRunHook, what="a tf.compat.v1.train.SessionRunHook")

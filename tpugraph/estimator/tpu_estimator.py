@@ -66,15 +66,12 @@ class Requests:
             if self.batch_sizes[mode] is not None:
                 check_int(name, self.batch_sizes[mode], least=1)
         self._check_cores_per_replica()
-        if self.embeddings is not None:
-            self._check_embeddings(self.embeddings)
-
-    def _check_embeddings(self, embeddings: EmbeddingConfigSpec) -> None:
-        embeddings.check_tables()
         mode = self.config.tpu_config.per_host_input_for_training
-        if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
-            raise ArgumentError(f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
-                                fix="per_host_input_for_training=True")  # fmt: skip
+        if self.embeddings is not None:
+            self.embeddings.check_tables()
+            if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
+                raise ArgumentError(f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
+                                    fix="per_host_input_for_training=True")  # fmt: skip
 
     def _check_cores_per_replica(self) -> None:
         config, spanned = self.config.tpu_config, self._cores_per_replica

@@ -42,6 +42,7 @@ from tpugraph.ir.walks import reached
 from tpugraph.ops import OF_REPLICAS
 from tpugraph.runtime.tpu_op_fallback import refuse_replica_ids
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.process import replaced
 from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
@@ -71,23 +72,13 @@ def tensorflow_1_ops() -> Iterator[None]:
     tf1.disable_control_flow_v2()
     tf1.enable_resource_variables()
     try:
-        with _replaced(resource_variable_ops.BaseResourceVariable, "__bool__", lambda self: True):
+        with replaced(resource_variable_ops.BaseResourceVariable, "__bool__", lambda self: True):
             yield
     finally:
         if functional:
             tf1.enable_control_flow_v2()
         if not resources:
             tf1.disable_resource_variables()
-
-
-@contextmanager
-def device_scope(config: RunConfig) -> Iterator[None]:
-    """Applies the ``device_fn`` of the configuration."""
-    if config.device_fn is None:
-        yield
-        return
-    with tf1.device(config.device_fn):
-        yield
 
 
 @contextmanager
@@ -100,30 +91,15 @@ def replica_scope(count: int) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(tpu_function.tpu_shard_context(count))
         for module in (feature_column, feature_column_v2):
-            stack.enter_context(_replaced(module, "_is_running_on_cpu", lambda: True))
+            stack.enter_context(replaced(module, "_is_running_on_cpu", lambda: True))
         if count == 1:
             # every public name of the sum calls this one
-            stack.enter_context(_replaced(gen_tpu_ops, "cross_replica_sum", _same))
-            stack.enter_context(_replaced(xla, "replica_id", _first))
+            stack.enter_context(replaced(gen_tpu_ops, "cross_replica_sum", _same))
+            stack.enter_context(replaced(xla, "replica_id", lambda name="replica_id": tf.constant(0, name=name)))
         yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-def _first(name: str | None = None) -> Any:
-    return tf.constant(0, name=name or "replica_id")
 
 
 def _same(x: Any, group_assignment: Any = None, name: Any = None) -> Any:
-    del group_assignment
     return tf.identity(x, name=name)
 
 
@@ -305,7 +281,7 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
     reset_layer_names()
     shards = nullcontext() if request.serves_on_tpu else replica_scope(request.replicas)
     masks = sequence_masks(request.shapes.longest if request.shapes else {})
-    with fed.graph.as_default(), tensorflow_1_ops(), shards, device_scope(config), masks:
+    with fed.graph.as_default(), tensorflow_1_ops(), shards, tf1.device(config.device_fn), masks:
         params = watch_batch_size(params_of(request, plan.global_batch if fed.at_global else request.rows))
         embeddings = active_spec(request.embeddings, plan.cores)
         with separate_tables(embeddings) as tables:
@@ -322,7 +298,10 @@ def trace_model(request: Request, fed: TracedInput) -> Traced:
         collected = collect_batch_tensors(host_call) if not trains and host_call is not None else {}
         if not plan.cores:
             refuse_replica_ids(fed.graph.get_operations())
-        _check_graph(spec, fed.graph, request)
+        for name, value in (("loss", spec.loss), ("train_op", spec.train_op)):
+            if value is not None and value.graph is not fed.graph:
+                raise ArgumentError(f"the {name} of model_fn '{name_of(request.model_fn)}' was made in another graph",
+                                    fix="make the whole model inside model_fn")  # fmt: skip
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
         if trains and "loss" not in summaries:
@@ -359,14 +338,6 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     return with_extras(request.params, batch_size=rows, use_tpu=use_tpu, context=context)
 
 
-def _check_graph(spec: EstimatorSpec, graph: Any, request: Request) -> None:
-    for name in ("loss", "train_op"):
-        value = getattr(spec, name)
-        if value is not None and value.graph is not graph:
-            raise ArgumentError(f"the {name} of model_fn '{name_of(request.model_fn)}' was made in another graph",
-                                fix="make the whole model inside model_fn")  # fmt: skip
-
-
 def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
     """The user's scaffold or a new one, with a saver as the configuration says."""
     scaffold = spec.scaffold or tf1.train.Scaffold()
@@ -399,9 +370,7 @@ def trace_input(request: Request) -> TracedInput:
     for the batch that the model is traced with; at one core's batch, core r of step t takes batch N t + r.
     """
     plan = request.plan
-    found = _trace_input(request, plan.per_host)
-    if found is None:
-        found = _trace_input(request, request.rows)
+    found = _trace_input(request, plan.per_host) or _trace_input(request, request.rows)
     assert found is not None
     dims = request.config.tpu_config.input_partition_dims
     if plan.cores and dims is not None:
@@ -440,7 +409,7 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     """None where the input is tensors of queues, which the host would have to split."""
     plan, config = request.plan, request.config
     graph = OpenGraph()
-    with graph.as_default(), tensorflow_1_ops(), device_scope(config):
+    with graph.as_default(), tensorflow_1_ops(), tf1.device(config.device_fn):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
         with padded_batches(request.shapes, measures=bool(plan.cores)) as noted:
@@ -523,18 +492,14 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     ends = is_dataset or any(op.type in ops.INPUTS for op in tf1.get_default_graph().get_operations())
     first = _dataset(returned) if ends or request.mode != ModeKeys.PREDICT else None  # predictions end with their data
     if first is None:
-        _warn_of_queues()
+        if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+            tf_logging.warn("Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+                            "Please consider converting your input pipeline to use `tf.data` instead.")  # fmt: skip
         return to_tensors(returned), False
     if calls == 1 or (is_dataset and not asked):
         return first, True
     every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
     return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
-
-
-def _warn_of_queues() -> None:
-    if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
-        tf_logging.warn("Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
-                        "Please consider converting your input pipeline to use `tf.data` instead.")  # fmt: skip
 
 
 def _dataset(returned: Any) -> Any:

@@ -86,6 +86,10 @@ for _name in "__getitem__ get __iter__ keys values items copy pop setdefault __o
     setattr(_WatchedParams, _name, _watching(_name))  # who takes all params reads the batch size too
 
 
+def _taken(function: Any, **given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if takes(function, name)}
+
+
 def check_input_fn(input_fn: Any, owner: str = "") -> Any:
     if not callable(input_fn):
         raise ArgumentTypeError(f"{owner}input_fn must be a function, but is {input_fn!r}")
@@ -94,8 +98,7 @@ def check_input_fn(input_fn: Any, owner: str = "") -> Any:
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
     check_input_fn(input_fn)
-    given = {"mode": mode, "params": params, "config": config}
-    wanted = {name: value for name, value in given.items() if takes(input_fn, name)}
+    wanted = _taken(input_fn, mode=mode, params=params, config=config)
     needed = [p.name for p in inspect.signature(input_fn).parameters.values()
               if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in wanted]  # fmt: skip
     if needed:
@@ -109,8 +112,7 @@ def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
 def call_model_fn(
     model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any
 ) -> EstimatorSpec | TPUEstimatorSpec:
-    given = {"mode": mode, "params": params, "config": config}
-    wanted = {name: value for name, value in given.items() if takes(model_fn, name)}
+    wanted = _taken(model_fn, mode=mode, params=params, config=config)
     if takes(model_fn, "labels"):
         wanted["labels"] = labels
     elif labels is not None:

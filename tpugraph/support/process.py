@@ -1,4 +1,4 @@
-"""This process: work in threads that do not hold it up, its signals, and its garbage collector."""
+"""This process: work in threads that do not hold it up, its signals, attributes and garbage collector."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def signals_to(handler: Callable[[int, FrameType | None], None], numbers: Sequen
     finally:
         for number, replaced in before.items():
             signal.signal(number, replaced)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute of a module or class another value for the time of a block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 @contextmanager
