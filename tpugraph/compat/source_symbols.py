@@ -88,14 +88,10 @@ def _parts(root: str, rest: str) -> list[str]:
 
 def _chain(node: ast.AST, aliases: dict[str, list[str]]) -> list[str] | None:
     """The parts of the name that an expression such as ``tf.train.AdamOptimizer`` spells; None for anything else."""
-    names: list[str] = []
-    inner = node
-    while isinstance(inner, ast.Attribute):
-        names.insert(0, inner.attr)
-        inner = inner.value
-    if not isinstance(inner, ast.Name) or inner.id not in aliases or not isinstance(inner.ctx, ast.Load):
+    if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
         return None
-    return [*aliases[inner.id], *names]
+    root, *names = ast.unparse(node).split(".")
+    return [*aliases[root], *names] if root in aliases and all(map(str.isidentifier, names)) else None
 
 
 def _use(parts: list[str], where: str) -> Use | None:

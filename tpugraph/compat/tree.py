@@ -140,7 +140,7 @@ def _missing(path: str, name: str, symbol: Symbol | None) -> MissingSymbolError:
     elif parent == "contrib" and package in CONTRIB:
         why, fix = f"tf.{path} was dropped with TensorFlow 2", CONTRIB[package]
     else:
-        why = "neither TensorFlow 1.15's tree here nor TensorFlow 2.21 has it"
+        why = "it is neither in the tree of TensorFlow 1.15 nor in TensorFlow 2.21"
         near = difflib.get_close_matches(name, dir(namespace(path)), n=1)
         fix = f"did you mean {whole[: -len(name)]}{near[0]}?" if near else "docs/compat.md lists what there is"
     return MissingSymbolError(f"{whole} is not there: {why}", origin=program_line(), fix=fix)

@@ -46,13 +46,7 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
     """The logarithm of the sum over all sequences of tags, for each row."""
-
-    def step(alphas: Any, element: tuple[Any, ...]) -> Any:
-        potentials, begins, active = element
-        onward = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1)
-        return tf.where(active, tf.where(begins, tf.zeros_like(alphas), onward) + potentials, alphas)
-
-    alphas = tf.foldl(step, _by_time(inputs, sequence_lengths), initializer=tf.zeros_like(inputs[:, 0]))
+    alphas = _forward(inputs, sequence_lengths, transition_params, tf.reduce_logsumexp)[-1]
     norm = tf.reduce_logsumexp(alphas, 1)
     return tf.where(tf.convert_to_tensor(sequence_lengths) > 0, norm, tf.zeros_like(norm))
 
@@ -69,25 +63,17 @@ def crf_filtered_inputs(inputs: Any, tag_bitmap: Any) -> Any:
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> tuple[Any, Any]:
     """The sequence of tags with the highest score for each row, zeros behind its length, and this score."""
-
-    def forward(state: tuple[Any, Any], element: tuple[Any, ...]) -> tuple[Any, Any]:
-        scores, (here, begins, active) = state[0], element
-        onward = scores[:, :, None] + transition_params
-        best = tf.where(begins, tf.zeros_like(scores), tf.reduce_max(onward, 1)) + here
-        pointers = tf.where(
-            active, tf.argmax(onward, 1, output_type=tf.int32), tf.zeros_like(state[1]) + tf.range(tags)
-        )
-        return tf.where(active, best, scores), pointers
-
-    tags = tf.shape(potentials)[2]
-    start = tf.zeros_like(potentials[:, 0])
-    elements = _by_time(potentials, sequence_length)
-    scores, pointers = tf.scan(forward, elements, initializer=(start, tf.cast(start, tf.int32)))
+    scores = _forward(potentials, sequence_length, transition_params, tf.reduce_max)
     last = tf.argmax(scores[-1], 1, output_type=tf.int32)
-    before = tf.scan(
-        lambda tag, pointer: tf.gather(pointer, tag, batch_dims=1), pointers, initializer=last, reverse=True
-    )
-    found = tf.concat([before[1:], last[None]], 0)  # the pointers of a step are the tags of the one before
+    onward = tf.transpose(transition_params)
+
+    def back(tags: Any, element: tuple[Any, Any]) -> Any:
+        before, active = element
+        return tf.where(active, tf.argmax(before + tf.gather(onward, tags), 1, output_type=tf.int32), tags)
+
+    # of each step the scores of the one before; what comes of the first step is of no use
+    elements = tf.roll(scores, 1, 0), tf.transpose(_mask(potentials, sequence_length, tf.bool))
+    found = tf.concat([tf.scan(back, elements, initializer=last, reverse=True)[1:], last[None]], 0)
     return tf.transpose(found) * _mask(potentials, sequence_length, tf.int32), tf.reduce_max(scores[-1], 1)
 
 
@@ -111,11 +97,17 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
     return found[::-1], best.max()
 
 
-def _by_time(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any, Any]:
-    """For each step the unary scores, whether it is the first one, and which rows it belongs to."""
-    count = tf.shape(inputs)[1]
-    active = tf.sequence_mask(sequence_lengths, count)
-    return tf.transpose(inputs, [1, 0, 2]), tf.equal(tf.range(count), 0), tf.transpose(active)[:, :, None]
+def _forward(inputs: Any, sequence_lengths: Any, transitions: Any, total: Any) -> Any:
+    """Of each step and tag the scores of the sequences up to there, combined by ``total``: ``[time, batch, tags]``."""
+
+    def step(scores: Any, element: tuple[Any, Any, Any]) -> Any:
+        here, first, active = element
+        onward = total(scores[:, :, None] + transitions, 1)
+        return tf.where(active, tf.where(first, tf.zeros_like(scores), onward) + here, scores)
+
+    first = tf.equal(tf.range(tf.shape(inputs)[1]), 0)
+    active = tf.transpose(_mask(inputs, sequence_lengths, tf.bool))[:, :, None]
+    return tf.scan(step, (tf.transpose(inputs, [1, 0, 2]), first, active), initializer=tf.zeros_like(inputs[:, 0]))
 
 
 def _mask(like: Any, sequence_lengths: Any, dtype: Any) -> Any:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.ops.rnn import _transpose_batch_time as transpose_batch_time
 
 tf1 = tf.compat.v1
 nest = tf.nest
@@ -54,14 +55,11 @@ def dynamic_decode(
         impute_finished: whether a row that has finished keeps its state and gives zeros.
         kwargs: of ``decoder.initialize``.
     """
-    limit = None if maximum_iterations is None else tf.convert_to_tensor(maximum_iterations, tf.int32)
     with tf1.variable_scope(scope, "decoder"):
         finished, inputs, state = decoder.initialize(**kwargs)
-        if limit is not None:
-            finished = tf.logical_or(finished, limit <= 0)
         shapes = nest.map_structure(tf.TensorShape, decoder.output_size)
         zeros = nest.map_structure(
-            lambda shape, dtype: _zeros(decoder.batch_size, shape, dtype), shapes, decoder.output_dtype
+            lambda shape, dtype: tf.zeros([decoder.batch_size, *shape.as_list()], dtype), shapes, decoder.output_dtype
         )
         rows = tf.get_static_value(tf.convert_to_tensor(decoder.batch_size))
         arrays = nest.map_structure(
@@ -82,24 +80,18 @@ def dynamic_decode(
                 new = nest.map_structure(lambda one, old: choose(finished, old, one), new, state)
             nest.assert_same_structure(arrays, outputs)
             arrays = nest.map_structure(lambda array, one: array.write(time, one), arrays, outputs)
-            if limit is not None:
-                done = tf.logical_or(done, time + 1 >= limit)
             return time + 1, arrays, new, inputs, done, lengths
 
         _, arrays, state, _, _, lengths = tf1.while_loop(
             lambda time, arrays, state, inputs, finished, lengths: tf.logical_not(tf.reduce_all(finished)),
             body, (tf.constant(0), arrays, state, inputs, finished, tf.zeros_like(finished, tf.int32)),
-            parallel_iterations=parallel_iterations, swap_memory=swap_memory)  # fmt: skip
+            parallel_iterations=parallel_iterations, swap_memory=swap_memory, maximum_iterations=maximum_iterations)  # fmt: skip
         outputs = nest.map_structure(lambda array: array.stack(), arrays)
         with suppress(NotImplementedError):  # of a decoder whose outputs are those of its steps
             outputs, state = decoder.finalize(outputs, state, lengths)
         if not output_time_major:
-            outputs = nest.map_structure(lambda one: tf.transpose(one, [1, 0, *range(2, one.shape.rank)]), outputs)
+            outputs = nest.map_structure(transpose_batch_time, outputs)
     return outputs, state, lengths
-
-
-def _zeros(rows: Any, shape: Any, dtype: Any) -> Any:
-    return tf.zeros([rows, *tf.TensorShape(shape).as_list()], dtype)
 
 
 def choose(finished: Any, old: Any, new: Any) -> Any:
@@ -198,7 +190,7 @@ class TrainingHelper(Helper):
     def __init__(self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None) -> None:
         inputs = nest.map_structure(tf.convert_to_tensor, inputs)
         if not time_major:
-            inputs = nest.map_structure(lambda one: tf.transpose(one, [1, 0, *range(2, one.shape.rank)]), inputs)
+            inputs = nest.map_structure(transpose_batch_time, inputs)
         self.inputs, self.sequence_length = inputs, tf.convert_to_tensor(sequence_length, name="sequence_length")
         self._last = tf.shape(nest.flatten(inputs)[0])[0] - 1
         self._steps = nest.map_structure(
