@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tpugraph.cli.console import Console, Outcome, interruptible
+from tpugraph.cli.console import Console, Outcome, interruptible, loss_line
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError, UsageError
 from tpugraph.support.wording import counted
@@ -21,15 +21,7 @@ EXAMPLE = "tpugraph run step.tpugraph --data=batches.npz --steps=100 -o step.tpu
 def is_bundle(words: Sequence[str]) -> bool:
     """Whether the first argument that is no flag is a bundle: it is called so, or is a zip file, which no graph is."""
     path = next((Path(word) for word in words if not word.startswith("-")), Path())
-    return path.suffix == ".tpugraph" or (path.is_file() and _starts_as_zip(path))
-
-
-def _starts_as_zip(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:  # who reads it as a graph says why it cannot be read
-        return False
+    return path.suffix == ".tpugraph" or (path.is_file() and zipfile.is_zipfile(path))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,8 +68,8 @@ def run(words: Sequence[str], console: Console) -> Outcome:
     last = f", loss {losses[-1]:.6g}" if losses else ""
     console.say(f"trained {counted(count, 'step')} in {seconds:.1f} s ({count / seconds:,.1f} steps/s){last}")
     if flags.losses is not None:
-        lines = "".join(json.dumps({"step": begun + i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1))
-        files.write_atomically(Path(flags.losses), lines.encode())
+        lines = [loss_line(step, loss) for step, loss in enumerate(losses, begun + 1)]
+        files.write_atomically(Path(flags.losses), "".join(lines).encode())
     if flags.output is not None:
         step.save(flags.output)
         console.say(f"wrote {flags.output}")

@@ -70,6 +70,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
+def loss_line(step: int, loss: float) -> str:
+    """A line of the file of ``--losses``."""
+    return json.dumps(plain({"step": step, "loss": loss})) + "\n"
+
+
 def load_tensorflow() -> None:
     """Import TensorFlow as quietly as TF_CPP_MIN_LOG_LEVEL says, which is 3 where it is not set."""
     os.environ.setdefault(LOG_LEVEL, "3")

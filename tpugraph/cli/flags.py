@@ -195,16 +195,11 @@ def _bad_value(command: Command, flags: Flags, message: str) -> UsageError:
     usage = f"{_usage(flag, flags)}: {flag.help}"
     if words.startswith("Missing value"):
         return UsageError(f"--{flag.name} needs a value", fix=usage)
-    given, kind = words.partition(":")[0], flag.parser
-    if isinstance(kind, absl_flags.IntegerParser):
-        return UsageError(f"{given} is not a whole number of at least {kind.lower_bound}", fix=usage)
-    if isinstance(kind, absl_flags.FloatParser):
-        return UsageError(f"{given} is not a number of at least 0", fix=usage)
-    if flag.boolean:
-        return UsageError(f"{given} is not true or false", fix=usage)
-    values = values_of(flag)
-    fix = did_you_mean(given.partition("=")[2], values, usage)
-    return UsageError(f"{given} is none of {', '.join(values)}" if values else words, fix=fix if values else usage)
+    given, kind, values = words.partition(":")[0], flag.parser, values_of(flag)
+    expected = (f"one of {', '.join(values)}" if values else "true or false" if flag.boolean else
+                f"a whole number of at least {kind.lower_bound}" if isinstance(kind, absl_flags.IntegerParser) else
+                "a number of at least 0")  # fmt: skip
+    return UsageError(f"{given} is not {expected}", fix=did_you_mean(given.partition("=")[2], values, usage))
 
 
 def values_of(flag: Any) -> list[str]:

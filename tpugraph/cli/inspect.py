@@ -24,7 +24,7 @@ from tpugraph.runtime.variables import keys_of
 from tpugraph.spmd.explain import Explanation, Reason
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
-from tpugraph.support.wording import counted
+from tpugraph.support.wording import counted, first_few
 from tpugraph.tables.sharding import ShardedTables
 from tpugraph.tpu.form_check import check_form
 
@@ -110,7 +110,7 @@ def _tpu(graph: Graph) -> dict[str, Any]:
     return {
         "num_replicas": num_replicas(graph),
         "cluster_nodes": sum(map(in_cluster, graph)),
-        "batch": programs.batch_line(graph),
+        "batch": programs.batch_of(graph)["line"],
         "iterations_per_loop": None if loop is None or not loop.has_attr("value") else int(loop.attr("value").item()),
         "entry_points": [node.name for node in graph if node.name.rpartition("/")[0] == "tpugraph"],
         "infeed": _signature(graph.of_type("InfeedDequeueTuple")),
@@ -187,8 +187,7 @@ def _listed(label: str, items: list[str], *, most: int = 40) -> list[str]:
     """Items after a label, wrapped; nothing where there are none."""
     if not items:
         return []
-    shown = ", ".join(items[:most]) + (f" and {len(items) - most:,} more" if len(items) > most else "")
-    return textwrap.wrap(shown, _WIDTH, initial_indent=f"{label:<12}", subsequent_indent=" " * 12,
+    return textwrap.wrap(first_few(items, most), _WIDTH, initial_indent=f"{label:<12}", subsequent_indent=" " * 12,
                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed, pairs
 from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler.report import batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded, parse
 from tpugraph.ir.side_effects import files_touched
@@ -19,7 +20,7 @@ from tpugraph.runtime import batch_search
 from tpugraph.runtime.engines import device_count
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
-from tpugraph.support.wording import counted
+from tpugraph.support.wording import first_few
 from tpugraph.tpu import program as tpu_program
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program, cores_of
@@ -94,9 +95,9 @@ def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
     refuse_late(flags)
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
     check_form(graph)
-    console.say(batch_line(graph))
-    rows = batch_search.rows_of(graph) * num_replicas(graph)
-    return Program(loaded.graph_def, {"source": flags.model, "global_rows": rows or None})
+    rows = batch_of(graph)
+    console.say(rows["line"])
+    return Program(loaded.graph_def, {"source": flags.model, "batch": rows})
 
 
 def plain_of(model: str) -> Loaded | None:
@@ -181,9 +182,9 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
     return replace(found, tf32=flags.values.get("tf32", False), shrinks=mesh is None and not (cores and by_xla(flags)))
 
 
-def plain_step(flags: Parsed, batch: int = 0) -> tuple[Graph, Module]:
+def plain_step(flags: Parsed, rows: int = 0) -> tuple[Graph, Module]:
     """The plain step of MODEL as a TPU graph of one core, and that lowered; at another global batch where one is given."""
-    program = convert_plain(flags, num_replicas=1, **({"global_batch": batch} if batch else {}))
+    program = convert_plain(flags, num_replicas=1, **({"global_batch": rows} if rows else {}))
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     return graph, stablehlo.lower(batch_search.without_hints(graph))
 
@@ -216,8 +217,7 @@ def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
     lines = []
     for does in ("reads", "writes"):
         names = [rebind.get(name, name) for name in touched.get(does, ())]
-        more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
-        lines += [f"{does:<11} {', '.join(names[:_MOST])}{more}"] if names else []
+        lines += [f"{does:<11} {first_few(names, _MOST)}"] if names else []
     return lines
 
 
@@ -228,13 +228,6 @@ def refuse_late(flags: Parsed) -> None:
                          fix=f"convert the plain graph again with --{late[0]}={flags[late[0]]}, and run that without it")  # fmt: skip
 
 
-def batch_line(graph: Graph) -> str:
-    """The batch of a converted graph, such as ``global batch 128 = 8 cores x 16``."""
-    rows, cores = batch_search.rows_of(graph), num_replicas(graph)
-    return f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}" if rows else counted(cores, "core")
-
-
-def global_rows(program: Program) -> int | None:
-    """Rows of the global batch of a program that :func:`load` gave; None where its input has no shape that tells."""
-    rows: int | None = program.report["batch"]["global"] if "batch" in program.report else program.report["global_rows"]
-    return rows
+def batch_of(graph: Graph) -> dict[str, Any]:
+    """The batch of a converted graph, as the report of a conversion has it."""
+    return batch(batch_search.rows_of(graph), num_replicas(graph))

@@ -87,7 +87,7 @@ def _add_targets(report: Report, flags: Parsed, console: Console) -> None:
     """Ask the compiler of each TPU, and say each answer."""
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    if "batch" in program.report:
+    if "nodes" in program.report:
         report.facts = program.summary().splitlines()
     if programs.mode_of(flags) != "train":
         report.facts.append(_NOT_ASKED)

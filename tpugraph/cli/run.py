@@ -122,7 +122,7 @@ def _curves(flags: Parsed, session: TPUSession, program: Program) -> contextlib.
     """The event files of ``--model_dir``, and the graph beside them; on file when the block ends, however it does."""
     if flags["model_dir"] is None or not session.writes_files:
         return contextlib.nullcontext()
-    rows, begun = programs.global_rows(program), max(session.global_step, 0)
+    rows, begun = program.report["batch"]["global"], max(session.global_step, 0)
     return contextlib.closing(Curves(flags["model_dir"], flags.model, program.graph_def, rows, begun))
 
 

@@ -13,6 +13,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support.tensorflow_log import stderr_held_back
+from tpugraph.support.wording import first_few
 from tpugraph.xla import stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout
@@ -62,14 +63,11 @@ def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) 
         module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
         try:
             compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
+            size, fits = compiled.peak, compiled.peak <= memory
         except TooLarge as error:
-            console.say(f"batch       {rows:,} rows per core need {size_text(error.needed)}: too large")
-            return batch_search.Try(rows, error.needed, False)
-        fits = compiled.peak <= memory
-        console.say(
-            f"batch       {rows:,} rows per core need {size_text(compiled.peak)}: {'fits' if fits else 'too large'}"
-        )
-        return batch_search.Try(rows, compiled.peak, fits)
+            size, fits = error.needed, False
+        console.say(f"batch       {rows:,} rows per core need {size_text(size)}: {'fits' if fits else 'too large'}")
+        return batch_search.Try(rows, size, fits)
 
     found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
     least = "at least " if found == batch_search.MOST else ""
@@ -89,6 +87,5 @@ def size_text(count: int) -> str:
 
 def gathered_note(gathered: Mapping[str, int]) -> list[str]:
     """A line on the sharded variables that XLA makes whole on each core, if there are any."""
-    shown = ", ".join(f"'{name}' {size_text(size)}" for name, size in list(gathered.items())[:3])
-    more = f" and {len(gathered) - 3} more" if len(gathered) > 3 else ""
-    return [f"note: each core gathers the whole of sharded variables in each step: {shown}{more}"] if gathered else []
+    shown = first_few([f"'{name}' {size_text(size)}" for name, size in gathered.items()], 3)
+    return [f"note: each core gathers the whole of sharded variables in each step: {shown}"] if gathered else []

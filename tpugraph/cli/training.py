@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tpugraph.cli.console import Console
+from tpugraph.cli.console import Console, loss_line
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.runtime.session import SummaryCallback, TPUSession
@@ -43,7 +43,7 @@ class LossFile:
     def write(self, first_step: int, losses: list[float]) -> None:
         if self._path is None or not losses:
             return
-        lines = [f'{{"step": {first_step + i}, "loss": {_number(loss)}}}\n' for i, loss in enumerate(losses)]
+        lines = [loss_line(step, loss) for step, loss in enumerate(losses, first_step)]
         try:
             if not self._opened:
                 files.write_atomically(self._path, "".join(self._kept(first_step)).encode())
@@ -69,10 +69,6 @@ class LossFile:
         return kept
 
 
-def _number(loss: float) -> str:
-    return repr(loss) if math.isfinite(loss) else "null"
-
-
 # --------------------------------------------------------------------------- training
 
 
@@ -94,7 +90,13 @@ class Training:
         self.model_dir, self.save_steps, self.beside = model_dir, save_steps, beside
         self.curves, self.timeline = curves, timeline
         self.done, self.seconds, self.abandoned, self._finite = 0, 0.0, False, True
-        self.checkpoint: str | None = None
+        resumed = session.restored_from
+        own = (
+            model_dir is not None
+            and resumed is not None
+            and Path(resumed).parent.resolve() == Path(model_dir).resolve()
+        )
+        self.checkpoint = resumed if own else None
         self._under_way: str | None = None
         self.first_loss: float | None = None
         self.last_loss: float | None = None
@@ -185,12 +187,7 @@ class Training:
 
     def _unsaved(self) -> bool:
         """Whether the model_dir lacks the trained state."""
-        if self.model_dir is None:
-            return False
-        resumed = self.session.restored_from
-        if not self.done and resumed is not None and Path(resumed).parent.resolve() == Path(self.model_dir).resolve():
-            self.checkpoint = resumed
-        return self._saved_at != self.done or (self.checkpoint or self._under_way) is None
+        return self.model_dir is not None and (self._saved_at != self.done or not (self.checkpoint or self._under_way))
 
     def _save(self) -> None:
         assert self.model_dir is not None

@@ -31,13 +31,13 @@ def report(
     per_core = cores if found.replica else 1
     naive = cut.naive_bytes
     order = races.as_data(_left(graph, step.OrderedRaces))
-    padded = _left(graph, step.PaddedLookups)
+    padded, rows_padded = _left(graph, step.PaddedLookups), graph.kept(step.PaddedBatches)
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
         "num_replicas": cores,
         "iterations_per_loop": options.iterations_per_loop,
-        "batch": _batch(graph, cores),
+        "batch": batch(rows_padded.rows // cores if rows_padded else partitioned.rows, cores),
         "nodes": {"input": size, "output": len(graph), "device": len(device)},
         "loss": asdict(found.loss),
         "metrics": found.values,
@@ -83,13 +83,10 @@ def _left(graph: Graph, kind: type[_T]) -> _T:
     return graph.kept(kind) or kind()
 
 
-def _batch(graph: Graph, cores: int) -> dict[str, Any]:
-    padded = graph.kept(step.PaddedBatches)
-    rows = _left(graph, step.Partitioned).rows if padded is None else padded.rows // cores
-    if rows is None:
-        return {"per_core": None, "global": None, "line": counted(cores, "core")}
-    line = f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}"
-    return {"per_core": rows, "global": rows * cores, "line": line}
+def batch(rows: int | None, cores: int) -> dict[str, Any]:
+    """The batch of a core and of all, such as ``global batch 128 = 8 cores x 16``; ``rows`` is None or 0 where no shape tells."""
+    line = f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}" if rows else counted(cores, "core")
+    return {"per_core": rows or None, "global": rows * cores if rows else None, "line": line}
 
 
 def collectives(graph: Graph) -> dict[str, Any]:

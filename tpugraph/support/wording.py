@@ -12,9 +12,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def first_few(texts: Sequence[str], most: int) -> str:
+    """The first of some texts and how many others there are: ``a, b``, ``a, b and 3 more``."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
+
+
 def first_of(names: Sequence[str]) -> str:
     """The first of some names and how many others there are: ``'w'``, ``'w' and 3 more``."""
-    return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return first_few([f"'{name}'" for name in names], 1)
 
 
 _NAMES_AND_NUMBERS = re.compile(r"'[^']*'|\S*/\S*|\d[\d,.]*")

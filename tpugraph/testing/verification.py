@@ -25,7 +25,7 @@ from tpugraph.runtime.checkpoints.saver import check, resolve
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
 from tpugraph.support.errors import RunError
-from tpugraph.support.wording import counted, first_of
+from tpugraph.support.wording import counted, first_few, first_of
 from tpugraph.testing.plain_run import PlainRun, Values, fix_seeds, read_pieces
 from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
 from tpugraph.tpu.program import Program
@@ -378,8 +378,9 @@ def _compared(
 def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
     """A note that names the values whose difference rounding explains."""
     names = dict.fromkeys(name or "the loss" for found in comparisons for _, name, _ in found.rounded_away(tolerance))
-    few = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return [f"rounding alone makes as much of {few}, from weights a rounding apart"] if names else []
+    return (
+        [f"rounding alone makes as much of {first_few(list(names), 3)}, from weights a rounding apart"] if names else []
+    )
 
 
 @dataclass(frozen=True)

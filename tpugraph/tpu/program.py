@@ -105,7 +105,7 @@ def as_read(size: int | None) -> str:
 
 
 def _summary_lines(report: dict[str, Any]) -> list[str]:
-    if "batch" not in report:
+    if "nodes" not in report:
         return [f"TPU graph {report.get('source', '')}".rstrip()]
     nodes, traffic, seconds = report["nodes"], report["bytes_per_step"], f"in {report['seconds']:.2f} s"
     counts = f"{report['source']}: {nodes['input']:,} nodes -> {nodes['output']:,}"

@@ -21,7 +21,9 @@ from tpugraph.runtime.variables import whole_shape
 from tpugraph.support.errors import CheckpointError, LoadError, RunError
 from tpugraph.support.process import ended, in_thread
 from tpugraph.support.suggestions import near_nodes
+from tpugraph.support.wording import first_few
 
+_MOST_NAMED = 5
 _INPUT = "tpugraph/input/"
 _NO_POSITION = (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
 """TensorFlow's message for an input whose position it cannot save."""
@@ -66,21 +68,13 @@ def compare_keys(prefix: Path, wanted: Mapping[str, Any]) -> dict[str, list[int]
         for i, key in enumerate(missing[:_MOST_NAMED]):
             missing[i] += "".join(f" (nearest: {near})" for near in near_nodes(key, held)[:1])
         groups = {"missing": missing, "of another shape": sorted(other), "extra": sorted(extra)}
-        said = "; ".join(f"{label}: {_some(names)}" for label, names in groups.items() if names)
+        said = "; ".join(f"{label}: {first_few(names, _MOST_NAMED)}" for label, names in groups.items() if names)
         raise CheckpointError(
             f"the checkpoint '{prefix}' does not match the graph; {said}",
             fix="a checkpoint of this model; or another model_dir, where training starts anew, or with warm_start_from from the "
             "variables that this checkpoint has",
         )
     return held
-
-
-_MOST_NAMED = 5
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def write_durably(
