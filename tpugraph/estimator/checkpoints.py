@@ -36,8 +36,8 @@ class WarmStartSettings:
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint's prefix, its folder, or a SavedModel's folder.
-        vars_to_warm_start: a regular expression, or a list of them, that variables' names match from the start; None
-            and ``".*"`` take the trainable variables and statistics such as moving averages.
+        vars_to_warm_start: a regular expression, or a list of them: variables are restored whose names match from the start.
+            None and ``".*"`` restore the trainable variables and statistics such as moving averages.
         var_name_to_vocab_info: refused: vocabularies are not mapped.
         var_name_to_prev_var_name: variable name to its name in the checkpoint.
 

@@ -38,7 +38,7 @@ class Batches:
 
 
 class WholeBatch(int):
-    """The global batch size, for a model function that is traced at it; a program that checks for one core's passes."""
+    """The global batch size; it equals the batch size of one core as well, for programs that check theirs."""
 
     per_core: int | None = None
 

@@ -302,7 +302,7 @@ def separate_tables(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
 
 
 def _column_of(spec: EmbeddingConfigSpec, name: str) -> Any:
-    """The column of a variable; it is named after the column, or after all columns that share it."""
+    """The column whose table has this name: that of the column, or of all columns that share the table."""
     for column in spec.feature_columns or ():
         shared = column.get_embedding_var_name() != column.categorical_column.name
         table = column.get_embedding_var_name() if shared else f"{column.name}/embedding_weights"

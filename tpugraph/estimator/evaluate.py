@@ -60,8 +60,8 @@ def evaluate_on_cores(
 ) -> dict[str, Any] | None:
     """Evaluates a converted model at a checkpoint (initial values where None), and writes the metrics to an event file.
 
-    Hooks are called around each loop, as in training; with ``steps``, all of them are one loop. None with a note where a hook
-    asks for what the cores do not export.
+    Hooks are called around each loop, as in training; with ``steps``, all of them are one loop. Returns None, with a note, if a
+    hook fetches tensors that the cores do not export.
     """
     traced, session = model.traced, model.session
     metrics = metric_tensor_names(traced.spec.eval_metric_ops)

@@ -263,7 +263,7 @@ def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
 
 
 def _for_tpus(request: Request, exports: Exports, *, alone: bool) -> tuple[PlainModel, dict[str, Any]] | None:
-    """The graph for TPUs; None with a warning where the model cannot be one and there is a plain graph."""
+    """The graph for TPUs; None, with a warning, if the model cannot run there and is exported as a plain graph too."""
     model_fn = request.model_fn if exports.by_model else partial(model_fn_inference_on_tpu, request.model_fn)
     try:
         return _model(replace(request, model_fn=model_fn, serves_on_tpu=True))

@@ -21,22 +21,22 @@ tf1 = tf.compat.v1
 _BATCHES, _SECONDS = 1000, 20.0  # limit how much is read to measure it
 _Dims = tuple[int | None, ...]
 Noted = dict[int, tuple[list[list[int | None]], list[Any]]]
-"""By the number of a call of ``padded_batch``: the dimensions of its tensors behind the rows, and the shapes of its batches."""
+"""For each call of ``padded_batch``, by its number: the example shapes of its tensors, and the shapes of its batches."""
 
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """What the shapes of an input are fixed to."""
+    """The fixed shapes of an input."""
 
     # the shapes of rows, by the number of the call of padded_batch
     padded: dict[int, list[_Dims]] = field(default_factory=dict)
     # the shapes of the tensors of a batch, without their rows; None where they differ
     batches: list[_Dims] = field(default_factory=list)
-    # the largest of the sizes that the open dimensions of padded_batch have now, by their number in a batch
+    # the largest size that an open dimension of padded_batch has now, by its number in a batch
     longest: dict[int, int] = field(default_factory=dict)
 
     def close(self, dataset: Any) -> Any:
-        """Checks each batch for the dimensions that were the same in all batches measured, which its shapes then say."""
+        """Makes sizes static that were the same in all measured batches; each batch is checked for them."""
         if not is_open(dataset):
             return dataset
 
@@ -63,7 +63,7 @@ def _open_dims(shape: Any) -> bool:
 
 @contextmanager
 def padded_batches(shapes: FixedShapes | None, *, measures: bool) -> Iterator[Noted]:
-    """Has ``Dataset.padded_batch`` pad to ``shapes``; with None and ``measures`` note the shapes of its batches in what it yields."""
+    """Makes ``Dataset.padded_batch`` pad to ``shapes``; where None and ``measures``, yields a record of its batches' shapes."""
     plain: Callable[..., Any] = padded_batch_op._padded_batch
     noted: Noted = {}
     calls = 0
@@ -102,7 +102,7 @@ def _shapes(element: Any) -> list[Any]:
 
 
 def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
-    """Reads the first batches of a Dataset that was made within :func:`padded_batches`; says to what rows are padded.
+    """Measures the first batches of a Dataset made within :func:`padded_batches`; a note says what rows are padded to.
 
     A dimension that is the same in all of them keeps its size. Others get one length for all tensors: the longest where the data
     ended, else the next power of two; or ``room`` where it is not 0.

@@ -114,7 +114,7 @@ def column_of(values: Any) -> Any:
 
 
 def _matching(labels: Any, logits: Any, logits_dimension: int, label_dimension: int) -> Any:
-    """Labels with as many rows as the logits and of the right last dimension; checked as they are read where shapes are open."""
+    """Checks that labels have the rows of the logits and the right last dimension; at run time where shapes are open."""
     if logits.shape.rank is not None and not logits.shape[-1:].is_compatible_with([logits_dimension]):
         raise ArgumentError(f"logits of shape {logits.shape} have not {logits_dimension} columns",
                             fix="as many units in the last layer as the head's logits_dimension")  # fmt: skip

@@ -128,8 +128,8 @@ class LoopHooks:
     """Calls hooks around each loop, in the context of the traced graph.
 
     ``begin`` comes before the conversion; ``before_run`` and ``after_run`` around each loop, as around a Session.run.
-    ``after_run`` gets the values after the last step. Tensors that depend on the input leave the cores as summaries, which are
-    settled before the first loop. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
+    ``after_run`` gets the values after the last step. Tensors that depend on the input leave the cores as summaries; the first
+    loop settles which. ``run_context.session`` is a :class:`HostSession`. A stop takes effect at the end of the loop.
     ``fetches`` are those of the run that hooks see; the train op and the loss when None.
     """
 
@@ -176,7 +176,7 @@ class LoopHooks:
         return found
 
     def wants_batches(self, what: str) -> bool:
-        """Whether a hook fetches what depends on the batch, which evaluation and prediction do not export; notes it."""
+        """Whether a hook fetches tensors of a batch, which evaluation and prediction do not export; a note says which."""
         for name, (_, hook) in self.of_input().items():
             say(f"note: the {what} runs on this machine, without cores: the hook {type(hook).__name__} asks for "
                 f"'{name}' of each batch")  # fmt: skip

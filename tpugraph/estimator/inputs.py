@@ -232,7 +232,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def to_dataset(tensors: Any) -> Any:
-    """A Dataset whose elements are the tensors in one run after the other, up to the end of the data that they read.
+    """A Dataset with the values of the tensors in run after run, until the data that they read end.
 
     Iterators and tables stay in the graph of the tensors, and are initialised with its tables. None where the tensors come from
     queues or are fed.

@@ -245,7 +245,7 @@ def _of_input(request: Request, fed: TracedInput) -> str:
 
 
 def _trace(request: Request, fed: TracedInput) -> Traced:
-    """Traces with an open batch dimension; with a fixed one if the model reads its batch size, or fails without.
+    """Traces with an open batch dimension, or with a fixed one if the model holds its batch size or cannot be traced without.
 
     With an open one no constant can hold the batch size, so that a partial batch gives the right result. With a fixed one the
     partial batch is dropped in evaluation, and padded in prediction.
@@ -275,7 +275,7 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
 
 
 def _holds_batch_size(request: Request, traced: Traced, fed: TracedInput) -> bool:
-    """Whether the model's step is another one for twice the batch size, which the model function read."""
+    """Whether the step changes when the model, which reads its batch size, is traced with twice that size."""
     rows = 2 * (request.plan.global_batch or 0)
     twice = replace(request, plan=replace(request.plan, global_batch=rows, per_core=2 * (request.plan.per_core or 0)))
     fed_twice = trace_input(twice)

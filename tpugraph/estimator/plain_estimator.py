@@ -31,7 +31,7 @@ _max_ids = 0
 
 
 def use_cores(count: int | None, max_ids: int = 0) -> None:
-    """Sets the most cores of Estimators without ``use_tpu``; 0: this machine; None: cores if a strategy is configured.
+    """Sets the most cores of Estimators without ``use_tpu``: 0 for this machine, None for cores if a strategy is configured.
 
     ``max_ids`` is theirs where their configuration has none.
     """
@@ -112,7 +112,7 @@ class PlainRequests(Requests):
                        measured=self.measured)  # fmt: skip
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
-        """The batch size of the first batch; None where there is none, it is no tensor, or windows give others of other sizes."""
+        """The batch size of the input; None, with a note, if no batch tells it or batches differ."""
         with tf.Graph().as_default(), tensorflow_1_ops():
             returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
             windows = any(op.type in ops.WINDOWS for op in tf1.get_default_graph().get_operations())

@@ -55,8 +55,8 @@ class TPUConfig:
         experimental_feed_hook: refused unless None: there is no infeed hook.
         batch_norm: ``per_core`` normalises each core's rows by their own statistics, as models on a TPU do; ``global`` by those
             of the global batch. tpugraph's own, as are those below.
-        max_ids: the most ids in a row of a sparse column, or of a dimension that ``padded_batch`` leaves open, where no shape
-            tells; 0 takes what the first batches have.
+        max_ids: the most ids in a row of a sparse column, or the size of a dimension that ``padded_batch`` leaves open, where no
+            shape tells; 0 measures the first batches.
         shard_tables: tables of at least so many bytes that are accessed by rows are sharded over the cores; 0 for none. None is
             1 GiB with an EmbeddingConfigSpec in one process, else 0.
         step_order: ``reads_first`` or ``writes_first``, where the model does not order a read and a write of a variable,
@@ -64,9 +64,9 @@ class TPUConfig:
         engine: what trains: ``emulator``, or ``xla``, which divides the step at the global batch among devices of
             ``platform`` by XLA's own partitioner; ``batch_norm`` is then of the global batch. Where None, ``xla`` with a
             ``platform`` or a ``mesh``, else ``emulator``. Evaluation and prediction stay on emulated cores.
-        mesh: of ``xla``, the axes of the devices, such as ``data:4,model:2``; when None ``num_shards`` along ``data``, or as many
-            devices as divide the batch, and what ``input_partition_dims`` asks for along axes of their own, ``dim1`` for the
-            rows of an image.
+        mesh: with ``xla``, the axes of the devices, such as ``data:4,model:2``. None puts ``num_shards`` devices, or as many as
+            divide the batch, along ``data``, and adds an axis for each dimension that ``input_partition_dims`` splits, such as
+            ``dim1`` for the rows of an image.
         shard: how variables are sharded, as ``REGEX=model,-``.
         shard_optimizer: the axis along which the optimizer's variables are sharded.
         platform: ``cpu`` for virtual devices, as where None, ``gpu`` or ``tpu``.

@@ -158,12 +158,12 @@ class Request:
     on_tpu: bool = False  # the estimator asks for cores in this mode: only then params have a context
     serves_on_tpu: bool = False  # export a graph for TPUs
     embeddings: EmbeddingConfigSpec | None = None  # tables kept apart on cores, or None
-    # what the shapes of an estimator's inputs are fixed to on cores, with the function and the mode; appended to
+    # the fixed shapes of the estimator's inputs on cores, each with its function and mode; appended to
     measured: list[tuple[Any, str, FixedShapes]] = field(default_factory=list)
 
     @property
     def shapes(self) -> FixedShapes | None:
-        """What the shapes of the input are fixed to, where they were measured."""
+        """The fixed shapes of the input, where it was measured."""
         known = (shapes for of, mode, shapes in self.measured if (of, mode) == (self.input_fn, self.mode))
         return next(known, None) if self.plan.cores else None
 
@@ -227,7 +227,7 @@ class Traced:
         self.final = True
 
     def graph_def(self) -> Any:
-        """The graph, in which what was fed to the input is constant."""
+        """The graph, with a constant in place of each placeholder of the input that a hook fed."""
         found = self.graph.as_graph_def(add_shapes=True)
         for node in found.node:
             if (value := self.feeds.get(node.name)) is not None:
@@ -353,7 +353,7 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
 
 
 def initialising_all(scaffold: Any) -> Any:
-    """A scaffold whose ``local_init_op`` is the user's and initialises the other local variables, tables and inputs too."""
+    """A scaffold whose ``local_init_op`` runs the user's and initialises all other local variables, tables and inputs."""
     given = scaffold.local_init_op
     if given is None:  # that of Scaffold.finalize does
         return scaffold
@@ -437,7 +437,7 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
 
 
 def _measures(request: Request, dataset: Any, noted: Any) -> bool:
-    """Whether the shapes of an input are open, were not measured before, and are now."""
+    """Measures an input of open shapes, unless that was done before; returns whether it did."""
     graph = tf1.get_default_graph()
     fed = request.batch_axis is not None or any(op.type in ops.PLACEHOLDERS for op in graph.get_operations())
     if fed or request.shapes is not None or not (noted or is_open(dataset)):
@@ -469,10 +469,10 @@ def _for_cores(request: Request, dataset: Any) -> Any:
 
 
 def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
-    """What the input function returns, as a Dataset where it can be one; and whether it is one.
+    """Calls the input function; returns a Dataset of what it returned if possible, and whether it is one.
 
-    It is called once per core or host where the input mode says so; for hosts again only if it asks which host it is called
-    for, or returns tensors.
+    The function is called once per core or host as the input mode says; for further hosts only if it asks for its host, or
+    returns tensors.
     """
     plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
     calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts

@@ -64,7 +64,7 @@ class EvalSpec:
 def train_and_evaluate(
     estimator: TPUEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, list[Any]]:
-    """Trains, evaluates checkpoints as often as the throttle allows, and the last one in any case.
+    """Trains, and evaluates checkpoints as often as the throttle allows, the last one always.
 
     An evaluator of TF_CONFIG does not train: it evaluates the checkpoints that another process writes into the model_dir, up to
     the one of ``max_steps`` steps, or for a day without a new one.
@@ -127,7 +127,7 @@ class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[
                 return self._metrics, self._exported
         if max_steps is not None:
             raise RunError(f"no new checkpoint in '{estimator.model_dir}' for {LONGEST_WAIT / 3600:g} hours; the last is at step "
-                           f"{self._step:,} of {max_steps:,}", fix="see whether the process still runs that trains")  # fmt: skip
+                           f"{self._step:,} of {max_steps:,}", fix="see whether the training process still runs")  # fmt: skip
         return self._metrics, self._exported
 
     def _evaluate(self, *, final: bool) -> None:
