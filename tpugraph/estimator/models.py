@@ -133,19 +133,14 @@ class CoresModel:
         if not self._initialized or checkpoint is None:
             self.session.initialize()
             self._initialized = True
-        if checkpoint is None:
-            self._first_values()
-        else:
+        if checkpoint is not None:
             self.session.restore(checkpoint, with_input=False)
-
-    def _first_values(self) -> None:
-        """Runs the scaffold's initializers on the host: ``init_fn`` is a Python function."""
-        host = self.host
-        host.follow(None)
+            return
+        self.host.follow(None)  # init_fn is a Python function, which runs on the host
         with self.traced.graph.as_default():
-            initialize(self.traced.scaffold, host)
-        self.session.assign(host.values(self.session.variable_names()))
-        host.follow(self.session)
+            initialize(self.traced.scaffold, self.host)
+        self.session.assign(self.host.values(self.session.variable_names()))
+        self.host.follow(self.session)
 
     def close(self) -> None:
         self.turn += 1

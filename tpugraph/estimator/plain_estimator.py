@@ -100,9 +100,6 @@ class PlainRequests(Requests):
     def endless(self) -> bool:
         return True
 
-    def check(self) -> None:
-        """No batch sizes are needed."""
-
     def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
         rows = self._rows(input_fn, mode) if on_cores and self.cores else None
         cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)

@@ -185,11 +185,11 @@ class TPUEstimator:
         sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size, ModeKeys.PREDICT: predict_batch_size}
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis, embedding_config_spec)
+        requests.check()
         self._open(requests, model_dir, warm_start_from)
         self._exports = exports
 
     def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
-        requests.check()
         emulate_tpu_ops()  # what it exports for TPUs is loaded in sessions of the program
         self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
