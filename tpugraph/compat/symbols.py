@@ -193,15 +193,14 @@ PAGES: dict[str, Page] = {
     },
     "contrib.rnn": {
         **found_in(f"{_PIECES}.rnn_cells", "AttentionCellWrapper Conv1DLSTMCell Conv2DLSTMCell Conv3DLSTMCell ConvLSTMCell "
-                   "CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper IndRNNCell IndyGRUCell IndyLSTMCell "
-                   "InputProjectionWrapper LayerNormBasicLSTMCell LayerNormLSTMCell NASCell OutputProjectionWrapper "
-                   "PhasedLSTMCell SRUCell UGRNNCell stack_bidirectional_dynamic_rnn stack_bidirectional_rnn"),
+                   "CoupledInputForgetGateLSTMCell EmbeddingWrapper FusedRNNCell FusedRNNCellAdaptor GRUBlockCell GRUBlockCellV2 "
+                   "HighwayWrapper IndRNNCell IndyGRUCell IndyLSTMCell InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell "
+                   "LayerNormBasicLSTMCell LayerNormLSTMCell NASCell OutputProjectionWrapper PhasedLSTMCell SRUCell "
+                   "TimeReversedFusedRNN UGRNNCell stack_bidirectional_dynamic_rnn stack_bidirectional_rnn"),
         **gone("BidirectionalGridLSTMCell CFNCell CompiledWrapper GLSTMCell GridLSTMCell IntersectionRNNCell MinimalRNNCell NTMCell "
                "TimeFreqLSTMCell WeightNormLSTMCell",
                "it was an experiment of tf.contrib that no published program was found to use",
                "tf.nn.rnn_cell.LSTMCell, or a class of your own that derives from tf.nn.rnn_cell.RNNCell"),
-        **found_in(f"{_PIECES}.fused_rnn", "FusedRNNCell FusedRNNCellAdaptor GRUBlockCell GRUBlockCellV2 LSTMBlockCell "
-                   "LSTMBlockFusedCell TimeReversedFusedRNN"),
         **found_in("tensorflow.python.ops.rnn", "best_effort_input_batch_size=_best_effort_input_batch_size "
                    "transpose_batch_time=_transpose_batch_time"),
         **found_in("tf_keras.src.layers.rnn.legacy_cells", "LayerRNNCell"),

@@ -14,7 +14,7 @@ tf1 = tf.compat.v1
 
 
 def hardmax(logits: Any, name: str | None = None) -> Any:
-    """One where the largest of the last dimension is, else zero."""
+    """The largest element of the last dimension, one-hot."""
     return tf.one_hot(tf.argmax(logits, -1), logits.shape[-1] or tf.shape(logits)[-1], dtype=logits.dtype)
 
 
@@ -25,11 +25,11 @@ def safe_cumprod(x: Any, *words: Any, **named: Any) -> Any:
 
 
 def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> Any:
-    """How likely attention moves on to each place of the memory, and no further (Raffel and others, 2017).
+    """The probability that attention moves on to each position of the memory and stops there (Raffel and others, 2017).
 
     Args:
-        p_choose_i: the probability to stop at each place, ``[batch, places]``.
-        previous_attention: the attention of the step before.
+        p_choose_i: the probability to stop at each position, ``[batch, positions]``.
+        previous_attention: that of the step before, of the same shape.
         mode: ``recursive`` and ``parallel`` compute the expectation, the second one with cumulative products;
             ``hard`` takes probabilities of zero or one.
     """
@@ -49,14 +49,14 @@ def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> 
 
 
 class AttentionMechanism:
-    """Scores the places of a memory for a query."""
+    """Scores the positions of a memory for a query."""
 
     alignments_size: Any
     state_size: Any
 
 
 class _BaseAttentionMechanism(AttentionMechanism):
-    """The memory ``[batch, places, columns]``, with zeros behind each row's length, its keys, and what makes weights of scores."""
+    """The memory ``[batch, positions, columns]``, zero behind each row's length, its keys, and what makes weights of scores."""
 
     def __init__(self, query_layer: Any, memory: Any, probability_fn: Callable[[Any, Any], Any],
                  memory_sequence_length: Any = None, memory_layer: Any = None, check_inner_dims_defined: bool = True,
@@ -113,7 +113,7 @@ def _luong_score(query: Any, keys: Any, scale: Any) -> Any:
 
 
 def _bahdanau_score(processed_query: Any, keys: Any, normalize: Any) -> Any:
-    """The score by a layer of one unit over query and keys, with normalised weights where asked for."""
+    """The score by a layer of one unit over query and keys; ``normalize`` gives it a unit weight vector and a gain."""
     units, dtype = keys.shape.as_list()[2], processed_query.dtype
     weights = tf1.get_variable("attention_v", [units], dtype)
     total = keys + processed_query[:, None]
@@ -164,7 +164,7 @@ class BahdanauAttention(LuongAttention):
 
 
 class _Monotonic:
-    """Weights that only move on over the memory; noise on the scores teaches them to be zero or one."""
+    """Weights that move in one direction over the memory; noise on the scores drives them to zero or one."""
 
     def _begin(self, noise: float, seed: int | None, bias: float, mode: str) -> None:
         def weights(score: Any, before: Any) -> Any:
@@ -178,7 +178,7 @@ class _Monotonic:
         self._probability = weights
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
-        """All weight is on the first place."""
+        """All weight is on the first position."""
         return tf.one_hot(tf.zeros([batch_size], tf.int32), self.alignments_size, dtype=dtype)  # type: ignore[attr-defined]
 
 

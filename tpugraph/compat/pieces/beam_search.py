@@ -93,7 +93,7 @@ class BeamSearchDecoder(Decoder):
         embedding: the table of ids, or a function of them.
         initial_state: the cell's, each row ``beam_width`` times (:func:`tile_batch`).
         length_penalty_weight: scores are divided by ``((5 + length) / 6) ** weight``.
-        coverage_penalty_weight: how much a sequence that has ended is charged for places of the memory that got little attention;
+        coverage_penalty_weight: how much a sequence that has ended is charged for positions of the memory with little attention;
             the cell must be an ``AttentionWrapper`` then.
         reorder_tensor_arrays: whether a TensorArray of the state, such as an alignment history, is traced back as the ids are.
     """
@@ -146,7 +146,7 @@ class BeamSearchDecoder(Decoder):
         return finished, self._embedding(start), state
 
     def _attention(self, cell_state: Any) -> Any:
-        """The weights of the memory's places ``[rows, beams, places]``; () where nothing is charged for them."""
+        """The weights of the memory's positions ``[rows, beams, positions]``; () where there is no coverage penalty."""
         if tf.get_static_value(self._coverage) == 0:
             return ()
         if not isinstance(cell_state, AttentionWrapperState):

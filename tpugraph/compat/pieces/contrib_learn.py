@@ -108,11 +108,11 @@ _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
 
 
 class VocabularyProcessor:
-    """Numbers the words of documents, in the order in which they are met; 0 is for others and behind a document's end.
+    """Numbers the words of documents in the order in which they occur; 0 stands for other words, and pads.
 
     Args:
         max_document_length: how many numbers a document becomes.
-        min_frequency: words that are met no more often get no number of their own.
+        min_frequency: words that occur at most so often get no number of their own.
         tokenizer_fn: gives the words of each of some documents.
     """
 

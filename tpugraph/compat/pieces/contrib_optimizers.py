@@ -11,7 +11,7 @@ tf1 = tf.compat.v1
 
 
 class DecoupledWeightDecayExtension:
-    """Weight decay beside the gradient: before each step the variables shrink by ``weight_decay`` times themselves.
+    """Decoupled weight decay: before each step ``weight_decay`` times a variable is subtracted from it.
 
     It is mixed into an optimizer, before it in the list of bases; other arguments are those of the optimizer.
     """
@@ -22,7 +22,7 @@ class DecoupledWeightDecayExtension:
         super().__init__(*arguments, **kwargs)
 
     def minimize(self, loss: Any, *arguments: Any, decay_var_list: Any = None, **named: Any) -> Any:
-        """As that of the optimizer; only the variables of ``decay_var_list`` shrink, where it is given."""
+        """As that of the optimizer; only the variables of ``decay_var_list`` decay, where it is given."""
         self._decayed = None if decay_var_list is None else {v.name for v in decay_var_list}
         return super().minimize(loss, *arguments, **named)  # type: ignore[misc]
 
@@ -39,19 +39,19 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """An optimizer class with weight decay beside the gradient; ``weight_decay`` is its first argument."""
+    """An optimizer class with decoupled weight decay; ``weight_decay`` is its first argument."""
     name = f"{base_optimizer.__name__}WithDecoupledWeightDecay"
     return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
-    """Adam with weight decay beside the gradient."""
+    """Adam with decoupled weight decay."""
 
     __init__ = partialmethod(DecoupledWeightDecayExtension.__init__, name="AdamW")
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
-    """Momentum with weight decay beside the gradient."""
+    """Momentum with decoupled weight decay."""
 
     __init__ = partialmethod(DecoupledWeightDecayExtension.__init__, name="MomentumW")
 
@@ -65,7 +65,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
 
     Args:
         weight_decay: how much of the variable is added to its gradient.
-        eeta: the share of the norm of the variable that a step has.
+        eeta: the trust coefficient: the norm of a step as a fraction of the norm of the variable.
         epsilon: is added where a norm divides.
         skip_list: of variables whose name has one of these in it the rate is not scaled; ``batch_normalization`` and
             ``bias`` when None.

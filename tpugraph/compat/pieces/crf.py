@@ -1,7 +1,7 @@
 """``tf.contrib.crf``: linear-chain conditional random fields over batches of sequences.
 
 The score of a sequence of tags is the sum of its unary scores ``inputs[b, t, tag]`` and of ``transition_params[tag, next]``
-for each pair of neighbours; what lies behind a sequence's length counts for nothing.
+for each pair of neighbours; padding behind a sequence's length is ignored.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         before, active = element
         return tf.where(active, tf.argmax(before + tf.gather(onward, tags), 1, output_type=tf.int32), tags)
 
-    # of each step the scores of the one before; what comes of the first step is of no use
+    # of each step the scores of the one before; the first step has none, and its result is dropped
     elements = tf.roll(scores, 1, 0), tf.transpose(_mask(potentials, sequence_length, tf.bool))
     found = tf.concat([tf.scan(back, elements, initializer=last, reverse=True)[1:], last[None]], 0)
     return tf.transpose(found) * _mask(potentials, sequence_length, tf.int32), tf.reduce_max(scores[-1], 1)

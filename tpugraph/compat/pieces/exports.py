@@ -30,7 +30,7 @@ class Exporter:
 
 
 class LatestExporter(Exporter):
-    """Exports behind each evaluation, and keeps the newest ``exports_to_keep`` exports; all when None.
+    """Exports after each evaluation, and keeps the newest ``exports_to_keep`` exports; all when None.
 
     Raises:
         ValueError: exports_to_keep is not positive.
@@ -79,7 +79,7 @@ def _smaller_loss(best_eval_result: Any, current_eval_result: Any) -> bool:
 
 
 class BestExporter(LatestExporter):
-    """Exports behind an evaluation that was better than all before it in this process, by ``compare_fn`` of two results.
+    """Exports after an evaluation that is better than all before it in this process, by ``compare_fn`` of two results.
 
     ``event_file_pattern`` is not used: evaluations of earlier processes are not looked at.
     """
@@ -115,7 +115,7 @@ def visualize_embeddings(summary_writer: Any, config: Any) -> None:
 
 
 class _Predictor:
-    """Calls a session with arrays by input name; ``feed_tensors``, ``fetch_tensors``, ``graph`` and ``session`` are open."""
+    """Calls a session with arrays by input name; it has ``feed_tensors``, ``fetch_tensors``, ``graph`` and ``session``."""
 
     def __init__(self, session: Any, feeds: Mapping[str, Any], fetches: Mapping[str, Any]) -> None:
         self.session, self.graph, self.feed_tensors, self.fetch_tensors = session, session.graph, feeds, fetches

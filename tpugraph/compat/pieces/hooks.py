@@ -19,7 +19,7 @@ tf1 = tf.compat.v1
 
 
 class _StopWhen(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Asks for a stop where a function says so, now and then."""
+    """Stops training where ``should_stop(step)`` says so; it is asked every so many seconds or steps."""
 
     def __init__(self, should_stop: Callable[[int], bool], seconds: float | None, steps: int | None) -> None:
         self._should_stop = should_stop

@@ -19,7 +19,7 @@ def numpy_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int
     Args:
         x: an array, or a dict of arrays, with a row per example; ``y`` of labels the same, or None.
         num_epochs: how often the rows are read; without end when None.
-        queue_capacity: from how many rows the next one is drawn.
+        queue_capacity: the rows of the buffer that shuffles.
 
     Raises:
         ValueError: ``shuffle`` is not given, there are no features, or arrays are of different lengths.

@@ -8,7 +8,7 @@ from tpugraph.estimator.run_config import CoreStrategy
 
 
 class MirroredStrategy(CoreStrategy):
-    """Trains on as many cores as there were GPUs to be; other options are of no meaning for cores."""
+    """Trains on as many cores as the program asks for GPUs; other options mean nothing for cores."""
 
     def __init__(self, devices: Any = None, num_gpus: int | None = None, num_gpus_per_worker: int | None = None,
                  **options: Any) -> None:  # fmt: skip
@@ -23,7 +23,7 @@ class OneDeviceStrategy(CoreStrategy):
 
 
 class CollectiveAllReduceStrategy(CoreStrategy):
-    """Trains on as many cores as each worker was to have GPUs."""
+    """Trains on as many cores as the program asks for GPUs of each worker."""
 
     def __init__(self, num_gpus_per_worker: int | None = None, communication: Any = None) -> None:
         super().__init__(num_gpus_per_worker)
