@@ -93,7 +93,8 @@ def test_a_varying_trip_count_makes_the_whole_loop_vary() -> None:
         LOOPS.replace("ic = LoopCond(im)", "ic = LoopCond(less)")
         + """
         limit = Test()
-        entered = Enter(limit) {frame_name: "inner", T: int32, is_constant: true, parallel_iterations: 1}
+        around = Enter(limit) {frame_name: "outer", T: int32, is_constant: true, parallel_iterations: 1}
+        entered = Enter(around) {frame_name: "inner", T: int32, is_constant: true, parallel_iterations: 1}
         less = Test(im, entered)
         """
     )

@@ -77,12 +77,13 @@ def wire_body(function: Any, library: Mapping[str, Any], call: Node | None = Non
         Node(d.op, d.name, d.device, {key: _given(value, call) for key, value in d.attr.items()})
         for d in function.node_def
     ]
+    given = set(arguments)
     ends = Node("_Retval", ".results", "", {})  # reads the results and waits for the control outputs
     waited = [f"^{function.control_ret.get(label, '')}" for label in signature.control_output]
 
     @cache
     def first_ports(node: Node) -> dict[str, int] | None:
-        return {"": 0} if node.op == ARGUMENT and not node.raw_attrs else _first_ports(node, library)
+        return {"": 0} if node in given else _first_ports(node, library)
 
     *nodes, (_, results, must_run) = wire(
         [
