@@ -109,17 +109,12 @@ def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
     """
     found, ended = inputs.first_values(_shapes(inputs.next_element(dataset)), _BATCHES, config, _SECONDS)
     columns = {number: _columns(batches) for number, (_, batches) in noted.items() if batches}
-    sizes_at: dict[int, list[set[int]]] = {}
-    for number, parts in columns.items():
-        for known, part in zip(noted[number][0], parts, strict=True):
-            for axis, (size, sizes) in enumerate(zip(known, part, strict=True), 1):
-                if size is None:
-                    sizes_at.setdefault(axis, []).append(sizes)
-    longest = {
-        axis: max(map(max, varying))
-        for axis, every in sizes_at.items()
-        if (varying := [s for s in every if len(s) > 1])
-    }
+    opened = [(axis, sizes) for number, parts in columns.items() for known, part in zip(noted[number][0], parts, strict=True)
+              for axis, (size, sizes) in enumerate(zip(known, part, strict=True), 1) if size is None]  # fmt: skip
+    longest: dict[int, int] = {}
+    for axis, sizes in opened:
+        if len(sizes) > 1:
+            longest[axis] = max(longest.get(axis, 0), *sizes)
     lengths = {a: room or (size if ended else 2 ** math.ceil(math.log2(max(size, 1)))) for a, size in longest.items()}
     if longest:
         to, most = (" x ".join(str(sizes[axis]) for axis in sorted(sizes)) for sizes in (lengths, longest))
@@ -127,10 +122,9 @@ def measure(dataset: Any, noted: Noted, room: int, config: Any) -> FixedShapes:
             f"{len(found):,} batches no row has more than {most}. Results are the same where the model masks the padding; max_ids=N "
             "sets the length")  # fmt: skip
     padded = {number: _dims(parts, lengths) for number, parts in columns.items()}
-    now = {
-        axis: max(lengths[axis] if len(sizes) > 1 else min(sizes) for sizes in every)
-        for axis, every in sizes_at.items()
-    }
+    now: dict[int, int] = {}
+    for axis, sizes in opened:
+        now[axis] = max(now.get(axis, 0), lengths[axis] if len(sizes) > 1 else min(sizes))
     return FixedShapes(padded, _dims(_columns(found), {}), now)
 
 

@@ -190,8 +190,8 @@ class ModelCache:
     ) -> CoresModel | None:
         """The model of a mode on cores; the one at hand if input and prediction keys are the same.
 
-        ``check`` refuses models that neither cores nor this machine can run. None with a note where the model or its input cannot be
-        converted.
+        ``check`` refuses models that neither cores nor this machine can run. Returns None, with a note, if the model or its input
+        cannot be converted.
         """
         request = replace(request, one_program=True)
         fed = trace_input(request)

@@ -48,30 +48,20 @@ _GROWTH = 10  # limits how much longer a timed loop is than the one before
 class LoopLength:
     """The length of the next loop: a number of steps, or as many as fit into a time.
 
-    A timed loop starts with one step and follows the pace of earlier loops; the first one, which compiles, does not count.
+    A timed loop starts with one step and follows the pace of the loop before; the first one, which compiles, does not count.
     """
 
     def __init__(self, iterations_per_loop: int | str) -> None:
         self.steps, self._seconds = loop_length(iterations_per_loop)
-        self._pace: float | None = None
-        self._loops = 0
-        self._last = 1
+        self._next, self._loops = self.steps or 1, 0
 
     def next(self, remaining: int | None) -> int:
-        wanted = self.steps if self.steps is not None else self._fitting()
-        return wanted if remaining is None else min(wanted, remaining)
+        return self._next if remaining is None else min(self._next, remaining)
 
     def done(self, steps: int, seconds: float) -> None:
         self._loops += 1
-        self._last = max(steps, 1)
-        if self._loops > 1 and steps:
-            pace = seconds / steps
-            self._pace = pace if self._pace is None else (self._pace + pace) / 2
-
-    def _fitting(self) -> int:
-        if self._pace is None or self._seconds is None:
-            return 1
-        return max(1, min(int(self._seconds / max(self._pace, 1e-9)), self._last * _GROWTH))
+        if self._seconds is not None and self._loops > 1 and steps:
+            self._next = max(1, min(int(self._seconds * steps / max(seconds, 1e-9)), steps * _GROWTH))
 
 
 @dataclass(frozen=True)
