@@ -26,10 +26,10 @@ def infer(graph: Graph) -> None:
         for node in graph:
             graph.set_outputs(node, found.outputs(node))
         return
-    operations = _import_unrun(graph).get_operations()
-    for operation in operations:
-        made = [output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in operation.outputs]
-        graph.set_outputs(graph[operation.name], made)
+    whole = _import_unrun(graph)
+    for node in graph:
+        made = whole.get_operation_by_name(node.name).outputs
+        graph.set_outputs(node, [output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in made])
 
 
 def check(graph: Graph) -> None:
@@ -61,7 +61,7 @@ def _dims(shape: tf.TensorShape) -> tuple[tuple[int | None, ...], bool]:
 
 def _import_unrun(graph: Graph) -> tf.Graph:
     """The graph imported for its dtypes and shapes; nothing of it is run."""
-    definition = graphdef.without_folding(graphdef.to_graph_def(graph))
+    definition = graphdef.definitions(graph, graph)
     return import_graph_def(definition, source=graph.source, graph=graph)
 
 

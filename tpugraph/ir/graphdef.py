@@ -6,7 +6,7 @@ The kind of a file is detected from its content, never from its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -106,35 +106,22 @@ def to_graph_def(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
     return graph_def
 
 
-def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
-    """Some nodes as a GraphDef for shape inference, without devices and control inputs."""
+def definitions(graph: Graph, nodes: Iterable[Node]) -> Any:
+    """Some nodes as a GraphDef for shape inference, without devices and control inputs.
+
+    At import TensorFlow folds stateless ops, including ReadFile, where shapes depend on them, but not an op that requests a missing
+    kernel; shape inference needs no kernel. Guards stand in front of ops whose shape functions abort.
+    """
     graph_def = _without_nodes(graph)
-    add = graph_def.node.add
     for node in nodes:
-        definition = add()
+        definition = graph_def.node.add()
         _write(definition, node)
         assign(node, "_definition", definition)
-        _keep_harmless(graph_def, definition)  # changes some ops, whose definitions are written anew
+        if ops.is_folded_away(node.op):  # to_graph_def writes these anew
+            definition.attr["_kernel"].s = b"not while the graph is imported"
+        if node.op in ops.RANKS:
+            guard(graph_def.node, definition)
     return graph_def
-
-
-def without_folding(graph_def: Any) -> Any:
-    """A copy of a GraphDef for shape inference, in which TensorFlow constant-folds nothing at import."""
-    for definition in list(graph_def.node):
-        _keep_harmless(graph_def, definition)
-    return graph_def
-
-
-def _keep_harmless(graph_def: Any, definition: Any) -> None:
-    """Prevent TensorFlow from running a node at import, and from aborting in its shape function.
-
-    TensorFlow folds stateless ops, including ReadFile, where shapes depend on them, but not an op that requests a missing kernel;
-    shape inference needs no kernel.
-    """
-    if ops.is_folded_away(definition.op):
-        definition.attr["_kernel"].s = b"not while the graph is imported"
-    if definition.op in ops.RANKS:
-        guard(graph_def.node, definition)
 
 
 _TOLD_SHAPES = "_output_shapes"
