@@ -31,7 +31,7 @@ class DenseRows(Pass):
 
     def run(self, graph: Graph) -> None:
         device = analysis.cluster_nodes(graph)
-        joined = {graph[name]: None for name in (graph.kept(JoinedTables) or JoinedTables()).steps}
+        joined = {graph[name]: None for name in graph.kept_or_empty(JoinedTables).steps}
         for rows in list(rows_of(joined, ops.DENSE_WRITES)):
             make_rows_dense(graph, rows)
         if self.num_replicas > 1:

@@ -33,7 +33,7 @@ class GatherRows(Pass):
     gives = (Outfed, Queues, Results)
 
     def run(self, graph: Graph) -> None:
-        found, leaving = graph.result(DeviceEnds), (graph.kept(Partitioned) or Partitioned()).leaving
+        found, leaving = graph.result(DeviceEnds), graph.kept_or_empty(Partitioned).leaving
         marks = [n for n in graph.of_type(ALL_ROWS) if n.has_attr(TIMES)]
         beside = [n for n in marks if n.inputs[0].node.name in found.beside]
         through = [n for n in marks if n not in beside]  # the number of rows comes first

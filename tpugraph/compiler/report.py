@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import cluster_nodes, races, shapes, step
@@ -17,7 +17,6 @@ from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables, table_of
 from tpugraph.tpu.pipeline import Pipeline
 
-_T = TypeVar("_T")
 _COMBINE = (None, "partition", "shard-tables", "replica-program")
 """What makes the sums of a step: passes, or a replica program itself."""
 
@@ -27,11 +26,12 @@ def report(
 ) -> dict[str, Any]:
     """The report; the plain graph had ``size`` nodes, and ``notes`` were made before the passes."""
     found, device, cores = graph.roles, cluster_nodes(graph), options.num_replicas or 1
-    cut, outfed, partitioned = _left(graph, step.Cut), _left(graph, step.Outfed), _left(graph, step.Partitioned)
+    cut, outfed = graph.kept_or_empty(step.Cut), graph.kept_or_empty(step.Outfed)
+    partitioned = graph.kept_or_empty(step.Partitioned)
     per_core = cores if found.replica else 1
     naive = cut.naive_bytes
-    order = races.as_data(_left(graph, step.OrderedRaces))
-    padded, rows_padded = _left(graph, step.PaddedLookups), graph.kept(step.PaddedBatches)
+    order = races.as_data(graph.kept_or_empty(step.OrderedRaces))
+    padded, rows_padded = graph.kept_or_empty(step.PaddedLookups), graph.kept(step.PaddedBatches)
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -50,7 +50,7 @@ def report(
         "lookups": {
             "padded": padded.most,
             "by_flag": list(padded.flagged),
-            "joined": _left(graph, step.JoinedTables).pieces,
+            "joined": graph.kept_or_empty(step.JoinedTables).pieces,
         },
         "tables": _tables(graph),
         "step_order": order,
@@ -67,7 +67,7 @@ def report(
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": [
-            *_left(graph, step.ClosedShapes).batches,
+            *graph.kept_or_empty(step.ClosedShapes).batches,
             *notes,
             *order["said"],
             *partitioned.notes,
@@ -78,11 +78,6 @@ def report(
     }
 
 
-def _left(graph: Graph, kind: type[_T]) -> _T:
-    """The result of a pass; where it did not run or had nothing to do, an empty one."""
-    return graph.kept(kind) or kind()
-
-
 def batch(rows: int | None, cores: int) -> dict[str, Any]:
     """The batch of a core and of all, such as ``global batch 128 = 8 cores x 16``; ``rows`` is None or 0 where no shape tells."""
     line = f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}" if rows else counted(cores, "core")
@@ -91,7 +86,7 @@ def batch(rows: int | None, cores: int) -> dict[str, Any]:
 
 def collectives(graph: Graph) -> dict[str, Any]:
     """The collectives of a step: sums, their bytes on a core, the tensors that are summed and those that are gathered."""
-    partitioned = _left(graph, step.Partitioned)
+    partitioned = graph.kept_or_empty(step.Partitioned)
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
     return {"sums": len(sums), **_sizes(sums), "combined": partitioned.combined, "gathered": partitioned.gathered}
 
@@ -110,7 +105,7 @@ def _plain_name(graph: Graph, variable: str) -> str:
 
 def _tables(graph: Graph) -> dict[str, Any]:
     """Sharded tables with the bytes of a core and of the sums of lookups, and why others are whole."""
-    found = _left(graph, ShardedTables)
+    found = graph.kept_or_empty(ShardedTables)
     sharded = {name: asdict(table) for name, table in found.tables.items()}
     for table in sharded.values():
         del table["local"]
@@ -125,7 +120,7 @@ def _of_input(graph: Graph) -> list[str]:
     padded = graph.kept(step.PaddedBatches)
     endless = padded is not None and padded.endless
     notes = ["the dataset repeats for ever: say how many steps to run"] if endless else []
-    notes += _left(graph, step.HostModels).notes[:5]
+    notes += graph.kept_or_empty(step.HostModels).notes[:5]
     if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

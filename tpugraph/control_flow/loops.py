@@ -159,7 +159,7 @@ def enclose_step(
 
 def add_results(graph: Graph, **names: str) -> None:
     """Add names of nodes and tensors for the entry points."""
-    before = graph.kept(Results) or Results()
+    before = graph.kept_or_empty(Results)
     graph.keep(Results({**before.names, **names}))
 
 

@@ -215,6 +215,10 @@ class Graph:
         found = self._kept.get(kind)
         return found if isinstance(found, kind) else None
 
+    def kept_or_empty(self, kind: type[_T]) -> _T:
+        """The stored result of a class, or one with its defaults."""
+        return self.kept(kind) or kind()
+
     def result(self, kind: type[_T]) -> _T:
         """The stored result of a class, which the running pass must declare; a GraphError where there is none."""
         found = self.kept(kind)

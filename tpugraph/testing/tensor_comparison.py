@@ -166,7 +166,7 @@ def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str,
             reads.extend(_reads(analyse(graph, cores, policies=policies).placing))
 
     program = convert(graph, options, progress=before)
-    local = {name for table in (graph.kept(ShardedTables) or ShardedTables()).tables.values() for name in table.local}
+    local = {name for table in graph.kept_or_empty(ShardedTables).tables.values() for name in table.local}
     found: dict[str, list[OnCores]] = {}
     for tensor, reader, index, held in reads:
         node = graph.get(reader)

@@ -179,7 +179,7 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
 
 
 def _varying(graph: Graph) -> NodeSet:
-    alone = (graph.kept(Partitioned) or Partitioned()).cores == 1
+    alone = graph.kept_or_empty(Partitioned).cores == 1
     return {} if alone else analysis.replica_varying(graph)
 
 
