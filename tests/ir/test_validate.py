@@ -74,9 +74,9 @@ ATTRIBUTES: dict[str, tuple[Edit, str]] = {
     "too small": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 0), "'num_split' is 0, less than 1"),
     "claims inputs": (
         lambda g: setattr(node(g, "pack").attr["N"], "i", 10**9),
-        "claims 1,000,000,000 of Pack inputs; it has 2",
+        "claims 1,000,000,000 inputs of Pack; it has 2",
     ),
-    "claims outputs": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 10**9), "1,000,000,000 of Split outputs"),
+    "claims outputs": (lambda g: setattr(node(g, "split").attr["num_split"], "i", 10**9), "1,000,000,000 outputs of Split"),
 }  # fmt: skip
 
 

@@ -1,7 +1,4 @@
-"""Node attributes: Python values to and from ``AttrValue`` protobufs, and TensorFlow's dtypes by name.
-
-Together with ``graphdef.py`` this is the only place that knows the protobufs.
-"""
+"""Node attributes: Python values to and from ``AttrValue`` protobufs, and TensorFlow's dtypes by name."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Builder:
     ) -> Tensor:
         """A constant from a number, list or array; lists and Python numbers need a dtype.
 
-        In a loop or branch it needs ``controls`` from there.
+        In a loop or branch it needs control inputs from inside.
         """
         array = (
             np.asarray(value) if kind is None else np.asarray(value, "object" if kind.name == "string" else kind.name)

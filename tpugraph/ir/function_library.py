@@ -247,7 +247,7 @@ def _output_names(node: Node) -> list[str]:
 
 
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
-    """The operands of a node with their names in the op's definition; those of a list share one, those of a call have ""."""
+    """The operands of a node with their names in the op's definition, which a list shares; "" for those of a function call."""
     if ops.op_def(node.op) is None:
         return (("", operand) for operand in node.inputs)
     found = attr_codec.definition(node.op)
@@ -258,7 +258,7 @@ def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
 def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:
     """A GraphDef of some nodes under other names, without control edges; ``inputs`` names their outside operands.
 
-    Identities in all but name become identities.
+    Ops that only forward a value, such as StopGradient, become Identity.
     """
     graph_def = graph_pb2.GraphDef()
     for node, name in names.items():

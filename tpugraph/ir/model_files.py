@@ -36,9 +36,7 @@ class Loaded:
     path: Path
     data: bytes = b""  # the bytes of the file; empty for event files
     plain: bytes = b""  # the plain graph's file that a converted graph contains
-    options: dict[str, Any] = field(
-        default_factory=dict
-    )  # with it, those of the conversion that are not their defaults
+    options: dict[str, Any] = field(default_factory=dict)  # the conversion's options that are not the defaults
 
 
 def sniff(path: Path) -> Loaded:

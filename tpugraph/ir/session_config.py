@@ -11,19 +11,16 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 def guarded(config: Any = None, *, converted: bool = False, parts: bool = False) -> Any:
     """A session's configuration in which TensorFlow runs the graph that it was given.
 
-    TensorFlow's remapper fuses a MatMul with an addition behind it wherever the added tensor has the shape of a bias. With
-    oneDNN, which the processor decides on, it takes a tensor of shape [1, 2] for one, and the fused kernel then refuses
-    it: a right graph runs on one machine and fails on another. Its arithmetic optimizer takes a product with ones, which only
-    makes a value wider, for a tile of the first output of the op that made the value, whichever output it was: of two features
-    of an iterator the other one. Both are off where nobody asked for them.
-
-    TensorFlow optimizes a graph before its first run, which takes longer than many a training on emulated cores. Of a
-    converted graph what makes no step faster is left out, where nobody asked for it: the second round of all optimizations,
-    the search for tensors to swap out of a GPU's memory, and the round trip through another form of the graph. A plain graph
-    runs as its user's TensorFlow runs it: where it reads what it writes in no order, that may depend on the second round.
+    Two optimizers that change results are off unless ``config`` asks for them. The remapper fuses a MatMul with the addition of
+    a bias. Where TensorFlow uses oneDNN, which depends on the processor, it takes any tensor of shape [1, 2] for a bias, and the
+    fused kernel refuses it. The arithmetic optimizer replaces a product with ones by a Tile of the producer's output 0, even
+    where another output of the producer was multiplied.
 
     Args:
-        parts: whether parts of the graph run alone: others need no kernels, as collectives of a replica have none.
+        converted: whether the graph is a converted one. Then the second round of all optimizers, swapping to host memory, and the
+            round trip through TFG are off as well: they make no step faster and take longer than many a training on emulated
+            cores. A plain graph keeps them: what its unordered reads and writes see may depend on the second round.
+        parts: whether only parts of the graph run; nodes of other parts need no kernels.
     """
     made = tf.compat.v1.ConfigProto()
     if config is not None:

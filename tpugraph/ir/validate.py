@@ -197,7 +197,7 @@ class Schema:
             for name in (argument.number_attr for argument in arguments if argument.number_attr):
                 if not 0 <= held[name].i <= most:
                     most_said = f"it has {most:,}" if what == "inputs" else f"at most {most:,} can be read from a file"
-                    raise GraphError(f"the attribute '{name}' claims {held[name].i:,} of {op} {what}; {most_said}")
+                    raise GraphError(f"the attribute '{name}' claims {held[name].i:,} {what} of {op}; {most_said}")
         inputs, outputs = (
             None if None in [one.count(held) for one in arguments] else tuple(operands.dtypes(arguments, attributes))
             for arguments in (operands.inputs, operands.outputs)

@@ -35,7 +35,7 @@ def topological(
         degree = len(node.inputs) if whole else len([p for p, _ in node.inputs if p in nodes])
         followed = extra.get(node, ()) if extra else ()
         wait = node._wait
-        if node.op in ops.MERGE:  # does not wait for the end of its own loop, by a control edge either
+        if node.op in ops.MERGE:  # does not wait for the NextIterations of its loop, over data or control edges
             degree -= len([p for p, _ in node.inputs if p.op in ops.NEXT_ITERATION and (whole or p in nodes)])
             waits = (c for c in node.controls if c.op not in ops.NEXT_ITERATION and (whole or c in nodes))
             followed = (*followed, *waits)
@@ -141,10 +141,9 @@ def _walk(nodes: Iterable[Node], data_only: bool, *, forward: bool, until: Conta
 def source_of(
     tensor: Tensor, through: Container[str] = ops.IDENTITIES, *, where: Callable[[Node], bool] | None = None
 ) -> Tensor:
-    """The tensor behind nodes of some op types that hand a value on, or ``tensor`` itself; in a circle, the tensor that is met again.
+    """The tensor that nodes of some op types forward, or ``tensor`` itself; in a cycle, the first tensor that is met again.
 
-    An identity of several values hands on the one that it was given for this output, other ops their first input. ``where`` says
-    which of the nodes to look behind.
+    An IdentityN forwards the input of the same index, other ops their first input. ``where`` limits the nodes that are passed.
     """
     node, port = tensor
     if node.op not in through:  # as with most tensors
@@ -164,7 +163,7 @@ def variable_of(tensor: Tensor, through: Container[str] = ops.SAME_VARIABLE) -> 
 
 
 def readers(handle: Node, *, through: Container[str] = ops.HANDLE_ALIASES) -> dict[Node, None]:
-    """What reads the handle of a variable, a stack or an iterator, directly or through nodes that hand it on, and these."""
+    """The readers of the handle of a variable, stack or iterator, directly or through nodes that forward it, and these nodes."""
     found = reached((handle,), lambda node: (use.node for use in node.uses() if node is handle or node.op in through))
     del found[handle]
     return found
