@@ -7,7 +7,7 @@ their size: the largest trip count, read from the loop's condition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 
@@ -111,9 +111,8 @@ def _bound(loop: str, condition: Node) -> int:
 
 def most_iterations(condition: Node) -> float:
     """The largest trip count of the loop with this LoopCond; infinity where none is known."""
-    tests = reached((condition.inputs[0],), _conjoined)
     most = math.inf  # a conjunction ends with the first comparison that fails
-    for node in (test.node for test in tests if test.node.op in ops.ORDERINGS):
+    for node in comparisons(condition, ops.IDENTITIES | _BOTH):
         small, large, inclusive = ops.ORDERINGS[node.op]
         lower, upper = node.inputs[small], node.inputs[large]
         up = steps_of(lower) is not None
@@ -122,8 +121,10 @@ def most_iterations(condition: Node) -> float:
     return most
 
 
-def _conjoined(test: Tensor) -> Sequence[Tensor]:
-    return test.node.inputs[: 2 if test.node.op in _BOTH else 1 if test.node.op in ops.IDENTITIES else 0]
+def comparisons(condition: Node, through: Container[str]) -> list[Node]:
+    """The comparisons that the condition of a loop combines by some op types."""
+    parts = reached((condition.inputs[0].node,), lambda n: [t.node for t in n.inputs] if n.op in through else ())
+    return [node for node in parts if node.op in ops.ORDERINGS]
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:

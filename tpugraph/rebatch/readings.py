@@ -9,6 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import SUM, Entries, Held, Shard
+from tpugraph.analysis.trip_counts import comparisons
 from tpugraph.analysis.values import constant, data_dependent, integers, known_vector
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
@@ -286,13 +287,9 @@ _HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.CASTS
 
 
 def _compared(cond: Node) -> Iterator[Node]:
-    """The comparisons that a loop's condition is made of."""
-    stack = [cond.inputs[0].node]
-    for node in stack:  # grows while it is walked
-        if ops.record(node.op).ordering is not None:
-            yield from (source_of(tensor, _HANDED_ON).node for tensor in node.inputs)
-        elif node.op in ops.TRUTHS | ops.IDENTITIES | _BOTH_OR_EITHER:
-            stack += [t.node for t in node.inputs]
+    """What the condition of a loop compares."""
+    for node in comparisons(cond, ops.TRUTHS | ops.IDENTITIES | _BOTH_OR_EITHER):
+        yield from (source_of(tensor, _HANDED_ON).node for tensor in node.inputs)
 
 
 def _starts(cond: Node) -> Iterator[Node]:

@@ -10,13 +10,14 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, signatures
 from tpugraph.analysis.shapes import byte_size, is_static
-from tpugraph.analysis.values import integers, known_scalar
+from tpugraph.analysis.values import known_scalar
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.pattern import Match, Rule, anything, apply, either, op, when
 from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.rewrite.step_nodes import remove_unread
+from tpugraph.spmd.factors import named_axes
 
 
 @dataclass(frozen=True)
@@ -224,51 +225,32 @@ def _maker(graph: Graph, step: Node) -> Builder:
 # are squared.
 
 
-@dataclass(frozen=True)
-class DistinctRows:
-    """Rows [n, ...] for distinct ids [n] of a table with ``shape``."""
-
-    values: Tensor
-    numbers: Tensor
-    shape: tuple[int, ...]
-
-
 def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> None:
     """Compute norms of rows of distinct ids, among the device's nodes, after their sum over the cores."""
     apply(graph, [Rule(_SUM_OF_SQUARES, _add_up)], nodes)
 
 
-def distinct_rows(values: Tensor) -> DistinctRows | None:
-    """Rows with one distinct id each on a core; None where the rows are of another kind."""
-    node = values.node
+def distinct_rows(values: Tensor) -> tuple[Tensor, tuple[int, ...]] | None:
+    """The distinct ids [n] of rows [n, ...] on a core, and the shape of their table; None where the rows are of another kind."""
+    node, width = values.node, (values.shape or (None, None))[1:]
     if node.op in ops.SEGMENT_GRADS and not values.port:
-        count = known_scalar(node.inputs[3])
-        return None if count is None else _of_table(values, node.out(1), count)
-    if node.op not in ops.ROWS_OPERAND:
+        numbers, count = node.out(1), known_scalar(node.inputs[3])
+    elif node.op in ops.ROWS_OPERAND:
+        unique = source_of(node.inputs[1], ops.IDENTITIES | ops.CASTS | ops.RESHAPES)
+        if unique.node.op not in ops.UNIQUE or unique.port != 1:
+            return None
+        numbers = unique.node.out(0)
+        lookups = (use.node for use in numbers.node.uses(0) if use.node.op in ops.LOOKUPS and use.index == 1)
+        tables = (variable_of(lookup.inputs[0]) for lookup in lookups)
+        count = next((table.attr("shape")[0] for table in tables if table is not None and table.attr("shape")), None)
+    else:
         return None
-    unique = source_of(node.inputs[1], ops.IDENTITIES | ops.CASTS | ops.RESHAPES)
-    if unique.node.op not in ops.UNIQUE or unique.port != 1:
-        return None
-    numbers = unique.node.out(0)
-    tables = [
-        variable_of(use.node.inputs[0]) for use in unique.node.uses(0) if use.node.op in ops.LOOKUPS and use.index == 1
-    ]
-    count = next((table.attr("shape")[0] for table in tables if table is not None and table.attr("shape")), None)
-    return None if count is None else _of_table(values, numbers, count)
-
-
-def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | None:
-    width = (values.shape or (None, None))[1:]
-    return None if None in width else DistinctRows(values, numbers, (count, *width))  # type: ignore[arg-type]
+    return None if count is None or None in width else (numbers, (count, *map(int, width)))  # type: ignore[arg-type]
 
 
 def _over_all_dimensions(total: Tensor) -> bool:
-    shape, axes = total.node.inputs[0].shape, integers(total.node.inputs[1])
-    return (
-        shape is not None
-        and axes is not None
-        and {axis % max(len(shape), 1) for axis in axes} == set(range(len(shape)))
-    )
+    shape = total.node.inputs[0].shape
+    return shape is not None and named_axes(total.node) == set(range(len(shape)))
 
 
 _SQUARE = either(
@@ -296,9 +278,10 @@ def _add_up(graph: Graph, node: Node, squared: Match) -> None:
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
     halves = []
     for index, (part, rows) in enumerate(found):
-        whole = part if rows is None else added_up(graph, f"{node.name}/{index}", rows.values, rows.numbers, rows.shape,
-                                                   source=node, controls=[rows.numbers.node])  # fmt: skip
-        halves.append(make.add("L2Loss", [whole], (), name="half"))
+        if rows is not None:
+            numbers, shape = rows
+            part = added_up(graph, f"{node.name}/{index}", part, numbers, shape, source=node, controls=[numbers.node])
+        halves.append(make.add("L2Loss", [part], (), name="half"))
     total = make.add("AddN", halves, (), name="halves") if len(halves) > 1 else halves[0]
     if node.op not in ops.SQUARED_SUMS:
         total = make.reshape(make.add("AddV2", [total, total], (), name="squares"), [1 for _ in node.out().shape or ()])
