@@ -67,7 +67,6 @@ def _rows_of_lookup(tensor: Tensor) -> Answer:
 
 
 def _rows_operand(tensor: Tensor) -> Answer:
-    """The value of the operand that sets the number of rows."""
     return (yield _extent, tensor.node.inputs[ops.ROWS_OPERAND[tensor.node.op]])
 
 

@@ -62,7 +62,6 @@ class Solver(Generic[Fact, Said]):
         self._queued: set[int] = set()
 
     def forget(self) -> None:
-        """Discard all facts."""
         self.facts.clear()
         self.said.clear()
 

@@ -150,7 +150,6 @@ def _checked(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def _follow(following: Following, batch_constants: Iterable[str]) -> None:
-    """Propagate to the fixpoint."""
     following.propagate()
     for name in batch_constants:
         _follow_named(following, name)
@@ -239,7 +238,6 @@ def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
 
 
 def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
-    """The nodes that regroup rows."""
     said = {}
     for node in f.gathers():
         if node.op in ops.RESHAPES | ops.SPLITS and f.axes.get(node.out()):

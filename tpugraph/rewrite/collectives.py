@@ -53,7 +53,6 @@ class Collectives(StepNodes):
         return self.cast(self._reduced(self.stack(numbers), {"max": "Max", "min": "Min"}[op], tensor), kind)
 
     def _reduced(self, every: Tensor, op: str, tensor: Tensor) -> Tensor:
-        """Reduce the stacked values of all cores."""
         axis = self.constant([0], _INT32, tensor)
         return self.add(tensor, op, "of_all_cores", [every, axis], tensor.shape, keep_dims=False)
 

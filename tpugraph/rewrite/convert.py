@@ -39,7 +39,6 @@ class Conversions:
         return self._kept[tensor, want]
 
     def reduced(self, tensor: Tensor) -> Tensor:
-        """All-reduce a partial value."""
         placement, source = self.placing.made(tensor), self.behind.get(tensor, tensor)
         assert isinstance(placement, Partial)
         if placement.reduce_op == "sum":
@@ -49,7 +48,6 @@ class Conversions:
         return self.c.extreme(source, placement.reduce_op)
 
     def note(self, tensor: Tensor, words: str) -> None:
-        """Record a reduction for the report."""
         self.made[str(tensor)] = words
         self.placing.graph.note(tensor.node, f"combined over the cores: {words}")
 

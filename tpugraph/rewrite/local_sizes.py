@@ -152,7 +152,6 @@ class LocalSizes:
             self._resize_strided(node, rows, gradient=gradient)
 
     def _resize_split(self, node: Node, rows: Shard) -> None:
-        """Make the piece sizes of a Split local."""
         record, count = ops.record(node.op), len(node.inputs)
         (data,), named = record.data_operands(count), record.axis_operand(count)
         axis = None if named is None else integers(node.inputs[named])
@@ -195,7 +194,6 @@ class LocalSizes:
                     self._set(node, index - gradient, np.asarray(bounds))
 
     def _tell_elements(self, node: Node) -> None:
-        """Make the element shape of a container local."""
         contents = ops.CONTENTS.get(node.op)
         if contents is None:
             return

@@ -183,7 +183,6 @@ class Explanation:
         return placement is not None and not isinstance(placement, Replicate)
 
     def _written_elements(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
-        """The elements written into the container of a handle."""
         placement = self.placing.read(handle)
         if not isinstance(placement, Held) or reader.op not in ops.CONTAINER_READS:
             return

@@ -33,7 +33,6 @@ def signature(node: Node) -> Signature | None:
 
 
 def _axis_and_size_operands(node: Node) -> set[int]:
-    """The operands that hold axes or sizes."""
     record, count = ops.record(node.op), len(node.inputs)
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
 
@@ -46,7 +45,6 @@ def _letters(tensor: Tensor) -> list[str]:
 
 
 def _source(node: Node) -> int:
-    """The data operand."""
     told = _axis_and_size_operands(node)
     return next(i for i in range(len(node.inputs)) if i not in told)
 

@@ -79,8 +79,6 @@ def _bytes(variable: Node) -> int:
 
 
 class _Uses:
-    """The uses of variables in a graph."""
-
     def __init__(self, graph: Graph, cores: int) -> None:
         self._device = analysis.cluster_nodes(graph)
         self._of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
@@ -112,7 +110,6 @@ class _Uses:
         return found
 
     def _initializer(self, variable: Node, table: Node) -> Node:
-        """The initial assignment of one of the table's variables."""
         role, shape = self._roles.get(variable.name), tuple(table.attr("shape"))
         if tuple(variable.attr("shape") or ()) != shape:
             raise NotByRows(f"'{variable.name}' is trained with it and has another shape")

@@ -154,7 +154,6 @@ class Sharding:
         return [padded(make, parts.out(core), count, room, name="first/padded") for core, count in enumerate(counts)]
 
     def _save_in_slices(self, variable: Node, shards: Iterable[Node]) -> None:
-        """Save the shards as slices of the whole variable."""
         roles, shape = self._graph.roles, self._table.shape
         whole, held = roles.variables[variable.name], dict(roles.variables)
         del held[variable.name]
@@ -190,7 +189,6 @@ class Layout:
         return core * self.piece
 
     def count(self, core: int) -> int:
-        """The number of a core's rows."""
         return min(self.piece, self.rows - self.start(core))
 
     def slice(self, core: int, shape: Sequence[int]) -> str:

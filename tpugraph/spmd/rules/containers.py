@@ -139,7 +139,6 @@ def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _elements(p: Placing, handle: Placement) -> int | None:
-    """The number of elements of a container."""
     made = p.graph.get(handle.of or handle.key) if isinstance(handle, Held) else None
     grows = made is None or made.op not in ops.CONTENTS or made.attr("dynamic_size", False)
     length = None if grows or made is None else ops.CONTENTS[made.op].length
