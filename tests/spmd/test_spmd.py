@@ -127,6 +127,7 @@ CASES: dict[str, tuple[Build, str]] = {
     "transpose of three": (lambda x, w: tf.transpose(x[:, :, None], [2, 1, 0]), "rows2"),
     "expand": (lambda x, w: tf.expand_dims(x, 0), "rows1"),
     "squeeze": (lambda x, w: tf.squeeze(x[None, :, None], [0, 2]), "rows0"),
+    "squeeze of all ones": (lambda x, w: tf.squeeze(x[None, :, None]), "rows0"),
     "stack": (lambda x, w: tf.stack([x, x]), "rows1"),
     "unstack": (lambda x, w: tf.unstack(x, axis=1), "rows0"),
     "unstack of rows": (lambda x, w: tf.unstack(x), "Unpack 0:all > all"),

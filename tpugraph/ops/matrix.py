@@ -65,7 +65,7 @@ def _one_diagonal(k: int, dims: str) -> Callable[[Call], str | None]:
     return lambda call: dims if call.ranks[k] == 0 else None
 
 
-op("MatrixBandPart", role="band", dims="...IJ, -, - -> ...IJ", linear="0")
+op("MatrixBandPart", dims="...IJ, -, - -> ...IJ", linear="0")
 op("MatrixDiag", dims="...I -> ...II", linear="all")
 op(
     "MatrixDiagV2 MatrixDiagV3",

@@ -125,7 +125,6 @@ op(
 )
 op(
     "OneHot",
-    role="one_hot",
     dims=_one_hot,
     linear="2+3",
     differentiable=False,
