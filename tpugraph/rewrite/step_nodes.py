@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,15 @@ class StepNodes:
         key = (kind.name, array.tobytes(), array.shape)
         if not inside and not alone and key in self._constants:
             return self._constants[key]
-        node = self.graph.add("Const", name or f"{near.node.name}/const", controls=[near.node] if inside else [],
-                              attrs={"dtype": kind, "value": array, CLUSTER_ATTR: CLUSTER},
-                              outputs=[(kind, array.shape)], source=near.node)  # fmt: skip
-        self._frame_of[node] = self._frame(near)
+        make, controls = Builder(self.graph, marks=_MARKS, source=near.node), [near.node] if inside else []
+        made = make.constant(array, kind, name=name or f"{near.node.name}/const", controls=controls)
+        self._frame_of[made.node] = self._frame(near)
         if not inside:
             if not alone:
-                self._constants[key] = node.out()
+                self._constants[key] = made
         elif near.node in self._conditional or near.node.op in ops.SWITCH:
-            self._conditional[node] = None
-        return node.out()
+            self._conditional[made.node] = None
+        return made
 
     def cast(self, tensor: Tensor, kind: DType) -> Tensor:
         if tensor.dtype == kind:
@@ -111,12 +111,10 @@ class StepNodes:
         for frame in reversed(chain):
             key = (self._id, frame)
             if key not in self._entered:
-                node = self.graph.add("Enter", f"{self._id.node.name}/enter", [found],
-                                      attrs={"T": _INT32, "frame_name": frame, "is_constant": True,
-                                             "parallel_iterations": 10, CLUSTER_ATTR: CLUSTER},
-                                      outputs=[(_INT32, ())], source=near.node)  # fmt: skip
-                self._frame_of[node] = frame
-                self._entered[key] = node.out()
+                make = Builder(self.graph, self._id.node.name, marks=_MARKS, source=near.node)
+                self._entered[key] = make.add("Enter", [found], (), name="enter", frame_name=frame, is_constant=True,
+                                              parallel_iterations=10)  # fmt: skip
+                self._frame_of[self._entered[key].node] = frame
             found = self._entered[key]
         return found
 
@@ -126,14 +124,15 @@ class StepNodes:
 
     def _make_id(self, near: Tensor) -> Tensor:
         """The core's index as an argument of the cluster, as TPUEstimator passes it."""
-        graph, source = self.graph, near.node
-        ids = [graph.add("Const", f"{_REPLICA_ID}/{r}", attrs={"dtype": _INT32, "value": np.int32(r)},
-                         outputs=[(_INT32, ())], source=source).out() for r in range(self.count)]  # fmt: skip
-        merged = graph.add("TPUReplicatedInput", _REPLICA_ID, ids, attrs={"N": self.count, "T": _INT32},
-                           outputs=[(_INT32, ())], source=source)  # fmt: skip
-        node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
-                         attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
-        return node.out()
+        make = Builder(self.graph, source=near.node)
+        ids = [make.constant(np.int32(r), name=f"{_REPLICA_ID}/{r}") for r in range(self.count)]
+        return core_argument(make, ids, _REPLICA_ID, "replica/id")
+
+
+def core_argument(make: Builder, values: Sequence[Tensor], name: str, own: str) -> Tensor:
+    """An argument of the cluster that is another value, or another handle, on each core; ``own`` names it there."""
+    given = make.add("TPUReplicatedInput", values, (), name=name)
+    return replace(make, marks=_MARKS).add("Identity", [given], (), name=own, _tpu_input_identity=True)
 
 
 def _left(tensor: Tensor, shape: Sequence[int]) -> int | None:

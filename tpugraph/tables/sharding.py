@@ -15,6 +15,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.rewrite.row_updates import distinct_by, only_counts, total_of
+from tpugraph.rewrite.step_nodes import core_argument
 from tpugraph.tables.row_tables import NotByRows, RowTable
 
 _HANDLE = attrs.dtype("resource")
@@ -120,11 +121,9 @@ class Sharding:
         """Replace a variable by one shard per core."""
         graph = self._graph
         shards = [self._shard(variable, core, room) for core in range(self.layout.cores)]
-        given = graph.add("TPUReplicatedInput", f"{variable.name}/shards", [shard.out() for shard in shards],
-                          attrs={"N": len(shards), "T": _HANDLE}, outputs=[(_HANDLE, ())], source=variable)  # fmt: skip
-        own = graph.add("Identity", f"{variable.name}/of_core", [given.out()], outputs=[(_HANDLE, ())], source=variable,
-                        attrs={"T": _HANDLE, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
-        graph.replace_uses(variable.out(), own.out(), where=lambda use: use.node is not first)
+        near = Builder(graph, variable.name, source=variable)
+        own = core_argument(near, [shard.out() for shard in shards], "shards", "of_core")
+        graph.replace_uses(variable.out(), own, where=lambda use: use.node is not first)
         value, controls = first.inputs[ops.WRITES[first.op].value], first.controls
         make = Builder(graph, variable.name, device=variable.device, source=variable)
         parts = self._parts(make, value, room)
