@@ -176,8 +176,7 @@ _ROWS: dict[str, Rule] = {
         (*ops.UNIQUE, *ops.PARTITIONS, *ops.SPARSE_RESHAPES, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)
     ),
     **dict.fromkeys(ops.LOOKUPS, _rows_of_lookup),
-    "GatherNd": _rows_of_operand(1),
-    **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
+    **dict.fromkeys((*ops.SEGMENT_GRADS, "GatherNd"), _rows_of_operand(1)),
     "Where": _rows_of_elements,
     **dict.fromkeys(ops.RESHAPES, _rows_of_reshape),
     "SparseFillEmptyRows": _rows_of_filled,

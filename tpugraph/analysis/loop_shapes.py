@@ -10,7 +10,7 @@ from tpugraph.analysis.values import integers
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.loops import carried
-from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.walks import readers, source_of
 
 _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
 """Ops that forward a list; a Merge forwards one of several."""
@@ -104,12 +104,12 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
-        array = source_of(node.inputs[0], _HANDS_ON).node
-        while array.op in ops.CONTAINER_GRADIENTS:  # it holds gradients of the other array's elements
-            array = source_of(array.inputs[0], _HANDS_ON).node
+        array = source_of(
+            node.inputs[0], _HANDS_ON | ops.CONTAINER_GRADIENTS
+        ).node  # gradients are shaped as their values
         if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
             continue
-        given = {shape for user in _users(array) for shape in _put(user)}
+        given = {shape for user in readers(array, through=_HANDS_ON) for shape in _put(user)}
         shape = next(iter(given)) if len(given) == 1 else None
         held = _OF_ARRAYS[node.op]
         if shape is not None and (held.stacked or (held.joined and shape)):
@@ -122,14 +122,6 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
         if shape is not None and shape != taken.shape:
             found[taken] = shape
     return found
-
-
-def _users(array: Node) -> list[Node]:
-    def read(node: Node) -> list[Node]:  # the second output of a TensorArray is its flow
-        return [use.node for use in node.uses(0 if node is array else None)]
-
-    handles = reached((array,), lambda node: [user for user in read(node) if user.op in _HANDS_ON])
-    return [user for node in handles for user in read(node)]
 
 
 def _put(user: Node) -> Iterator[Shape]:

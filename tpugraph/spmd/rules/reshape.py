@@ -137,11 +137,9 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     first = next((inputs[i] for i in data if isinstance(inputs[i], Shard)), None)
     if isinstance(first, Shard) and first.axis == place:
         return _concatenated(p, node, inputs, data, first)
-    if place and any(inputs[i] == COUNT for i in data):
-        return p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     if any(inputs[i] == COUNT for i in data):
         first_of, *rest = [i for i in data if node.inputs[i].shape != (0,)]
-        alone = inputs[first_of] == COUNT and all(isinstance(inputs[i], Replicate) for i in rest)
+        alone = not place and inputs[first_of] == COUNT and all(isinstance(inputs[i], Replicate) for i in rest)
         return Verdict([COUNT]) if alone else p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     return by_signature(p, node, inputs)
 
