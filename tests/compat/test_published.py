@@ -125,6 +125,15 @@ def test_a_file_that_is_no_python_3(tmp_path: Path, source: str, capsys: pytest.
     assert "2to3" in said
 
 
+def test_a_text_that_a_program_compiles_is_no_file(monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    monkeypatch.setattr(runner, "run", lambda flags: exec("print 'a'"))
+    assert runner.main(["train.py"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert 'File "<string>", line 1' in said
+
+
 def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, wanted in (
         ("a.py --use_tpu=true b", ("a.py", ["--use_tpu=true", "b"], None, 8)),

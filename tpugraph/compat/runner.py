@@ -56,11 +56,11 @@ def main(words: Sequence[str] | None = None) -> int:
         error.origin = error.origin or program_line(reversed(list(traceback.walk_tb(error.__traceback__))))
         print(error.block(), file=sys.stderr)
         return 1
-    except SyntaxError as error:
-        print(not_python_3(str(error.filename), error).block(), file=sys.stderr)
-        return 1
     except Exception as error:
-        print(_shown(error), file=sys.stderr, end="")
+        if isinstance(error, SyntaxError) and os.path.exists(error.filename or ""):
+            print(not_python_3(str(error.filename), error).block(), file=sys.stderr)
+        else:  # of a text that the program itself compiles, too
+            print(_shown(error), file=sys.stderr, end="")
         return 1
     return 0
 
