@@ -6,11 +6,9 @@ import base64
 import gzip
 import html
 import json
+import re
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any
-
-_ASSETS = "assets"
 
 
 def make(kind: str, title: str, data: Any) -> str:
@@ -18,24 +16,14 @@ def make(kind: str, title: str, data: Any) -> str:
 
     The scripts and the style that the page's template names in ``{{file}}`` are put in its place; the data is compressed.
     """
-    folder = resources.files("tpugraph.views") / _ASSETS
-    pieces = (folder / f"{kind}.html").read_text(encoding="utf-8").split("{{")
-    made = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        made += [_filled(name, folder, title, data), rest]
-    return "".join(made)
+    folder = resources.files("tpugraph.views") / "assets"
 
+    def filled(name: re.Match[str]) -> str:
+        if name[1] == "title":
+            return html.escape(title)
+        return _packed(data) if name[1] == "data" else folder.joinpath(*name[1].split("/")).read_text(encoding="utf-8")
 
-def _filled(name: str, folder: Traversable, title: str, data: Any) -> str:
-    if name == "title":
-        return html.escape(title)
-    if name == "data":
-        return _packed(data)
-    place = folder
-    for part in name.split("/"):
-        place = place / part
-    return place.read_text(encoding="utf-8")
+    return re.sub(r"\{\{(.+?)\}\}", filled, (folder / f"{kind}.html").read_text(encoding="utf-8"))
 
 
 def _packed(data: Any) -> str:
