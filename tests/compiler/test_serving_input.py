@@ -132,11 +132,11 @@ def test_check_view_and_report_take_a_saved_model(tmp_path: Path, capsys: pytest
     assert cli.main(["view", model, "--mode=predict", f"--output={page}"]) == 0
     assert page.stat().st_size > 100_000
     assert cli.main(["report", model, "--mode=predict", f"--output={page}"]) == 0
-    assert "note: the TPU compilers are asked of training graphs only" in capsys.readouterr().out
+    assert "note: only training graphs are compiled for TPUs" in capsys.readouterr().out
     found = json.loads(page.with_suffix(".json").read_text())
-    assert (found["runs"], found["targets"], found["facts"][-1][:17]) == (True, [], "the TPU compilers")
+    assert (found["runs"], found["targets"], found["facts"][-1][:20]) == (True, [], "only training graphs")
     assert cli.main(["compile", model, "--mode=predict"]) == 2
-    assert "the TPU compiler is asked of training graphs only" in capsys.readouterr().err
+    assert "only training graphs are compiled for a TPU" in capsys.readouterr().err
 
 
 def test_a_saved_model_without_its_mode_is_told_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

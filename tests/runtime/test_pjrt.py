@@ -212,7 +212,7 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(tmp_path: Path,
     command.refused(*run, "--engine=pjrt")
     monkeypatch.setattr(session_module, "joined", lambda: True)
     with pytest.raises(
-        TpuGraphError, match="the step is one of cores: the graph is converted, and keeps no plain graph"
+        TpuGraphError, match="the step runs on cores only: the graph is converted, and keeps no plain graph"
     ):
         TPUSession(program, engine="auto", platform="cpu")
 
@@ -225,7 +225,7 @@ def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.Monke
 
 
 def test_devices_that_are_named_divide_the_plain_step(command: Command, tmp_path: Path) -> None:
-    """Of a plain graph, and of a converted file as it was converted; what is one of cores stays so, and a line says why."""
+    """Of a plain graph, and of a converted file as it was converted; what runs on cores only does, and a line says why."""
     plain = EXAMPLE / "model.ckpt-0.meta"
     run = ["--platform=cpu", "--steps=2", f"--checkpoint={EXAMPLE / 'model.ckpt-0'}"]
     assert "engine xla on data:8 cpu devices" in command("run", plain, *run).out
@@ -238,9 +238,9 @@ def test_devices_that_are_named_divide_the_plain_step(command: Command, tmp_path
     command("convert", plain, "--batch_norm=per_core", "-o", tmp_path / "cores.pb")
     said = command("run", tmp_path / "cores.pb", *run).out
     assert "engine pjrt on 8 cpu devices: XLA does not divide the plain step: " in said
-    assert "is one of cores: batch_norm=per_core normalises each core's rows" in said
+    assert "runs on cores only: batch_norm=per_core normalises each core's rows" in said
     refused = command.refused("run", tmp_path / "cores.pb", "--engine=xla", "--steps=2")
-    assert "is one of cores: batch_norm=per_core" in refused
+    assert "runs on cores only: batch_norm=per_core" in refused
     assert "fix     --engine=pjrt" in refused
 
 

@@ -445,7 +445,7 @@ def test_fit_says_that_nothing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert cli.main(["compile", str(IRIS), "--topology=v5e:2x4", "--fit", "--json"]) == 1
     out, err = capsys.readouterr()
     assert "too large   every device holds all variables, global batch 16:" in err
-    assert "no way was found that fits a core of v5e:2x4" in err
+    assert "no mesh was found that fits v5e:2x4" in err
     table = json.loads(out)["fit"]
     assert all(way["cost"]["memory"]["arguments"] < 2**16 < way["cost"]["memory"]["temporaries"] for way in table)
 

@@ -1,4 +1,4 @@
-"""The ``tpugraph`` command: finds the command, runs it, and turns every failure into one block and an exit code."""
+"""The entry point of ``tpugraph``: runs a command, and prints every failure as one block, with an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
 
 REFUSED = 2
-"""It could not be asked: usage, files, refusals. 1 is an answer: that of `check` and `verify` where it is no."""
+"""The exit code of usage errors, unreadable files and refused graphs; 1 is the answer no, as of `check` and `verify`."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -25,7 +25,7 @@ BROKEN_PIPE = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own when None; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    console = Console(machine_readable="--json" in words)
+    console = Console(machine_readable="--json" in words, verbose="--traceback" in words)
     try:
         outcome = _dispatch(words, console)
         console.result(outcome.result)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except Exception as error:
         found = error if isinstance(error, TpuGraphError) else _unforeseen(error)
-        code = _fail(console, found, with_traceback="--traceback" in words)
+        code = _fail(console, found)
         if arguments is None and _is_joined():  # jax would wait for the processes that do not come any more
             _leave(code)
         return code
@@ -83,7 +83,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
         console.say(flags.help_of(command))
         return Outcome()
     parsed = flags.parse(command, words[1:])
-    console.machine_readable = parsed["json"]
+    console.machine_readable, console.verbose = parsed["json"], parsed["traceback"]
     load_tensorflow()
     module = importlib.import_module(f"tpugraph.cli.{name}")
     outcome: Outcome = module.run(parsed, console)
@@ -102,8 +102,8 @@ def _unknown_command(name: str, commands: list[str]) -> UsageError:
     return UsageError(f"'{name}' is {what}", fix=fix)
 
 
-def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> int:
-    if with_traceback:
+def _fail(console: Console, error: TpuGraphError) -> int:
+    if console.verbose:
         traceback.print_exception(error)
     print(error.block(), file=sys.stderr, flush=True)
     console.result({"error": error.as_dict()})

@@ -42,14 +42,14 @@ def _training(flags: Flags, *, loop: bool = True) -> None:
     flags.enum("batch_norm", ("global", "per_core"),
                "global: statistics of the whole batch, as the plain graph has them; per_core: each core its own, without collectives")
     flags.enum("step_order", ("reads_first", "writes_first"),
-               "whether reads or writes of a variable, such as the step counter, run first where the graph does not order them")
+               "which runs first where the graph leaves a read and a write of a variable, such as the step counter, unordered")
     flags.enum("random", ("per_core", "plain"),
                "per_core: each core draws its own rows, as a TPU does; plain: each core uses its rows of the plain graph's draws")
     flags.integer("shard_tables", "BYTES",
                   "shard the rows of tables of at least so many bytes over the cores, where the step gathers and updates rows", 0)
     flags.repeated("set_shape", "NODE:32,4", "the shape of a tensor that the graph leaves open; may be given several times")
     flags.integer("max_ids", "N",
-                  "pad each row of a sparse column to so many ids, where no shape bounds it", 0)
+                  "the most ids in a row of a sparse column, to which rows are padded; needed where no shape bounds them", 0)
     flags.string("passes", "LIST",
                  "the pipeline, such as 'prune,my.module:MyPass,...'; `tpugraph passes` lists the default, '...' is its rest")
 
@@ -67,11 +67,11 @@ def _rebind(flags: Flags) -> None:
 
 
 def _mesh(flags: Flags) -> None:
-    flags.string("mesh", "data:4,model:2", "the axes of the devices among which XLA divides the step; all along data if not given")
+    flags.string("mesh", "data:4,model:2", "the device mesh over which XLA partitions the step; all devices along data if not given")
     flags.repeated("shard", "REGEX=AXIS,-",
-                   "of variables whose name matches: an axis or - for each dimension; may be given several times")
+                   "shard the variables whose name matches: an axis or - for each dimension; may be given several times")
     flags.string("shard_optimizer", "AXIS", "the axis along which the optimizer's variables are sharded", "")
-    flags.enum("partitioner", ("shardy", "gspmd"), "which of XLA's partitioners")
+    flags.enum("partitioner", ("shardy", "gspmd"), "the partitioner of XLA that is used")
 
 
 def _platform(flags: Flags, engines: str) -> None:
@@ -142,27 +142,27 @@ def run(flags: Flags) -> None:
     tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl
     tpugraph run saved_model --mode=predict --rebind=examples.tfrecord=mine.tfrecord
     """
-    flags.integer("steps", "N", "number of steps after the checkpoint", lowest=1)
+    flags.integer("steps", "N", "number of steps to train from the checkpoint on", lowest=1)
     flags.integer("max_steps", "N", "train to this global step, so that a command can be repeated", lowest=1)
-    flags.string("output", "FILE.jsonl", "of mode predict: where a line of JSON per example goes; stdout if not given", short="o")
+    flags.string("output", "FILE.jsonl", "of --mode=predict: the file for a line of JSON per example; stdout if not given", short="o")
     flags.string("checkpoint", "PREFIX", "start from this checkpoint: a prefix, or a folder's newest")
     flags.string("model_dir", "DIR", "folder to save checkpoints in and to resume from")
     flags.integer("save_steps", "N", "steps between checkpoints, which are saved at loop ends; 10 minutes if not given", lowest=1)
-    flags.boolean("async_save", "write checkpoints beside training; a step waits for the copy alone")
+    flags.boolean("async_save", "write checkpoints in the background; training waits only while the variables are copied")
     flags.string("master", "ADDRESS", "address of a TensorFlow server with TPU devices; emulated cores if empty", "")
     _workers(flags)
-    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; xla, which divides the plain step "
-               "among jax's devices, and is the default with --platform, --mesh or --coordinator; pjrt, which compiles the loop of "
-               "each core for a device; auto, which takes xla if there are accelerators")
+    flags.enum("engine", ("emulator", "pjrt", "xla", "auto"), "without a TPU master: emulator; xla, which partitions the plain "
+               "step over the devices of jax, the default with --platform, --mesh or --coordinator; pjrt, which compiles the loop "
+               "of each core for a device; auto, which takes xla where there are accelerators")
     _mesh(flags)
-    flags.boolean("fit", "find the first mesh that fits the memory of a device, and train on it; see `tpugraph compile --fit`")
-    flags.string("topology", "NAME", "of --fit: the TPU whose cores it shall fit, where devices do not say how much memory they have")
-    flags.enum("distributed", ("off", "auto"), "of pjrt and xla on several hosts: join the processes of the cluster that jax detects "
+    flags.boolean("fit", "search a mesh on which the step fits the memory of a device, and train on it; see `tpugraph compile --fit`")
+    flags.string("topology", "NAME", "of --fit: the TPU whose memory the step must fit, where the devices do not report theirs")
+    flags.enum("distributed", ("off", "auto"), "with pjrt and xla on several hosts: join the processes of a cluster that jax knows "
                "(TPU hosts of GKE and Compute Engine, Slurm, Open MPI)")
-    flags.string("coordinator", "HOST:PORT", "the same where there is no such cluster: address of process 0")
+    flags.string("coordinator", "HOST:PORT", "address of process 0, to join processes without such a cluster")
     flags.integer("processes", "N", "how many processes --coordinator joins", 1, lowest=1)
     flags.integer("process", "N", "the number of this process", 0)
-    flags.number("connect_timeout", "SECONDS", "how long --master, --workers and the other processes are waited for", 15.0)
+    flags.number("connect_timeout", "SECONDS", "how long to wait for --master, --workers or the other processes", 15.0)
     _platform(flags, "pjrt and xla")
     _rebind(flags)
     flags.string("losses", "FILE.jsonl", 'write a line {"step": 1, "loss": 0.5} per step')
@@ -172,15 +172,15 @@ def run(flags: Flags) -> None:
 
 @command("")
 def worker(flags: Flags) -> None:
-    """serve the cores of this machine to a training on several hosts
+    """run a worker: this host's part of the cores in a training on several hosts
 
-    Every worker is started with the same list. `tpugraph run --workers=...`, and a TPUEstimator whose RunConfig names the workers,
-    share the cores among them. It serves until it is ended.
+    Start every worker with the same list. `tpugraph run --workers=...`, and a TPUEstimator whose RunConfig names the workers,
+    place the cores on them. A worker serves until it is stopped.
 
     tpugraph worker --workers=10.0.0.2:8470,10.0.0.3:8470 --task=0
     """
     _workers(flags)
-    flags.integer("task", "INDEX", "which of them this is, from 0", 0)
+    flags.integer("task", "INDEX", "the index of this worker in --workers, from 0", 0)
 
 
 # --------------------------------------------------------------------------- say what a graph is, and whether a TPU takes it
@@ -198,7 +198,7 @@ def inspect(flags: Flags) -> None:
     tpugraph inspect model.pb --why=dense/kernel --mesh=data:4,model:2 --shard='.*/kernel=-,model'
     """
     flags.string("why", "NODE", "explain one node: its role, what the passes did to it, and why its value is replicated or sharded")
-    flags.boolean("why_all", "with --why: follow every deciding operand, and print every line")
+    flags.boolean("why_all", "with --why: follow every operand that decided a placement, and print every line")
     _mesh(flags)
     _mode(flags)
     _training(flags)
@@ -209,14 +209,14 @@ def check(flags: Flags) -> None:
     """say whether a graph can run on a TPU, and which node stops it
 
     MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph convert`. Looks at
-    each node that would run on the device: XLA's kernels, operands that must be constants, loops, open shapes; then TensorFlow
-    lowers the step for XLA, which decides. Needs neither a TPU nor libtpu. The exit code is 0 where the graph can run, else 1.
+    each node of the device: kernels of XLA, operands that must be constants, loops, unknown shapes; then TensorFlow lowers the
+    step for XLA, which decides. Needs neither a TPU nor libtpu. The exit code is 0 where the graph can run, else 1.
 
     tpugraph check model.pb
     tpugraph check model_dir --num_replicas=8 --fail_under=99.5 --json
     """
     flags.number("fail_under", "PERCENT",
-                 "exit code 0 as well where the conversion works and at least this share of the device's nodes can compile")
+                 "exit with 0 also where the graph converts and at least this share of the device's nodes can compile")
     _conversion(flags)
 
 
@@ -224,9 +224,9 @@ def check(flags: Flags) -> None:
 def compile(flags: Flags) -> None:
     """compile a graph with the real TPU compiler, without a TPU
 
-    MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph convert`. Says
-    whether it compiles, or the compiler's complaint with the node; memory per core, flops, traffic. Needs jax and libtpu: python
-    -m pip install 'tpugraph[tpu]'. With --output it writes a bundle that jax alone can train, and asks the compiler only where
+    MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph convert`. Prints
+    whether it compiles, else the compiler's error with the node; memory per core, flops, traffic. Needs jax and libtpu: python
+    -m pip install 'tpugraph[tpu]'. With --output it writes a bundle that jax alone can train, and compiles for a TPU only where
     --topology is given too.
 
     tpugraph compile model.pb --topology=v5e:2x4
@@ -234,11 +234,11 @@ def compile(flags: Flags) -> None:
     tpugraph compile model.pb -o step.tpugraph --checkpoint=model_dir
     """
     flags.string("output", "FILE.tpugraph", "write the step, its variables and a manifest, for tpugraph.runtime.pjrt", short="o")
-    flags.string("checkpoint", "PREFIX", "of --output: the variables' values; their initialisers if not given")
+    flags.string("checkpoint", "PREFIX", "of --output: the values of the variables; their initialisers run if not given")
     _rebind(flags)
-    flags.string("topology", "NAME", "which TPU to compile for", "v5e:2x4")
+    flags.string("topology", "NAME", "the TPU to compile for", "v5e:2x4")
     _mesh(flags)
-    flags.boolean("fit", "find a way to lay the step on a mesh that fits the memory of a core, with the command line that takes it")
+    flags.boolean("fit", "search a mesh on which the step fits the memory of a core, and print the command line that trains on it")
     flags.boolean("largest_batch", "search the largest batch of a core that fits its memory")
     flags.boolean("topologies", "list the known topologies and stop")
     _conversion(flags)
@@ -248,9 +248,9 @@ def compile(flags: Flags) -> None:
 def view(flags: Flags) -> None:
     """show what a conversion did, as one page for a browser
 
-    The page needs no server and no network: the graph by scopes, what runs on host and device, what goes between them, where each
-    value lives and why, what each pass did, and what stops the graph on a TPU. MODEL is a plain graph, or a converted one, which
-    is shown as it is.
+    The page needs no server and no network. It shows the graph by scopes, host and device with the values between them, the
+    placement of each value with its reason, what each pass changed, and what keeps the graph off a TPU. MODEL is a plain graph, or
+    a converted one, which is shown as it is.
 
     tpugraph view model_dir -o page.html
     tpugraph view model.pb --format=json -o model.json
@@ -265,19 +265,19 @@ def view(flags: Flags) -> None:
 def report(flags: Flags) -> None:
     """write the page that says whether to rent a TPU, and which
 
-    Says whether the graph can run on a TPU and what must change, then asks the TPU compiler of each topology: memory of a core
-    with the largest tensors, the least time of a step and what bounds it, traffic. The same as JSON lies beside the page. Needs no
-    TPU; the compilers come with python -m pip install 'tpugraph[tpu]'. The exit code is 1 where it cannot run.
+    Says whether the graph can run on a TPU and what must change, then compiles it for each topology: memory of a core with the
+    largest tensors, the least time of a step and what bounds it, traffic. A JSON file of the same data is written beside the page.
+    Needs no TPU; the compilers come with python -m pip install 'tpugraph[tpu]'. The exit code is 1 where the graph cannot run.
 
     tpugraph report model_dir -o report.html
     tpugraph report model.pb --topology=v5e:2x4,v6e:2x4 --largest_batch
     """
     flags.string("output", "FILE.html", "where to write; MODEL's name with .report.html if not given", short="o")
     flags.names("topology", "NAME,...",
-               "which TPUs to compile for; a generation alone is its smallest size with a core for each replica",
+               "the TPUs to compile for; of a generation without a size, the smallest with a core for each replica",
                ("v3:2x2", "v4", "v5e:2x4", "v5p", "v6e:2x4"))
-    flags.boolean("largest_batch", "search the largest batch of a core on each, which compiles it several times")
-    flags.boolean("fit", "try the ways of `tpugraph compile --fit` on each, and show those that fit a core")
+    flags.boolean("largest_batch", "search the largest batch of a core on each, which compiles the step several times")
+    flags.boolean("fit", "search as `tpugraph compile --fit` on each, and show every mesh that fits")
     _conversion(flags)
 
 
@@ -299,7 +299,7 @@ def verify(flags: Flags) -> None:
     _steps_compared(flags, 4, "number of steps to compare")
     flags.string("grid", "FILE.html", "write a page with the difference of each variable after each step")
     flags.boolean("dry_run", "convert, say what would be run and on which files, and run nothing")
-    flags.enum("engine", ("emulator", "xla"), "what trains the converted graph; xla divides the plain step among devices")
+    flags.enum("engine", ("emulator", "xla"), "what trains the converted graph; xla partitions the plain step over devices")
     _mesh(flags)
     _platform(flags, "xla")
     _training(flags, loop=False)
@@ -310,7 +310,7 @@ def compare(flags: Flags) -> None:
     """find the first tensor that differs between the plain and the converted graph
 
     Trains a few steps on each engine and compares the tensors of the step, its loss and its variables. The cores split each batch
-    of the plain graph; their rows are concatenated and their partial sums added before a comparison. Names the first tensor in
+    of the plain graph; before a comparison their rows are concatenated and their partial sums added. Prints the first tensor in
     topological order that differs, with its step, core and placement. The exit code is 1 where one does.
 
     tpugraph compare model.pb --checkpoint=model.ckpt-0
@@ -318,11 +318,11 @@ def compare(flags: Flags) -> None:
     tpugraph compare model.pb --mesh=data:4,model:2 --shard='.*/kernel=-,model'
     """
     flags.names("engines", "NAME,...",
-               "what is compared with the first: plain, emulator (cores of this machine), pjrt (the loop compiled), xla (the plain "
-               "step, which XLA divides among devices; with --mesh the default is plain,xla)", ("plain", "emulator"))
+               "the engines, each compared with the first: plain, emulator (cores of this machine), pjrt (the compiled loop), xla "
+               "(the plain step, partitioned by XLA; with --mesh the default is plain,xla)", ("plain", "emulator"))
     _mesh(flags)
     _platform(flags, "pjrt and xla")
-    flags.string("tensors", "REGEX", "all, or a regular expression that names match", "all")
+    flags.string("tensors", "REGEX", "compare the tensors whose names match, or all", "all")
     _steps_compared(flags, 1, "number of steps to compare")
     _training(flags)
 
@@ -331,22 +331,22 @@ def compare(flags: Flags) -> None:
 def reduce(flags: Flags) -> None:
     """find the smallest graph that still shows a fault, and write a test of it
 
-    Takes the flags of the command that showed the fault. Cuts the graph down, whole loops and branches at a time, with recorded
-    values where it was cut, for as long as the fault shows. Each try runs in a child process. --when says what the fault is:
-    differs (trains otherwise than the plain graph), refused:CODE (CODE is a cause of `tpugraph check` such as kernel, a kind of
-    error, a pass, or words of the refusal), crashes, or xla:TEXT (the TPU compiler complains in such words).
+    Takes the flags of the command that showed the fault. Cuts the graph down, whole loops and branches at a time, and feeds
+    recorded values where it was cut, as long as the fault shows. Each try runs in a child process. --when is the fault: differs
+    (trains otherwise than the plain graph), refused:CODE (CODE is a cause of `tpugraph check` such as kernel, a class of errors, a
+    pass, or words of the error), crashes, or xla:TEXT (words of the TPU compiler's error).
 
     tpugraph reduce model.pb --when=differs --passes=prune,...,partition,my.module:MyPass,...
     tpugraph reduce model.pb --when=refused:kernel -o small.pb
     """
-    flags.string("when", "FAULT", "the fault", "differs")
+    flags.string("when", "FAULT", "the fault: differs, refused:CODE, crashes or xla:TEXT", "differs")
     flags.string("output", "OUT.pb",
                  "where to write the graph; the test goes beside it. MODEL's name with _reduced.pb, in this folder, if not given",
                  short="o")
     _steps_compared(flags, 1, "steps of a try that trains")
-    flags.string("topology", "NAME", "of xla:TEXT: which TPU to compile for", "v5e:2x4")
+    flags.string("topology", "NAME", "of xla:TEXT: the TPU to compile for", "v5e:2x4")
     flags.number("seconds", "SECONDS", "how long the search may take", 300.0)
-    flags.number("try_seconds", "SECONDS", "how long a try may take; one that takes longer has crashed", 120.0)
+    flags.number("try_seconds", "SECONDS", "how long a try may take; a longer one counts as crashed", 120.0)
     _training(flags)
 
 
@@ -382,11 +382,11 @@ def passes(flags: Flags) -> None:
 def program(flags: Flags) -> None:
     """list the TensorFlow 1.15 names that a program uses, and which of them work
 
-    PROGRAM is a Python file, or a folder of them. It is read and not run. Each name of TensorFlow 1.15 that it uses is said to
-    work, to work with a difference, or not to be there, with what to use instead. The exit code is 1 where one is not there.
-    `python -m tpugraph.compat PROGRAM` runs it as it is.
+    PROGRAM is a Python file, or a folder of them, which is read and not run. Of each name of TensorFlow 1.15 in it the command
+    prints whether it works, works with a difference, or is not there, with what to use instead. The exit code is 1 where one is not
+    there. `python -m tpugraph.compat PROGRAM` runs it as it is.
 
     tpugraph program train.py
     tpugraph program train.py --all
     """
-    flags.boolean("all", "list the names that simply work too")
+    flags.boolean("all", "list also the names that work")

@@ -35,8 +35,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["checkpoint"] and flags["output"] is None:
         raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
     if programs.mode_of(flags) != "train":
-        raise UsageError("the TPU compiler is asked of training graphs only",
-                         fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
+        raise UsageError("only training graphs are compiled for a TPU",
+                         fix="`tpugraph check` says whether a graph that evaluates or predicts can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
     if flags["fit"]:
         return fitting.run(flags, console)
@@ -80,7 +80,7 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
 def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     try:
-        compiled, known = ask(module, flags["topology"], console, layout=layout, loud=flags["traceback"])
+        compiled, known = ask(module, flags["topology"], console, layout=layout)
     except TooLarge as error:
         if flags["largest_batch"]:
             console.note(error.fault)

@@ -25,10 +25,13 @@ class Outcome:
 
 
 class Console:
-    """Where a command prints: readable lines on stdout, or on stderr where stdout is for the object of ``--json``."""
+    """Where a command prints: readable lines on stdout, or on stderr where stdout is for the object of ``--json``.
 
-    def __init__(self, *, machine_readable: bool = False) -> None:
-        self.machine_readable = machine_readable
+    It is ``verbose`` with ``--traceback``.
+    """
+
+    def __init__(self, *, machine_readable: bool = False, verbose: bool = False) -> None:
+        self.machine_readable, self.verbose = machine_readable, verbose
 
     @property
     def stream(self) -> TextIO:

@@ -91,7 +91,7 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
 
 
 def _check_end(flags: Parsed) -> None:
-    """A plain graph whose input never ends, as one that trains, is evaluated for some steps only."""
+    """Refuse to evaluate an endless input, such as that of a training graph, without ``--steps``."""
     plain = None if flags["steps"] is not None else programs.plain_of(flags.model)
     if plain is not None and pipelines.is_endless(graphdef.from_loaded(plain, source=flags.model)):
         raise UsageError("the input of the graph repeats without an end",

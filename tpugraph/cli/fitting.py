@@ -1,4 +1,4 @@
-"""``--fit``: the first way to lay a step on a mesh that fits the memory of a core, as the compiler says."""
+"""``--fit``: search a mesh, and shardings on it, with which the step fits the memory of a core, by compiling it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Cost
 
 @dataclass(frozen=True)
 class Try:
-    """A way, the flags of a command line that takes it, and what the compiler says that it costs a core."""
+    """A mesh with shardings that was compiled: the flags that select it, and what it costs a core."""
 
     way: Way
     global_batch: int  # 0 where it is that of the plain graph
@@ -44,7 +44,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a step shall fit: cores of a TPU that need not be there, or the devices of this machine."""
+    """The devices that a step must fit: cores of a TPU that need not be there, or the devices of this machine."""
 
     devices: int
     memory: int  # of a device that a program may take, in bytes
@@ -57,7 +57,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     best, table = tried[-1], [one.as_dict() for one in tried]
     if not best.fits:
         console.say(
-            f"no way was found that fits a core of {flags['topology']}: `tpugraph compile --topologies` lists larger ones"
+            f"no mesh was found that fits {flags['topology']}: `tpugraph compile --topologies` lists larger ones"
         )
         return Outcome({"fit": table, "flags": None}, 1)
     console.say(_command(best, flags) + " --steps=100")
@@ -65,14 +65,14 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def _command(best: Try, flags: Parsed) -> str:
-    """The command line that trains by a way, with the other flags that were given."""
+    """The command line that trains on the mesh that was found, with the other flags that were given."""
     ours = {"fit", "topology", "partitioner", "json", "traceback", *(["global_batch"] if best.global_batch else [])}
     others = [words for name, words in flags.words.items() if name not in ours]
     return " ".join(["tpugraph run", flags.model, *others, best.flags])
 
 
 def chosen(flags: Parsed, console: Console) -> Parsed:
-    """The flags of ``tpugraph run --fit`` with those of the first way that fits."""
+    """The flags of ``tpugraph run --fit`` with those of the first mesh that fits."""
     if "engine" in flags.given and not programs.by_xla(flags):
         raise UsageError("--fit is for XLA's own partitioner", fix="--engine=xla")
     platform = flags["platform"] or "cpu"
@@ -80,11 +80,13 @@ def chosen(flags: Parsed, console: Console) -> Parsed:
     memory = None if joins else device_memory(platform)  # asking starts the devices, which processes do once joined
     if memory is None and flags["topology"] is None:
         raise UsageError(f"devices of the platform '{platform}' do not say how much memory they have",
-                         fix="--topology=v5e:2x4, for whose cores it shall fit")  # fmt: skip
+                         fix="--topology=v5e:2x4, the TPU whose memory the step must fit")  # fmt: skip
     best = search(flags, console, on_topology(flags["topology"], flags, console) if memory is None else
                   _on_devices(platform, memory, flags, console))[-1]  # fmt: skip
     if not best.fits:
-        raise RunError("no way was found that fits the memory of a device", fix="more devices, or a smaller model")
+        raise RunError(
+            "no mesh was found on which the step fits the memory of a device", fix="more devices, or a smaller model"
+        )
     console.say(_command(best, flags))
     way = best.way
     told: dict[str, Any] = {"mesh": way.mesh, "shard": list(way.shard), "shard_optimizer": way.shard_optimizer}
@@ -100,7 +102,8 @@ def search(flags: Parsed, console: Console, place: Place, *, every: bool = False
     other = sorted({"mesh", "shard", "shard_optimizer", "output", "largest_batch"} & flags.given)
     if other and not every:
         raise UsageError(
-            f"--fit looks for a mesh by itself, and --{other[0]} says something else", fix=f"leave --{other[0]} out"
+            f"--fit searches the mesh and the shardings itself, and goes without --{other[0]}",
+            fix=f"leave --{other[0]} out",
         )
     graph, module = programs.plain_step(flags)
     rows = batch_search.rows_of(graph)
@@ -159,7 +162,7 @@ def on_topology(name: str, flags: Parsed, console: Console) -> Place:
     jax_client.need("tpu", "libtpu", "jax")
 
     def cost(module: Module, layout: Layout) -> Cost:
-        return tpu_compiler.ask(module, name, console, layout=layout, loud=flags["traceback"])[0]
+        return tpu_compiler.ask(module, name, console, layout=layout)[0]
 
     return Place(flags["num_replicas"] or TOPOLOGIES[name], CHIPS[name.partition(":")[0]].hbm, cost)
 

@@ -1,4 +1,4 @@
-"""Declares the flags of commands, understands a command line and explains it. Needs no TensorFlow."""
+"""Declarations of commands and their flags, parsing, and help. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def command(arguments: str = "MODEL") -> Callable[[Callable[[Flags], None]], Non
 
 @dataclass(frozen=True)
 class Parsed:
-    """A command line that was understood: the values of all flags, which of them were given, the MODEL, and a second one."""
+    """A parsed command line: the values of all flags, which of them were given, the MODEL, and a second one."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
-    words: Mapping[str, str] = field(default_factory=dict)  # of each flag that was given what a shell takes
+    words: Mapping[str, str] = field(default_factory=dict)  # each flag that was given, as a shell takes it
     model: str = ""
     other: str = ""
 
@@ -144,7 +144,7 @@ def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
 
 
 def pairs(texts: Sequence[str], flag: str, form: str, example: str) -> dict[str, str]:
-    """What a repeated flag says, from texts NAME=VALUE."""
+    """The values of a repeated flag NAME=VALUE, by name."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")

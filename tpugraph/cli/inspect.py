@@ -205,22 +205,21 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
     graph = graphdef.load(model)
     name = name.removeprefix("^").partition(":")[0]
     before = graph.get(name)
-    found: dict[str, Any] = {"node": name, "text": None if before is None else format_node(before), "roles": [],
-                             "notes": [], "removed_by": None, "converted": None, "made_by": None, "origin": None,
-                             "made_for_it": [], "side": None, "held": None, "lives": [], "error": None}  # fmt: skip
-    if before is not None:
-        found["readers"] = [consumer.name for consumer in before.consumers()][:_MADE]
+    found: dict[str, Any] = {"node": name, "text": before and format_node(before), "roles": [], "notes": [],
+                             "removed_by": None, "held": None, "lives": [], "error": None}  # fmt: skip
+    found["readers"] = [consumer.name for consumer in before.consumers()][:_MADE] if before else []
     if not is_tpu_graph(graph):
         _follow(graph, name, options, found, everything)
     after = graph.get(name)
     if before is None and after is None:
         raise UsageError(f"there is no node '{name}' in the graph", origin=model, fix=_near(graph, name))
-    if after is not None:
-        found["side"] = "device" if in_cluster(after) else "host"
-        found["converted"] = format_node(after)
-        found["made_by"], found["origin"] = after.made_by, after.origin
-    found["made_for_it"] = [f"{node.name} ({node.made_by})" for node in graph if node.origin == name]
-    return found
+    return found | {
+        "side": after and ("device" if in_cluster(after) else "host"),
+        "converted": after and format_node(after),
+        "made_by": after and after.made_by,
+        "origin": after and after.origin,
+        "made_for_it": [f"{node.name} ({node.made_by})" for node in graph if node.origin == name],
+    }
 
 
 def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
@@ -310,9 +309,7 @@ def _near(graph: Graph, name: str) -> str:
 def describe(found: dict[str, Any]) -> str:
     lines = []
     if found["text"]:
-        lines.append(found["text"])
-        readers = found.get("readers")
-        lines.append(f"  read by   {', '.join(readers)}" if readers else "  read by   nothing")
+        lines += [found["text"], f"  read by   {', '.join(found['readers']) or 'nothing'}"]
     else:
         lines.append(f"{found['node']} is not in the plain graph")
     lines += [f"  role      {text}" for text in found["roles"]]

@@ -81,7 +81,7 @@ def in_folder(flags: Parsed) -> Parsed:
 
 
 def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
-    """The converted graph in MODEL, or the plain one converted, for one core where XLA divides the whole step; says the batch."""
+    """The converted graph in MODEL, or the plain one converted, for one core where XLA partitions the step; prints the batch."""
     loaded = graphdef.sniff(Path(flags.model))
     whole, cores = whole or by_xla(flags), cores_of(loaded.graph_def)
     if whole:
@@ -133,13 +133,13 @@ def graph_of(flags: Parsed) -> Graph:
 
 
 def convert_plain(flags: Parsed, plain: Loaded | None = None, /, **more: Any) -> Program:
-    """The plain graph of MODEL, converted as the command line says, then as a converted graph that keeps it was."""
+    """Convert the plain graph of MODEL, by the flags that were given, else by the options of the conversion that kept it."""
     plain = plain or need_plain(flags.model)
     return convert(graphdef.from_loaded(plain, source=flags.model), _asked(flags, plain, **more))
 
 
 def by_xla(flags: Parsed) -> bool:
-    """Whether XLA divides the plain step, which is then converted for one core; a mesh asks for it where no engine is named."""
+    """Whether XLA partitions the plain step, which is then converted for one core; --mesh without --engine implies it."""
     if "engines" in flags.given or flags.values.get("engine") == "xla":
         return flags.values.get("engine") == "xla" or "xla" in flags["engines"]
     return "engine" not in flags.given and flags.values.get("mesh") is not None
@@ -154,7 +154,7 @@ def why_on_cores(flags: Parsed) -> str:
 def refuse_cores(flags: Parsed) -> None:
     if why := why_on_cores(flags):
         fix = "--engine=pjrt" if "model_dir" in flags.values else "leave XLA's partitioner out"
-        raise UsageError(f"the step of '{flags.model}' is one of cores: {why}", fix=fix)
+        raise UsageError(f"the step of '{flags.model}' runs on cores only: {why}", fix=fix)
 
 
 def _asked(flags: Parsed, plain: Loaded | None, **more: Any) -> ConvertOptions:
@@ -163,7 +163,7 @@ def _asked(flags: Parsed, plain: Loaded | None, **more: Any) -> ConvertOptions:
 
 
 def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
-    """How values lie on the mesh where XLA divides the step, among devices of a ``platform`` where that is named, else None."""
+    """The mesh and the shardings of variables where XLA partitions the step, on devices of a ``platform`` if given, else None."""
     if not by_xla(flags) and platform is None:
         emulated = {"platform"} if flags.values.get("engine") == "emulator" and "engine" in flags.given else set()
         given = sorted({"shard", "shard_optimizer", "partitioner", "mesh", "tf32", *emulated} & flags.given)
@@ -183,7 +183,7 @@ def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:
 
 
 def plain_step(flags: Parsed, rows: int = 0) -> tuple[Graph, Module]:
-    """The plain step of MODEL as a TPU graph of one core, and that lowered; at another global batch where one is given."""
+    """The plain step of MODEL as a TPU graph of one core, and its StableHLO, with so many rows in the global batch if given."""
     program = convert_plain(flags, num_replicas=1, **({"global_batch": rows} if rows else {}))
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     return graph, stablehlo.lower(batch_search.without_hints(graph))

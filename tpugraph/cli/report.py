@@ -1,4 +1,4 @@
-"""``tpugraph report``: should a TPU be rented for this graph, which one, and what must change first."""
+"""``tpugraph report``: whether to rent a TPU for a graph, which one, and what must change first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES
 
 _SUMMED = "the sum over the cores"
-_NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no figures of memory and time"
+_NOT_ASKED = "only training graphs are compiled for TPUs: there are no figures of memory and time"
 
 
 @dataclass
@@ -114,10 +114,9 @@ def _topology(name: str, cores: int) -> str:
 
 def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console: Console) -> Target:
     """What the compiler for a TPU says; that it refuses is an answer too."""
-    loud = flags["traceback"]
     try:
         jax_client.need("tpu", "libtpu", "jax")
-        compiled, _ = tpu_compiler.ask(module, topology, console, loud=loud)
+        compiled, _ = tpu_compiler.ask(module, topology, console)
     except (RunError, UsageError) as error:
         node = f" ({error.node})" if error.node else ""
         return Target(topology, TOPOLOGIES[topology], error.fault + node, error.fix)

@@ -1,4 +1,4 @@
-"""The real TPU compiler, asked by a command."""
+"""Compiling for a TPU from a command: lowering, the compiler's answer, the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support.tensorflow_log import stderr_held_back
-from tpugraph.support.wording import first_few
+from tpugraph.support.wording import counted, first_few
 from tpugraph.xla import stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout
@@ -24,29 +24,22 @@ from tpugraph.xla.topologies import CHIPS, Compiled
 def lower(graph: Graph, console: Console) -> Module:
     """The step of a TPU graph as StableHLO; says how long it took."""
     module = stablehlo.lower(graph)
-    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
-                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
+    counts = f"{counted(module.facts['all_reduces'], 'all-reduce')}, {counted(module.facts['loops'], 'loop')}"
     console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
     return module
 
 
 def ask(
-    module: Module,
-    topology: str,
-    console: Console,
-    *,
-    layout: Layout | None = None,
-    what: str = "",
-    loud: bool = False,
+    module: Module, topology: str, console: Console, *, layout: Layout | None = None, what: str = ""
 ) -> tuple[Compiled, bool]:
-    """The compiler's answer, and whether it came from the cache; without libtpu's own log, unless ``loud``.
+    """The compiler's answer, and whether it came from the cache; libtpu's own log is shown with ``--traceback`` only.
 
-    With LIBTPU_INIT_ARGS the log is seen: a flag that libtpu does not know ends the process with no other word.
+    With LIBTPU_INIT_ARGS it is shown too: a flag that libtpu does not know ends the process with no other word.
     """
     notes: list[str] = []
     on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
     console.say(f"compiling{what} for {on} on {topology} ...")
-    quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
+    quiet = not console.verbose and "LIBTPU_INIT_ARGS" not in os.environ
     with stderr_held_back() if quiet else contextlib.nullcontext():
         found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
     for note in notes:
@@ -56,13 +49,13 @@ def ask(
 
 def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
     """Search the largest batch of a core, and say each try, which converts the plain graph anew; ``graph`` is MODEL, converted."""
-    memory, loud, cores = CHIPS[topology.partition(":")[0]].hbm, flags["traceback"], num_replicas(graph)
+    memory, cores = CHIPS[topology.partition(":")[0]].hbm, num_replicas(graph)
 
     def attempt(rows: int) -> batch_search.Try:
         made = programs.convert_plain(flags, num_replicas=cores, global_batch=rows * cores)
         module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
         try:
-            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
+            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core")
             size, fits = compiled.peak, compiled.peak <= memory
         except TooLarge as error:
             size, fits = error.needed, False

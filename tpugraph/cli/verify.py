@@ -58,7 +58,7 @@ def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], consol
 
 
 def line(comparison: Comparison, tolerance: float) -> str:
-    """What came of a comparison, in one sentence."""
+    """The result of a comparison in one sentence."""
     beyond = comparison.beyond(tolerance)
     if beyond:
         step, name, difference = max(beyond, key=lambda found: found[2])

@@ -137,7 +137,7 @@ def whole_step(program: Program) -> Program:
     """A program's plain step for one core, from the plain graph that the program keeps, with the options of its conversion.
 
     Raises:
-        UsageError: it keeps none, or its step is one of cores.
+        UsageError: it keeps none, or its step runs on cores only.
     """
     if cores_of(program.graph_def) == 1:
         return program
@@ -147,7 +147,7 @@ def whole_step(program: Program) -> Program:
     why = why_on_cores(None if loaded is None else loaded.graph_def, options, program.options)
     if loaded is None or why:
         raise UsageError(
-            f"the step is one of cores: {why}",
+            f"the step runs on cores only: {why}",
             origin=source,
             fix="engine='pjrt', or convert the plain graph with num_replicas=1",
         )
@@ -155,7 +155,7 @@ def whole_step(program: Program) -> Program:
 
 
 def why_on_cores(plain: Any, options: ConvertOptions, kept: Mapping[str, Any]) -> str:
-    """Why the step of a plain GraphDef is one of cores, and not one that XLA can divide; "" where it can.
+    """Why the step of a plain GraphDef runs on cores only; "" where XLA can partition it.
 
     Args:
         plain: the GraphDef; None where a converted graph keeps none.

@@ -114,7 +114,7 @@ class ConvertOptions:
 
     @property
     def needs_cores(self) -> str:
-        """Why the step is one of cores, and not the plain graph's that XLA divides; "" where it is none."""
+        """Why the step runs on cores only; "" where XLA can partition the plain one."""
         if self.batch_norm == "per_core":
             return "batch_norm=per_core normalises each core's rows, and the plain step the whole batch"
         return "shard_tables shards tables over cores" if self.shard_tables else ""
