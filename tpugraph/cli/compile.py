@@ -15,9 +15,7 @@ from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.tpu_compiler import ask, gathered_note, largest_batch, lower, size_text
-from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
-from tpugraph.runtime import batch_search
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.wording import counted
@@ -57,8 +55,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     if for_tpu:
         topologies.check(flags["topology"], num_replicas(graph))
-    adopt_tpu_estimator.add_entry_points(graph)
-    module = lower(batch_search.without_hints(graph), console)
+    module = lower(graph, console)
     found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
     if for_tpu:
         found |= _compile(graph, module, layout, flags, console)

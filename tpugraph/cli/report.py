@@ -12,7 +12,6 @@ from tpugraph.cli import fitting, programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_page
 from tpugraph.cli.flags import Parsed
-from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.tpu_check import check
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
@@ -94,8 +93,7 @@ def _add_targets(report: Report, flags: Parsed, console: Console) -> None:
         console.note(_NOT_ASKED)
         return
     report.collectives = _collectives(graph, program)
-    adopt_tpu_estimator.add_entry_points(graph)
-    module = tpu_compiler.lower(batch_search.without_hints(graph), console)
+    module = tpu_compiler.lower(graph, console)
     for name in flags["topology"]:
         target = _target(_topology(name, module.num_replicas), graph, module, flags, console)
         console.say(_line(target))

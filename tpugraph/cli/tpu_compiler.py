@@ -10,6 +10,7 @@ from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, interruptible
 from tpugraph.cli.flags import Parsed
+from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support.tensorflow_log import stderr_held_back
@@ -22,8 +23,9 @@ from tpugraph.xla.topologies import CHIPS, Compiled
 
 
 def lower(graph: Graph, console: Console) -> Module:
-    """The step of a TPU graph as StableHLO; says how long it took."""
-    module = stablehlo.lower(graph)
+    """The step of a TPU graph, which may be one of TPUEstimator, as StableHLO; prints how long that took."""
+    adopt_tpu_estimator.add_entry_points(graph)
+    module = stablehlo.lower(batch_search.without_hints(graph))
     counts = f"{counted(module.facts['all_reduces'], 'all-reduce')}, {counted(module.facts['loops'], 'loop')}"
     console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
     return module
