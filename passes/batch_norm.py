@@ -29,16 +29,12 @@ class BatchNorm(Pass):
         if self.batch_norm != "global" or self.num_replicas == 1:
             return
         device = analysis.cluster_nodes(graph)
-        fused = [
-            n
-            for n in graph.of_type(*ops.BATCH_NORMS, *ops.BATCH_NORM_GRADIENTS)
-            if n in device and n.attr("is_training", True)
+        training = [
+            n for n in graph.of_type(*ops.BATCH_NORMS, *ops.BATCH_NORM_GRADIENTS) if n.attr("is_training", True)
         ]
-        found = [n for n in fused if channels_of(n) is not None]
-        taken = dict.fromkeys(found)
-        for node in found:
-            if any(use.node not in taken for use in node.uses(5)):  # what cuDNN keeps for its own gradient
-                del taken[node]
+        fused = {n: None for n in training if n in device and channels_of(n) is not None}
+        # output 5 is what cuDNN keeps for its own gradient
+        taken = [n for n in fused if all(use.node in fused for use in n.uses(5))]
         parts = BatchNormParts(Collectives(graph, self.num_replicas))
         for kinds, take_apart in ((ops.BATCH_NORMS, parts.forward), (ops.BATCH_NORM_GRADIENTS, parts.gradient)):
             for node in [n for n in taken if n.op in kinds]:

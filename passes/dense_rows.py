@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.step import JoinedTables
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph
 from tpugraph.rewrite.row_updates import DENSE, add_up_before_squares, make_rows_dense, rows_of
 from tpugraph.tables.row_tables import row_tables
 from tpugraph.tpu.pipeline import Pass
@@ -34,24 +34,16 @@ class DenseRows(Pass):
         joined = {graph[name]: None for name in graph.kept_or_empty(JoinedTables).steps}
         for rows in list(rows_of(joined, ops.DENSE_WRITES)):
             make_rows_dense(graph, rows)
-        if self.num_replicas > 1:
-            add_up_before_squares(graph, device)
-        kept = {*joined, *self._of_sharded_tables(graph)}
+        if self.num_replicas == 1:
+            return
+        add_up_before_squares(graph, device)
+        will_be_sharded, _ = row_tables(graph, self.num_replicas, self.shard_tables)
+        kept = {*joined, *(step for table in will_be_sharded for step in table.steps), *analysis.nested(graph)}
         steps = [
             n for n in graph.of_type(*DENSE) if n in device and ops.WRITES[n.op].rows is not None and n not in kept
         ]
-        if self.num_replicas > 1 and steps:
-            self._make_cheap(graph, steps)
-
-    def _of_sharded_tables(self, graph: Graph) -> list[Node]:
-        """The updates of tables that will be sharded."""
-        found, _ = row_tables(graph, self.num_replicas, self.shard_tables if self.num_replicas > 1 else 0)
-        return [step for table in found for step in table.steps]
-
-    def _make_cheap(self, graph: Graph, steps: list[Node]) -> None:
-        nested = analysis.nested(graph)
-        varying = analysis.replica_varying(graph)
-        for rows in list(rows_of((node for node in steps if node not in nested), DENSE)):
+        varying = analysis.replica_varying(graph) if steps else {}
+        for rows in list(rows_of(steps, DENSE)):
             gathered = rows.gathered_bytes
             if rows.values.node in varying and rows.dense_bytes < gathered:
                 make_rows_dense(graph, rows)

@@ -12,7 +12,7 @@ from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
-from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
+from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, Queues
 from tpugraph.control_flow.loops import per_batch
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
@@ -36,29 +36,32 @@ class Infeed(Pass):
     requires = ("placed",)
     ensures = ("static_infeed", "fed_by_infeed")
     reads = (Cut,)
-    reads_if_given = (DeviceEnds, PaddedBatches, Queues)
+    reads_if_given = (DeviceEnds, Queues)
     gives = (Enqueues,)
 
     def run(self, graph: Graph) -> None:
-        _remove_unread_padding(graph)
+        padding = [n for n in graph if n.made_by == "pad-batches" and not ops.is_stateful(n.op)]
+        remove_unread(graph, padding, keep=frozenset(graph) - frozenset(padding))  # as of a feature that is not used
         crossing = fed_to_device(graph)
         if not crossing:
             raise ConversionError("the device reads no host tensor: the step does not depend on the input",
                                   fix="name the train op with --train_op")  # fmt: skip
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
-        sent, counts = pad_open(graph, crossing), count(len(crossing))
-        kinds = {"dtypes": [t.dtype for t in sent], "shapes": [attrs.encode(tuple(t.shape or ())) for t in sent]}
-        dequeue = graph.add("InfeedDequeueTuple", "tpugraph/infeed/dequeue", attrs={**kinds, CLUSTER_ATTR: CLUSTER},
-                            device=CORE_DEVICE, outputs=[(t.dtype, t.shape) for t in sent])  # fmt: skip
+        padded = {tensor: _pad(graph, tensor) for tensor in crossing if not is_static(tensor.shape)}
+        sent = [padded[t][0] if t in padded else t for t in crossing] + [rows for _, rows in padded.values()]
+        counts, kinds = count(len(crossing)), _kinds(sent)
+        about = {"dtypes": kinds["dtypes"], "shapes": kinds["shapes"], CLUSTER_ATTR: CLUSTER}
+        dequeue = graph.add("InfeedDequeueTuple", "tpugraph/infeed/dequeue", attrs=about, device=CORE_DEVICE,
+                            outputs=[(t.dtype, t.shape) for t in sent])  # fmt: skip
         for index, tensor in enumerate(crossing):
             arrived = dequeue.out(index)
-            if not is_static(tensor.shape):
+            if tensor in padded:
                 arrived = slice_to_true_rows(graph, arrived, dequeue.out(next(counts)), tensor)
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
         whole = self.num_replicas == 1 or graph.roles.replica
-        enqueues = self._copy(graph, sent, waits) if whole else self._split(graph, sent, waits)
+        enqueues = (self._copy if whole else self._split)(graph, sent, kinds, waits)
         graph.keep(Enqueues(tuple(node.name for node in [*enqueues, *_enqueue_bypassing(graph)])))
 
     def _enqueue(
@@ -67,9 +70,8 @@ class Infeed(Pass):
         return graph.add("InfeedEnqueueTuple", f"tpugraph/infeed/enqueue/{core}", inputs, controls=controls,
                          attrs={**kinds, "device_ordinal": core}, device=HOST_DEVICE, outputs=[])  # fmt: skip
 
-    def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
+    def _copy(self, graph: Graph, sent: list[Tensor], kinds: dict[str, Any], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
-        kinds = _kinds(sent)
         body = per_batch(graph, [*(t.node for t in sent), *waits])
         takes = [node for node in body if node.op in ops.INPUTS]
         enqueues = [self._enqueue(graph, 0, sent, kinds, waits)]
@@ -85,23 +87,13 @@ class Infeed(Pass):
             enqueues.append(self._enqueue(graph, core, inputs, kinds, [copies.get(w, w) for w in waits]))
         return enqueues
 
-    def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
+    def _split(self, graph: Graph, sent: list[Tensor], kinds: dict[str, Any], waits: list[Node]) -> list[Node]:
         """One batch per step: core r gets the r-th piece of sharded tensors, and replicated ones whole."""
-        kinds = _kinds(sent)
         pieces = {t for t in sent if t.node.op in ops.SPLITS and t.node.made_by == "partition"}
         return [
             self._enqueue(graph, core, [t.node.out(core) if t in pieces else t for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
-
-
-def _remove_unread_padding(graph: Graph) -> None:
-    """Remove the padding of tensors without readers, such as a feature whose values are not used."""
-    padded = graph.kept(PaddedBatches)
-    if padded is None:
-        return
-    made = [n for n in graph if n.made_by == "pad-batches" and not ops.is_stateful(n.op) and n.name != padded.count]
-    remove_unread(graph, made, keep=frozenset(graph) - frozenset(made))
 
 
 def _enqueue_bypassing(graph: Graph) -> list[Node]:
@@ -110,11 +102,8 @@ def _enqueue_bypassing(graph: Graph) -> list[Node]:
     if queues is None or ends is None:
         return []
     handed = [graph[name].out() for name in (queues.names[0], *ends.beside)]
-    return [
-        Builder(graph, "tpugraph/beside", device=HOST_DEVICE).node(
-            "QueueEnqueueV2", handed, name="enqueue", timeout_ms=-1
-        )
-    ]
+    make = Builder(graph, "tpugraph/beside", device=HOST_DEVICE)
+    return [make.node("QueueEnqueueV2", handed, name="enqueue", timeout_ms=-1)]
 
 
 def _kinds(sent: list[Tensor]) -> dict[str, Any]:
@@ -123,20 +112,8 @@ def _kinds(sent: list[Tensor]) -> dict[str, Any]:
     return {name: attrs.encode(value) for name, value in values.items()}
 
 
-def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
-    """The tensors to send: those of unknown shape padded to their bound, then the number of rows of each of these."""
-    sent, counts = [], []
-    for tensor in crossing:
-        if is_static(tensor.shape):
-            sent.append(tensor)
-            continue
-        padded, rows = _pad(graph, tensor)
-        sent.append(padded)
-        counts.append(rows)
-    return sent + counts
-
-
 def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor of unknown shape, padded to its bound, and its number of rows."""
     source, bound = tensor.node, bounded_shape(tensor)
     rank = len(bound or ())
     make = Builder(graph, f"{source.name}/infeed", device=HOST_DEVICE, source=source)

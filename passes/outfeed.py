@@ -9,7 +9,7 @@ from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph
 from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ShapeError
 from tpugraph.tpu.evaluation_split import ALL_ROWS, TIMES
@@ -43,7 +43,12 @@ class Outfeed(Pass):
         crossing = list(dict.fromkeys([share, *read]))
         for tensor in crossing:
             if not shapes.is_static(tensor.shape):
-                raise _open(tensor)
+                reader = next(
+                    (u.node.name for u in tensor.node.uses(tensor.port) if not in_cluster(u.node)), "the host"
+                )
+                raise ShapeError(f"'{tensor}', which '{reader}' reads on the host, leaves the device with an open shape",
+                                 node=tensor.node, fix="give it a fixed shape (set_shape does not travel in a file, reshape "
+                                                       "does), or drop what reads it")  # fmt: skip
         ends = [graph[f.name] for f in roles.train_ops]
         enqueue = send(graph, crossing, vector=("outfeed/shape", "outfeed"), controls=ends)
         host = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
@@ -59,15 +64,6 @@ class Outfeed(Pass):
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
-
-
-def _open(tensor: Tensor) -> ShapeError:
-    reader = next((u.node.name for u in tensor.node.uses(tensor.port) if not in_cluster(u.node)), "the host")
-    return ShapeError(
-        f"'{tensor}', which '{reader}' reads on the host, leaves the device with an open shape",
-        node=tensor.node,
-        fix="give it a fixed shape (set_shape does not travel in a file, reshape does), or drop what reads it",
-    )
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:

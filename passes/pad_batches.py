@@ -42,7 +42,7 @@ class PadBatches(Pass):
         iterator, dataset = batched_input.dataset_of(take)
         chain = list(batched_input.stages(dataset))
         batcher = chain[-1] if chain and chain[-1].op in ops.BATCHING else None
-        plain_rows = rows = batched_input.rows_of(take, batcher)
+        rows = batched_input.rows_of(take, batcher)
         whole = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         open_shapes = [batched_input.with_open_rows(take, i, s) for i, s in enumerate(take.attr("output_shapes"))]
         if whole:
@@ -63,7 +63,7 @@ class PadBatches(Pass):
         texts = zero_padding_strings(make, count, padded, rows)
         sparse = grow_sparse(make, take, rows)
         plain = {} if whole else {**padded, **texts, **{parts[2]: parts[0].node.out(2) for parts in sparse}}
-        graph.keep(PaddedBatches(rows, plain_rows, count.node.name, whole, tuple(map(str, padded)), tuple(map(str, texts)),
+        graph.keep(PaddedBatches(rows, count.node.name, whole, tuple(map(str, padded)), tuple(map(str, texts)),
                                  tuple((str(i), str(v), str(s)) for i, v, s in sparse),
                                  {str(t): str(p) for t, p in plain.items()}, endless(chain)))  # fmt: skip
         loop_shapes.infer(graph)
@@ -139,7 +139,8 @@ def zero_padding_strings(make: Builder, count: Tensor, padded: Iterable[Tensor],
         node.out()
         for node in (make.graph.descendants(texts, data_only=True) if texts else ())
         if any(t.dtype.name == "string" and (t.shape or (0,))[0] == rows for t in node.inputs)
-        and _row_by_row(node)
+        and (signature := signatures.of(node)) is not None
+        and any((factors or ("",))[0].startswith("#") for factors in signature.outputs)  # elementwise, or row by row
         and node.out().dtype.size is not None
     ]
     plain = {}
@@ -151,12 +152,6 @@ def zero_padding_strings(make: Builder, count: Tensor, padded: Iterable[Tensor],
         plain[kept] = tensor
         _read(make.graph, readers, kept)
     return plain
-
-
-def _row_by_row(node: Node) -> bool:
-    """Whether an op is elementwise, or row by row like string ops."""
-    signature = signatures.of(node)
-    return signature is not None and any((factors or ("",))[0].startswith("#") for factors in signature.outputs)
 
 
 def endless(chain: list[Node]) -> bool:

@@ -35,27 +35,16 @@ class Prune(Pass):
 
 
 def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
-    """The initializers of the variables and tables of the step, transitively."""
+    """The initializers of the variables, tables and iterators of the step, and of those that these read."""
     roles = graph.roles
+    filled = {graph[v.initializer]: [graph[v.name]] for v in roles.variables.values() if v.initializer is not None}
+    for node in (graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)):
+        filled[node] = [t.node for t in node.inputs if t.node.op in ops.TABLES | ops.ITERATORS]
     needed: dict[Node, None] = {}
     cone = dict(step)
-    pending = [name for name in roles.variables if graph[name] in cone]
-    tables = [graph[name] for name in roles.table_initializers]
-    iterators = [graph[name] for name in roles.iterator_initializers]
-    done: set[str] = set()
-    while pending:
-        done.update(pending)
-        found = [roles.variables[name].initializer for name in pending]
-        initializers = dict.fromkeys(graph[name] for name in found if name is not None)
-        needed |= initializers
-        reached = graph.ancestors(initializers)
-        cone |= reached
-        pending = [node.name for node in reached if node.name in roles.variables and node.name not in done]
-    waiting, kinds = [*tables, *iterators], ops.TABLES | ops.ITERATORS
-    while found := [n for n in waiting if any(t.node in cone and t.node.op in kinds for t in n.inputs)]:
+    while found := [n for n, targets in filled.items() if n not in needed and any(t in cone for t in targets)]:
         needed |= dict.fromkeys(found)
-        cone |= graph.ancestors(found)  # an initializer's dataset may read further tables and iterators
-        waiting = [n for n in waiting if n not in needed]
+        cone |= graph.ancestors(found)
     return list(needed)
 
 

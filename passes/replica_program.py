@@ -10,7 +10,7 @@ from tpugraph.analysis.placements import REPLICATE, PerCore, Placement, Shard
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import PaddedBatches, Partitioned
 from tpugraph.analysis.values import constant_at
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, attrs
 from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd.analysis import batch_of
 from tpugraph.support.errors import ConversionError
@@ -73,7 +73,10 @@ class ReplicaProgram(Pass):
             fact, name = ops.WRITES[node.op], written_variables(node)[0].name
             differing = [i for i, t in enumerate(node.inputs) if i not in fact.variables and t.node in varying]
             if self.varying_updates == "error" or not differing or fact.rows in differing:
-                raise _refusal(graph, node, name, rows=fact.rows in differing)
+                how = "other rows of" if fact.rows in differing else "another value to"
+                raise ConversionError(f"each core would write {how} '{name}'", node=node, origin=graph.source,
+                                      fix="sum what it writes over the cores with cross_replica_sum, outside of any "
+                                          "condition that differs between them")  # fmt: skip
             for index in differing:
                 tensor = node.inputs[index]
                 mean = tensor.dtype.floating and self.varying_updates == "mean"
@@ -81,13 +84,6 @@ class ReplicaProgram(Pass):
                 graph.set_input(node, index, cores.sum(part))
                 found[name] = "mean" if mean else "replica0"
         return found
-
-
-def _refusal(graph: Graph, node: Node, variable: str, *, rows: bool) -> ConversionError:
-    how = "other rows of" if rows else "another value to"
-    return ConversionError(f"each core would write {how} '{variable}'", node=node, origin=graph.source,
-                           fix="sum what it writes over the cores with cross_replica_sum, outside of any condition that "
-                               "differs between them")  # fmt: skip
 
 
 def _leaving(graph: Graph) -> dict[str, Placement]:
