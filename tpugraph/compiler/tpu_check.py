@@ -20,9 +20,11 @@ from tpugraph.analysis import shapes, trip_counts
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.compiler.conversion import convert
 from tpugraph.compiler.options import ConvertOptions, given, shows_options
-from tpugraph.ir import Graph, Node, attrs, function_library, graphdef
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, graphdef
 from tpugraph.ir.attrs import DType
+from tpugraph.ir.conditionals import joins_branches
 from tpugraph.ir.side_effects import local_files
+from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.process import without_garbage_collection
 from tpugraph.support.wording import counted
@@ -137,6 +139,7 @@ class Report:
 
 
 @shows_options
+@without_garbage_collection()
 def check(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions | None = None,
@@ -155,12 +158,7 @@ def check(
         LoadError: the graph cannot be read.
         UsageError: options that cannot be used.
     """
-    with without_garbage_collection():
-        return _check(model, given(options, fields), history)
-
-
-def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, history: History | None) -> Report:
-    started = time.perf_counter()
+    options, started = given(options, fields), time.perf_counter()
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     loaded = time.perf_counter()
     refusal = _convert(graph, options, history)
@@ -227,21 +225,18 @@ def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> 
 
 def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
     """The refusal of the bridge to XLA; the graph is used up."""
-    before = {name: (node.op, tuple(t.node.name for t in node.inputs)) for name, node in nodes.items()}
+    whole = graphdef.to_graph_def(graph)
     try:
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
-        name = error.node or ""
-        op = before[name][0] if name in before else ""
+        node = graphdef.from_graph_def(whole).get(error.node or "")
+        op, fault = "" if node is None else node.op, error.fault
         cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause
-        fault = error.fault
-        if error.operand is not None and name in before and (source := _source(before, name, error.operand)):
-            definition = attrs.definition(op)
-            operand, _ = definition.names(definition.inputs, nodes[name].raw_attrs)[error.operand]
-            fault = (
-                f"the operand '{operand}' of {op} must be known when the step is compiled, and it depends on {source}"
-            )
-        return _finding(nodes, cause, name, fault, error.fix, op=op)
+        if error.operand is not None and node is not None:
+            operand, value = list(function_library.named_operands(node))[error.operand]
+            if source := _source(value):
+                fault = f"the operand '{operand}' of {op} must be known when the step is compiled, and it depends on {source}"
+        return _finding(nodes, cause, error.node or "", fault, error.fix, op=op)
     except TpuGraphError as error:
         return _of_error(nodes, error, "compiler")
     return None
@@ -267,37 +262,26 @@ def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -
 # --------------------------------------------------------------------------- operands that XLA must know
 
 
-def _source(before: _Flow, name: str, operand: int) -> str | None:
+def _source(operand: Tensor) -> str | None:
     """The nearest variable, input, random op or loop that an operand depends on, in words."""
-    front = [before[name][1][operand]]
+    front = [operand.node]
     seen = set(front)
-    for at in front:  # grows while it is walked
-        op, inputs = before[at]
-        if op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.CONTAINER_READS:
+    for node in front:  # grows while it is walked
+        if node.op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.CONTAINER_READS:
             continue
-        if op in _READS:
-            return f"the variable '{_variable(before, at)}'"
-        if op in ops.RANDOM | ops.INPUTS | ops.INFEEDS:
-            return f"the {'random op' if op in ops.RANDOM else 'input'} '{at}'"
-        if op in ops.MERGE:
-            loop = any(before[producer][0] in ops.NEXT_ITERATION for producer in inputs)
-            return f"{'what the loop carries in' if loop else 'the branch taken at'} '{at}'"
-        more = [producer for producer in dict.fromkeys(inputs) if producer not in seen]
+        if node.op in ops.READS | ops.GATHERS | ops.VARIABLES:
+            handle = source_of(node.out(), ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS)
+            return f"the variable '{handle}'"
+        if node.op in ops.RANDOM | ops.INPUTS | ops.INFEEDS:
+            return f"the {'random op' if node.op in ops.RANDOM else 'input'} '{node.name}'"
+        if node.op in ops.MERGE:
+            return f"{'the branch taken at' if joins_branches(node) else 'what the loop carries in'} '{node.name}'"
+        more = dict.fromkeys(tensor.node for tensor in node.inputs if tensor.node not in seen)
         seen.update(more)
         front += more
     return None
 
 
-def _variable(before: _Flow, name: str) -> str:
-    while before[name][0] in _READS - ops.VARIABLES | ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS:
-        name = before[name][1][0]
-    return name
-
-
-_Flow = Mapping[str, tuple[str, tuple[str, ...]]]
-"""Op and producers of each node before the lowering, which uses the graph up."""
-
-_READS = ops.READS | ops.GATHERS | ops.VARIABLES
 _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | ops.VARIABLE_SHAPES
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
 
