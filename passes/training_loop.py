@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, cluster_nodes
 from tpugraph.analysis.step import Enqueues, EveryStep, Outfed, Partitioned, Results
-from tpugraph.control_flow.loops import Loop, enclose_step
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.control_flow.loops import Loop, add_results, local_variable, per_batch
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.tpu.outfeed import collect_in_loop, read_in_loop
 from tpugraph.tpu.pipeline import Pass
 
+_INT32 = attrs.dtype("int32")
 _MARK: dict[str, Any] = {CLUSTER_ATTR: CLUSTER}
 
 
@@ -38,8 +39,16 @@ class TrainingLoop(Pass):
 
     def run(self, graph: Graph) -> None:
         training = graph.roles.mode == "train"
-        on_device, on_host = (_train, read_in_loop) if training else (_evaluate, collect_in_loop)
-        enclose_step(graph, self.iterations_per_loop, on_device, on_host)
+        handle, assign = local_variable(graph, "tpugraph/iterations_per_loop", self.iterations_per_loop, _INT32)
+        limit = handle.out()
+        last = _train(graph, limit) if training else _evaluate(graph, limit)
+        enqueues = [graph[name] for name in graph.result(Enqueues).nodes]
+        body = per_batch(graph, enqueues)
+        loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
+        loop.enclose(dict.fromkeys([*body, *enqueues]))
+        loop.finish_after(enqueues)
+        add_results(graph, limit_init=assign.name, train=str(last), enqueue=loop.close()[0].node.name)
+        (read_in_loop if training else collect_in_loop)(graph, limit)
 
 
 def _train(graph: Graph, limit: Tensor) -> Tensor:

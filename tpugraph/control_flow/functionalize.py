@@ -60,12 +60,7 @@ class _Frame:
 
 def _innermost(graph: Graph) -> _Frame:
     frame_of = analysis.frames(graph)
-    around = {
-        frame_of[p]
-        for enter in graph.of_type(*ops.ENTER)
-        for p in enter.producers()
-        if p.op not in ops.EXIT and frame_of[p] != frame_of[enter]
-    }
+    around = set(loops.frames_around(graph).values())
     name = next((frame_of[e] for e in graph.of_type(*ops.ENTER) if frame_of[e] not in around), None)
     if name is None:
         raise ConversionError("the loops enclose each other", node=graph.of_type(*ops.ENTER)[0])

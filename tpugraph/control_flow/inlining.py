@@ -31,9 +31,6 @@ class Call:
         """The control inputs of the body's first nodes."""
         return self.node.controls or self.pivot
 
-    def part(self, node: Node, pivot: Iterable[Node], *, gates: bool = True) -> Call:
-        return Call(node, self.scope, tuple(pivot), self.inside, gates)
-
 
 def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
     """The nodes that call functions, except ``SymbolicGradient``, which derives one function from another."""

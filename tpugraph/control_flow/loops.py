@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import HOST_DEVICE
-from tpugraph.analysis.step import Enqueues, Results
+from tpugraph.analysis.step import Results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
@@ -141,35 +140,10 @@ class Loop:
         return node
 
 
-def enclose_step(
-    graph: Graph, iterations: int, device: Callable[[Graph, Tensor], Tensor], outfeed: Callable[[Graph, Tensor], object]
-) -> None:
-    """Put the step into three loops, device, infeed and outfeed, whose trip count is a variable with initial value ``iterations``.
-
-    ``device`` puts the cluster into its loop, given the handle of the trip count, and returns the loop's result; ``outfeed``
-    does so for the host's part behind the device.
-    """
-    limit, assign = local_variable(graph, "tpugraph/iterations_per_loop", iterations, _INT32)
-    last = device(graph, limit.out())
-    enqueues = [graph[name] for name in graph.result(Enqueues).nodes]
-    fed = infeed_loop(graph, limit.out(), enqueues)
-    add_results(graph, limit_init=assign.name, train=str(last), enqueue=fed.name)
-    outfeed(graph, limit.out())
-
-
 def add_results(graph: Graph, **names: str) -> None:
     """Add names of nodes and tensors for the entry points."""
     before = graph.kept_or_empty(Results)
     graph.keep(Results({**before.names, **names}))
-
-
-def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
-    """Put the host's input part, which ends in ``enqueues``, into its loop; returns the loop's last node."""
-    body = per_batch(graph, enqueues)
-    loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
-    loop.enclose(dict.fromkeys([*body, *enqueues]))
-    loop.finish_after(enqueues)
-    return loop.close()[0].node
 
 
 def per_batch(graph: Graph, ends: Iterable[Node]) -> list[Node]:

@@ -7,6 +7,7 @@ The functions of conditions, bodies and branches stay calls, which :mod:`tpugrap
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Lowering:
             attributes |= {"branches": functions[1:], _NUMBER: number + 1}
             rest = self.graph.add(node.op, f"{self.call.scope}/{node.op}", [left, *given], attrs=attributes,
                                   device=node.device, source=node)  # fmt: skip
-            self.calls.append(self.call.part(rest, [pivot]))
+            self.calls.append(replace(self.call, node=rest, pivot=(pivot,), gates=True))
             return rest
 
         self._branch(first, node.inputs[1:], lambda given, p: self._branch_call(functions[0], given, p), others)
@@ -145,7 +146,7 @@ class Lowering:
               *, gates: bool = True) -> Node:  # fmt: skip
         made = self.graph.add("PartitionedCall", f"{self.call.scope}/{function.name}", given, device=self.node.device,
                               attrs={"Tin": types, "Tout": results, "f": function}, source=self.node)  # fmt: skip
-        self.calls.append(self.call.part(made, [pivot], gates=gates))
+        self.calls.append(replace(self.call, node=made, pivot=(pivot,), gates=gates))
         return made
 
     def _add(self, op: str, inputs: Sequence[Tensor], kind: DType | None = None, controls: Sequence[Node] = (), *,
