@@ -32,8 +32,10 @@ def add_checkpoint_ops(graph: Graph) -> None:
     _restore(make, prefix, keys, slices, [graph[v.name] for v in saved], "tpugraph/restore")
     if iterators:
         own, whole = [ITERATOR_KEY.format(node.name) for node in iterators], [""] * len(iterators)
-        values += [_position(make, node) for node in iterators]
-        _save(make, prefix, keys + own, slices + whole, values, "tpugraph/save_with_input")
+        name = "tpugraph/save_with_input"
+        values += [make.add("SerializeIterator", [node.out()], (None,), name=f"{name}/input", external_state_policy=0)
+                   for node in iterators]  # fmt: skip
+        _save(make, prefix, keys + own, slices + whole, values, name)
         _restore(make, prefix, own, whole, iterators, "tpugraph/restore_input")
 
 
@@ -51,11 +53,6 @@ def _value(make: Builder, handle: Node) -> Tensor:
     return make.add(
         "Slice", [value, begin, make.constant(held, _INT32, name="tpugraph/save/size")], held, name="tpugraph/save/rows"
     )
-
-
-def _position(make: Builder, iterator: Node) -> Tensor:
-    name = "tpugraph/save_with_input/input"
-    return make.add("SerializeIterator", [iterator.out()], (None,), name=name, external_state_policy=0)
 
 
 def _save(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], values: list[Tensor], name: str) -> None:

@@ -250,15 +250,11 @@ class EvaluationSplit:
             t.node in self.of_model and t.node not in self.behind for t in node.inputs[1:]
         )
 
-    def note_products(self) -> list[str]:
+    def note_products(self) -> None:
         """Note each product of the model that runs on the host, with the node that mixes rows before it."""
-        found = []
         for node in self.tail:
             if self._multiplies_variables(node):
-                text = f"'{node.name}' runs on the host, since {self.placed.blame(node)}"
-                self.graph.note(node, text)
-                found.append(text)
-        return found
+                self.graph.note(node, f"'{node.name}' runs on the host, since {self.placed.blame(node)}", shown=True)
 
 
 ALL_ROWS = "PlaceholderWithDefault"
@@ -273,29 +269,22 @@ _COPIED = "/tail"
 _INT32 = attrs.dtype("int32")
 
 
-class HostTail:
+class HostTail(EvaluationSplit):
     """Separates the tail, ``nodes``, from the device's part."""
-
-    def __init__(self, graph: Graph, step: EvaluationSplit) -> None:
-        self.graph = graph
-        self.cone = step.cone
-        self.batch = step.batch
-        self.placed = step.placed
-        self.cut = dict.fromkeys(step.cut())
-        self.tail = step.tail
-        self.nodes: NodeSet = dict(self.tail)
-        self._frame_of = analysis.frames(graph)
 
     def build(self) -> None:
         """Rewire: the tail reads tensors from the device and the unpadded batch, and has copies of all else."""
         graph = self.graph
+        self.crossing = dict.fromkeys(self.cut())
+        self.nodes: NodeSet = dict(self.tail)
+        self._frame_of = analysis.frames(graph)
         count = graph[graph.result(PaddedBatches).count].out()
         own, beside = self._own()
-        device = self._release([*(t.node for t in self.cut), count.node])
-        ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
+        device = self._release([*(t.node for t in self.crossing), count.node])
+        ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.crossing)]
         passed = [self._cross(t, 0) for t in beside]
         self._total = ends[0].out()
-        arriving = {t: end.out() for t, end in zip([*self.cut, *beside], [*ends[1:], *passed], strict=True)}
+        arriving = {t: end.out() for t, end in zip([*self.crossing, *beside], [*ends[1:], *passed], strict=True)}
         copies = self._copies(own, device)
         run = [copies.get(n, n) for n in {**self.tail, **own}]
         for node in run:
@@ -321,7 +310,7 @@ class HostTail:
             for tensor in map(self._plain, node.inputs):
                 if tensor in batch_parts:
                     parts[tensor] = None
-                elif not (tensor in self.cut or tensor.node.op in ops.RESOURCE_VARIABLES or self._is_size(tensor)):
+                elif not (tensor in self.crossing or tensor.node.op in ops.RESOURCE_VARIABLES or self._is_size(tensor)):
                     yield tensor.node
 
         found = reached(self.tail, own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tpugraph import ops
@@ -12,6 +12,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import NONE, Side, sides
 from tpugraph.ir.walks import reached, source_of
+from tpugraph.rewrite.step_nodes import remove_unread
 from tpugraph.tpu.device_cut import Step
 
 _MAY_NOT_RUN = "it is in a branch, which may not run"
@@ -55,18 +56,11 @@ def _pivot(graph: Graph, side: Side, near: Node) -> Node:
     return make.identity(switch.out(port), name="pivot").node
 
 
-def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
-    """Remove nodes and their ancestors without other readers; returns all of them."""
-    wanted, removed = graph.roles.kept, list(doomed)
-    producers = [p for node in removed for p in node.producers()]
-    graph.remove_all(removed)
-    while producers:
-        node = producers.pop()
-        if node in graph and not node.consumers() and node.name not in wanted:
-            producers.extend(node.producers())
-            graph.remove(node)
-            removed.append(node)
-    return removed
+def _remove(graph: Graph, doomed: Collection[Node]) -> None:
+    """Remove nodes and their ancestors without other readers."""
+    producers = [p for node in doomed for p in node.producers()]
+    graph.remove_all(doomed)
+    remove_unread(graph, producers, keep=frozenset(graph[name] for name in graph.roles.kept if name in graph))
 
 
 class Observers:
@@ -225,8 +219,9 @@ class Observers:
         for gone in doomed:
             self.dropped[gone.name] = reason
             self.graph.note(gone, f"dropped: {reason}")
-        for gone in _remove(self.graph, doomed):
-            self.device.pop(gone, None)
+        _remove(self.graph, doomed)
+        for gone in [node for node in self.device if node not in self.graph]:
+            del self.device[gone]
         roles = self.graph.roles
         kept = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
         self.graph.roles = replace(roles, summaries=tuple(kept))
