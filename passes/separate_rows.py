@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tpugraph import ops
-from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches
+from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.ir import Graph
 from tpugraph.ir.builder import Builder
-from tpugraph.tpu.evaluation_split import EvaluationSplit, HostTail
+from tpugraph.tpu.evaluation_split import HostTail
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -24,15 +24,15 @@ class SeparateRows(Pass):
     ensures = ("rows_separate",)
     breaks = ("shapes_known",)
     reads = (PaddedBatches,)
-    gives = (DeviceEnds, HostModels)
+    gives = (DeviceEnds,)
 
     def run(self, graph: Graph) -> None:
         _drop_prints(graph)
         _name_predictions(graph)
-        step = EvaluationSplit(graph)
+        step = HostTail(graph)
         step.refuse_in_the_middle()
-        HostTail(graph, step).build()
-        graph.keep(HostModels(tuple(step.note_products())))
+        step.build()
+        step.note_products()
 
 
 def _drop_prints(graph: Graph) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import batched_input, loop_shapes
-from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.rebatching import TRACE
@@ -23,10 +22,11 @@ class StaticShapes(Pass):
 
     requires = ("resource_variables",)
     ensures = ("shapes_known",)
-    gives = (ClosedShapes,)
 
     def run(self, graph: Graph) -> None:
-        closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
+        for node in graph.of_type(*ops.GET_NEXT):
+            _close_batch(graph, node)
+        closed = [note.text for note in graph.notes if note.shown and note.stage == self.name]
         try:
             loop_shapes.infer(graph)
         except GraphError as error:
@@ -39,25 +39,23 @@ class StaticShapes(Pass):
         if graph.roles is not None:
             keep = ends | {graph[name] for name in graph.roles.kept if name in graph}
             remove_unread(graph, [node for node in graph if not node.consumers()], keep=keep)
-        graph.keep(ClosedShapes(tuple(closed)))
 
 
-def _close_batch(graph: Graph, get_next: Node) -> list[str]:
+def _close_batch(graph: Graph, get_next: Node) -> None:
     """Set drop_remainder, where only that makes the batch dimension unknown."""
     if all(shape is not None and (not shape or shape[0] is not None) for shape in get_next.attr("output_shapes")):
-        return []
+        return
     iterator = get_next.inputs[0].node
     chain = [maker.inputs[0].node for maker in batched_input.makers_of(iterator)[:1]]
     while chain and chain[-1].op in ops.ELEMENTS:
         chain.append(chain[-1].inputs[0].node)
     held = batched_input.batch_size(chain[-1]) if chain else None
     if held is None or not batched_input.drop_remainder(graph, chain[-1]):
-        return []
+        return
     dataset, size = chain[-1], int(held.attr("value").item())
     for node in (*chain, iterator, get_next):
         graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])
-    graph.note(dataset, f"drops the last partial batch, so that every batch has {size} rows")
-    return [f"{dataset.name}: {size} rows, the last partial batch is dropped"]
+    graph.note(dataset, f"{dataset.name}: {size} rows, the last partial batch is dropped", shown=True)
 
 
 def _with_batch(shape: Shape, size: int) -> Any:

@@ -9,7 +9,8 @@ import pytest
 
 from models import corpus
 from tpugraph import testing
-from tpugraph.compiler import ConvertOptions, build_passes, convert
+from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler.conversion import build_passes
 from tpugraph.ir import Graph
 from tpugraph.passes import PASSES
 from tpugraph.passes.prune import Prune
@@ -147,16 +148,16 @@ def test_an_invariant_that_does_not_hold_names_the_pass_and_the_node(pipeline: P
     testing.assert_raises_block(pipeline.run, graph, words=words, max_length=250, kind=InvariantError)
 
 
-def test_failures_get_their_stage_and_passes_their_progress() -> None:
+def test_failures_get_their_stage_and_each_pass_is_announced() -> None:
     graph = testing.parse("x = Test()")
     graph.source = "model.pb"
     error = testing.assert_raises_block(Pipeline([Fails()]).run, graph, max_length=200,
                                         words=["error: fails: it cannot be", "node    x (Test)", "from    model.pb"])  # fmt: skip
     assert (error.stage, error.origin) == ("fails", "model.pb")
     assert graph.stage is None
-    seen: list[tuple[str, int, int]] = []
-    Pipeline([GrowTwice(), GrowTwice()]).run(testing.parse("x = Test()"), progress=lambda *a: seen.append(a))
-    assert seen == [("grow-twice", 1, 2), ("grow-twice", 2, 2)]
+    seen: list[Pass] = []
+    Pipeline([GrowTwice(), GrowTwice(count=3)]).run(testing.parse("x = Test()"), before=seen.append)
+    assert seen == [GrowTwice(), GrowTwice(count=3)]
 
 
 # ------------------------------------------------------------------ dumps

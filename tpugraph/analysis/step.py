@@ -45,13 +45,6 @@ class OrderedRaces:
 
 
 @dataclass(frozen=True)
-class ClosedShapes:
-    """Unknown batch sizes have been set; ``batches`` has a sentence for each."""
-
-    batches: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class PaddedLookups:
     """Id lists have been padded to ``most`` ids per row, by the list's producer; for ``flagged`` ones the bound is a flag's."""
 
@@ -76,7 +69,6 @@ class PaddedBatches:
     """Batches of evaluation and prediction have been padded."""
 
     rows: int
-    plain_rows: int
     count: str  # the node that counts the true rows
     # whether the batch size is static in the plain graph, so that it drops the last partial batch
     whole: bool
@@ -93,13 +85,6 @@ class DeviceEnds:
 
     nodes: tuple[str, ...]
     beside: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class HostModels:
-    """Layers that the host computes after the device, a sentence each."""
-
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from tpugraph.support.suggestions import near_nodes
 from tpugraph.support.wording import counted, first_few
 from tpugraph.tables.sharding import ShardedTables
 from tpugraph.tpu.form_check import check_form
+from tpugraph.tpu.pipeline import Pass
 
 _WIDTH, _MOST, _MADE = 120, 24, 12
 
@@ -225,25 +226,25 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
 def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
     before, there = graph.get(name), name in graph
-    at_work: list[str] = []
+    at_work: list[Pass] = []
 
-    def look(step: str, number: int, count: int) -> None:
+    def look(step: Pass | None = None) -> None:
         if there and name not in graph and at_work and found["removed_by"] is None:
-            found["removed_by"] = at_work[-1]
-        at_work.append(step)
-        if step == Partition.name:
-            passes = compiler.build_passes(compiler.with_cores(graph, options)[0])
-            found["lives"] = _lives(graph, name, next(p for p in passes if isinstance(p, Partition)), everything)
+            found["removed_by"] = at_work[-1].name
+        if step is not None:
+            at_work.append(step)
+        if isinstance(step, Partition):
+            found["lives"] = _lives(graph, name, step, everything)
 
     try:
         graph.roles = compiler.find_roles(graph, options)
         found["roles"] = _roles_of(graph.roles, name)
-        compiler.convert(graph, options, progress=look)
+        compiler.convert(graph, options, before=look)
     except TpuGraphError as error:
         if error.node is None and isinstance(error, UsageError | ShapeError):
             raise  # a fault of the command line, not of a node
         found["error"] = error.as_dict()
-    look("", 0, 0)
+    look()
     for note in graph.notes:
         if note.node == name:
             found["notes"].append(f"{note.stage}: {note.text}")

@@ -14,6 +14,7 @@ from tpugraph.ir.loops import carried, counted, frame_chain, frames_around
 from tpugraph.ir.walks import source_of
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
+from tpugraph.roles.training_roles import of_every_mode
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.outfeed import MADE_BY, HostSide, read_in_loop
 from tpugraph.tpu.program import DEVICE_PARTS
@@ -92,8 +93,7 @@ def _roles(graph: Graph) -> Roles:
         inputs=[],
         variables=roles.find_variables(graph, cluster),
         updates=[],
-        table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
-        iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+        **of_every_mode(graph),
     )
 
 

@@ -37,15 +37,14 @@ from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.tpu.program import Program, cores_of
 from tpugraph.views.history import History
 
-Progress = Callable[[str, int, int], None]
-
 
 @shows_options
+@without_garbage_collection()
 def convert(
     model: str | os.PathLike[str] | Graph,
     options: ConvertOptions | None = None,
     *,
-    progress: Progress | None = None,
+    before: Callable[[Pass], object] | None = None,
     history: History | None = None,
     **fields: Any,
 ) -> Program:
@@ -54,21 +53,18 @@ def convert(
     Args:
         model: a path (see :func:`tpugraph.ir.graphdef.load`) or a Graph, which is rewritten in place.
         options: how; or give the fields of :class:`ConvertOptions`, which says what each is, as keyword arguments.
-        progress: called before each pass with its name, its number and the number of passes.
+        before: is called with each pass before it runs.
         history: is told of the graph before and after each pass, which :func:`tpugraph.view` shows.
 
     Raises:
         TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
     """
-    with without_garbage_collection():
-        return _convert(model, given(options, fields), progress, history)
-
-
-def _convert(
-    model: str | os.PathLike[str] | Graph, options: ConvertOptions, progress: Progress | None, history: History | None
-) -> Program:
-    started = time.perf_counter()
-    graph, plain = (model, b"") if isinstance(model, Graph) else _read(model)
+    options, started = given(options, fields), time.perf_counter()
+    if isinstance(model, Graph):
+        graph, plain = model, b""
+    else:
+        loaded = graphdef.sniff(Path(model))
+        graph, plain = graphdef.from_loaded(loaded, source=str(model)), loaded.data
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
@@ -79,9 +75,9 @@ def _convert(
     run: dict[str, Any] = {"dump_dir": options.dump_dir, "dump_after": options.dump_after,
            "changed": partial(print, file=sys.stderr, flush=True) if options.dump_changed else None}  # fmt: skip
     if history is None:
-        pipeline.run(graph, progress=progress, **run)
+        pipeline.run(graph, before=before, **run)
     else:
-        _run_recorded(history, graph, pipeline, progress, run)
+        _run_recorded(history, graph, pipeline, before, run)
     shapes.check(graph)
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
@@ -95,14 +91,13 @@ def _convert(
 
 
 def _run_recorded(
-    history: History, graph: Graph, pipeline: Pipeline, progress: Progress | None, run: dict[str, Any]
+    history: History, graph: Graph, pipeline: Pipeline, look: Callable[[Pass], object] | None, run: dict[str, Any]
 ) -> None:
     """Run the passes and record each, where values live before the step is partitioned, and what stops the conversion."""
 
-    def before(name: str, number: int, count: int) -> None:
-        if progress is not None:
-            progress(name, number, count)
-        step = pipeline.passes[number - 1]
+    def before(step: Pass) -> None:
+        if look is not None:
+            look(step)
         if isinstance(step, Partition) and step.num_replicas > 1:
             with contextlib.suppress(TpuGraphError):  # which the pass raises again, with its name
                 history.place(Explanation(step.placements(graph)))
@@ -111,7 +106,7 @@ def _run_recorded(
         history.record(graph, step.name, summary=step.summary(), seconds=seconds)
 
     try:
-        pipeline.run(graph, progress=before, after=after, **run)
+        pipeline.run(graph, before=before, after=after, **run)
     except TpuGraphError as error:
         history.record(graph, error.stage or "checks", summary=f"The conversion stops here: {error.fault}")
         raise
@@ -129,7 +124,7 @@ def prepare(graph: Graph, options: ConvertOptions) -> tuple[Pipeline, ConvertOpt
         odd += another_batch(
             graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
         ).lines()
-    options, said = with_cores(graph, options)
+    options, said = _with_cores(graph, options)
     return Pipeline(build_passes(options, replica=graph.roles.replica)), options, [*odd, *said]
 
 
@@ -169,12 +164,9 @@ def why_on_cores(plain: Any, options: ConvertOptions, kept: Mapping[str, Any]) -
     nodes = chain(plain.node, *(function.node_def for function in plain.library.function))
     if any(node.op in ops.OF_REPLICAS for node in nodes):
         return "the program is that of one replica, which combines its replicas itself"
-    return options.needs_cores
-
-
-def _read(model: str | os.PathLike[str]) -> tuple[Graph, bytes]:
-    loaded = graphdef.sniff(Path(model))
-    return graphdef.from_loaded(loaded, source=str(model)), loaded.data
+    if options.batch_norm == "per_core":
+        return "batch_norm=per_core normalises each core's rows, and the plain step the whole batch"
+    return "shard_tables shards tables over cores" if options.shard_tables else ""
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
@@ -196,24 +188,15 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 
-def with_cores(graph: Graph, options: ConvertOptions) -> tuple[ConvertOptions, list[str]]:
+def _with_cores(graph: Graph, options: ConvertOptions) -> tuple[ConvertOptions, list[str]]:
     """The options with a number of cores, where none was given, and a line for the report where it is not 8."""
     if options.num_replicas is not None:
         return options, []
-    rows = options.global_batch or rows_read(graph)
-    if graph.roles.replica or not rows:
-        return replace(options, num_replicas=_CORES[0]), []
-    cores = next(count for count in _CORES if rows % count == 0)
-    if cores == _CORES[0]:
-        return replace(options, num_replicas=cores), []
-    larger = -(-rows // _CORES[0]) * _CORES[0]
-    return replace(options, num_replicas=cores), [
-        f"{counted(cores, 'core')}: of 8, 4, 2 and 1 the most that divide a batch of {rows} rows; --global_batch={larger} takes 8"
-    ]
-
-
-_CORES = (8, 4, 2, 1)
-"""How many cores are taken where nobody says."""
+    rows = 0 if graph.roles.replica else options.global_batch or rows_read(graph) or 0
+    cores = next(count for count in (8, 4, 2, 1) if rows % count == 0)
+    why = (f"{counted(cores, 'core')}: of 8, 4, 2 and 1 the most that divide a batch of {rows} rows; "
+           f"--global_batch={-(-rows // 8) * 8} takes 8")  # fmt: skip
+    return replace(options, num_replicas=cores), [why] if cores < 8 else []
 
 
 def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:

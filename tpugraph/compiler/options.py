@@ -112,13 +112,6 @@ class ConvertOptions:
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in found.items() if value != _DEFAULTS[name] and name not in _OF_ONE_RUN}
 
-    @property
-    def needs_cores(self) -> str:
-        """Why the step runs on cores only; "" where XLA can partition the plain one."""
-        if self.batch_norm == "per_core":
-            return "batch_norm=per_core normalises each core's rows, and the plain step the whole batch"
-        return "shard_tables shards tables over cores" if self.shard_tables else ""
-
 
 def of_file(kept: Mapping[str, Any]) -> ConvertOptions:
     """The options that a file keeps with its plain graph; passes of its own are none of them, as their code is not the file's."""

@@ -32,6 +32,7 @@ def report(
     naive = cut.naive_bytes
     order = races.as_data(graph.kept_or_empty(step.OrderedRaces))
     padded, rows_padded = graph.kept_or_empty(step.PaddedLookups), graph.kept(step.PaddedBatches)
+    shown = [note.text for note in graph.notes if note.shown]
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -67,9 +68,9 @@ def report(
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": [
-            *graph.kept_or_empty(step.ClosedShapes).batches,
             *notes,
             *order["said"],
+            *shown,
             *partitioned.notes,
             *_of_input(graph),
         ],
@@ -116,11 +117,10 @@ def _tables(graph: Graph) -> dict[str, Any]:
 
 
 def _of_input(graph: Graph) -> list[str]:
-    """What is to be known of the input, and the layers of an evaluation that the host computes."""
+    """What is to be known of the input before a run."""
     padded = graph.kept(step.PaddedBatches)
     endless = padded is not None and padded.endless
     notes = ["the dataset repeats for ever: say how many steps to run"] if endless else []
-    notes += graph.kept_or_empty(step.HostModels).notes[:5]
     if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

@@ -128,10 +128,8 @@ def _read(graph: Graph, features: Sequence[_Feature], rows: int) -> None:
         if feature.shape is None:
             _unwrap(graph, make, feature, taken.out(port))
             continue
-        (read,) = feature.read
-        kind = read.node.attr("dtype") if read.node.op in ops.PLACEHOLDERS else feature.kind
-        value = taken.out(port)
-        graph.replace_uses(read, value if feature.kind == kind else make.cast(value, kind))
+        (read,), value = feature.read, taken.out(port)
+        graph.replace_uses(read, value if feature.kind == read.dtype else make.cast(value, read.dtype))
 
 
 def _dataset(make: Builder, features: Sequence[_Feature], rows: int, parsed: dict[str, Any]) -> Tensor:

@@ -49,6 +49,7 @@ class Note:
     stage: str
     node: str
     text: str
+    shown: bool = False  # in the report's own notes, too
 
 
 class Graph:
@@ -227,9 +228,9 @@ class Graph:
                              fix="run the pass that gives it before")  # fmt: skip
         return found
 
-    def note(self, node: Node | str, text: str) -> None:
-        """Record what the running pass did with a node, or why it did nothing."""
-        self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
+    def note(self, node: Node | str, text: str, *, shown: bool = False) -> None:
+        """Record what the running pass did with a node, or why it did nothing; ``shown``: the report says it, too."""
+        self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text, shown))
 
     # ------------------------------------------------------------------ editing
 

@@ -17,7 +17,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, by_core, frames, shapes
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Share
 from tpugraph.analysis.shapes import is_static
-from tpugraph.compiler import ConvertOptions, convert, with_cores
+from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.options import given
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.attrs import SIZE_OF
@@ -27,13 +27,13 @@ from tpugraph.passes.partition import Partition
 from tpugraph.runtime.engines import VIRTUAL_DEVICES
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import keys_of
-from tpugraph.spmd.analysis import analyse
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables
 from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.verification import CHANCE, Pair, comparable, nothing_to_compare, pair, relative
+from tpugraph.tpu.pipeline import Pass
 from tpugraph.tpu.program import Program
 from tpugraph.xla.bridge import PICKING
 from tpugraph.xla.mesh import DATA, Layout, Mesh
@@ -159,13 +159,11 @@ def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str,
     """A converted graph, and the form in which the cores read each tensor of the plain graph, by name."""
     reads: list[tuple[Tensor, str, int, OnCores]] = []
 
-    def before(name: str, number: int, count: int) -> None:
-        cores = with_cores(graph, options)[0].num_replicas if name == Partition.name else None
-        if cores is not None and cores > 1:
-            policies = {"batch_norm": options.batch_norm, "random": options.random}
-            reads.extend(_reads(analyse(graph, cores, policies=policies).placing))
+    def before(step: Pass) -> None:
+        if isinstance(step, Partition) and step.num_replicas > 1:
+            reads.extend(_reads(step.placements(graph).placing))
 
-    program = convert(graph, options, progress=before)
+    program = convert(graph, options, before=before)
     local = {name for table in graph.kept_or_empty(ShardedTables).tables.values() for name in table.local}
     found: dict[str, list[OnCores]] = {}
     for tensor, reader, index, held in reads:

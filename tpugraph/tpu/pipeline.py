@@ -142,7 +142,7 @@ class Pipeline:
         *,
         dump_dir: str | Path | None = None,
         dump_after: Sequence[str] = (),
-        progress: Callable[[str, int, int], None] | None = None,
+        before: Callable[[Pass], object] | None = None,
         changed: Callable[[str], None] | None = None,
         after: Callable[[Pass, float], None] | None = None,
     ) -> Graph:
@@ -152,7 +152,7 @@ class Pipeline:
             graph: the graph; its roles as a training graph are found where they are not known and a pass requires them.
             dump_dir: folder for numbered text dumps; none are written without it.
             dump_after: names of the passes to dump after; all when empty.
-            progress: called with the pass's name, its number and the number of passes.
+            before: called with each pass before it runs.
             changed: called after each dumped pass with its changes as text: nodes before and after.
             after: called after each pass with its seconds.
 
@@ -173,17 +173,17 @@ class Pipeline:
         self.trace = []
         _dump(graph, dump_dir, 0, "input")
         for number, step in enumerate(self.passes, 1):
-            if progress is not None:
-                progress(step.name, number, len(self.passes))
+            if before is not None:
+                before(step)
             wanted = not dump_after or step.name in dump_after
-            before = text.format_graph(graph, outputs=False) if wanted and changed is not None else ""
+            held = text.format_graph(graph, outputs=False) if wanted and changed is not None else ""
             self._run_one(step, graph)
             if after is not None:
                 after(step, self.trace[-1].seconds)
             if wanted:
                 _dump(graph, dump_dir, number, step.name)
                 if changed is not None:
-                    changed(_change(number, step.name, before, text.format_graph(graph, outputs=False)))
+                    changed(_change(number, step.name, held, text.format_graph(graph, outputs=False)))
         return graph
 
     def _run_one(self, step: Pass, graph: Graph) -> None:
