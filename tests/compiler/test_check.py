@@ -14,7 +14,7 @@ from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, saved, trace
 from tpugraph import cli, ops
 from tpugraph.cli.check import lines
-from tpugraph.compiler import convert
+from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check, kernels
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
@@ -193,7 +193,7 @@ def test_flags_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert cli.main(["check", str(tmp_path / "nothing.pb")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     with pytest.raises(UsageError, match="either options or keyword arguments"):
-        check(IRIS, convert.__globals__["ConvertOptions"](), num_replicas=2)
+        check(IRIS, ConvertOptions(), num_replicas=2)
 
 
 def test_many_nodes_alike_are_told_once_and_counted() -> None:
