@@ -67,13 +67,7 @@ def report(
         "dropped": cut.dropped,
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
-        "notes": [
-            *notes,
-            *order["said"],
-            *shown,
-            *partitioned.notes,
-            *_of_input(graph),
-        ],
+        "notes": [*notes, *order["said"], *shown, *partitioned.notes, *_of_input(graph)],
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
     }
