@@ -24,7 +24,7 @@ import numpy as np
 from _jax_steps import INPUTS, STEPS
 
 from tpugraph.runtime.pjrt import bundle
-from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
+from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.xla.mesh import Layout
 
 BOUND = 0.9
@@ -127,7 +127,7 @@ def _alone(name: str, batches: Sequence[Array], options: argparse.Namespace) -> 
         options.bundles.mkdir(parents=True, exist_ok=True)
         bundling.make(_tf_steps.make(name, batches)).save(path)
     held = bundle.read(path)
-    devices = PartitionedDevices(held.module, _layout(options), platform=options.platform)
+    devices = Devices(held.module, _layout(options), platform=options.platform)
     devices.put(held.variables)
 
     def call() -> list[float]:

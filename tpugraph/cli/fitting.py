@@ -13,7 +13,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.cli.tpu_compiler import size_text
 from tpugraph.runtime import batch_search
 from tpugraph.runtime.engines import device_count, device_memory
-from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
+from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError, ShapeError, UsageError
 from tpugraph.xla import fit, jax_client, topologies
 from tpugraph.xla.fit import Way
@@ -170,6 +170,6 @@ def on_topology(name: str, flags: Parsed, console: Console) -> Place:
 def _on_devices(platform: str, memory: int, flags: Parsed, console: Console) -> Place:
     def cost(module: Module, layout: Layout) -> Cost:
         console.say(f"compiling for the mesh {layout.mesh} on {platform} ...")
-        return PartitionedDevices(module, layout, platform=platform).cost
+        return Devices(module, layout, platform=platform).cost
 
     return Place(flags["num_replicas"] or device_count(platform), memory, cost)

@@ -19,7 +19,6 @@ from tpugraph.runtime.engine import LOSSES, SUMMARIES, Engine, Trained, Training
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.host_part import COUNT, LIMIT, take_host_part
 from tpugraph.runtime.pjrt.devices import Devices, Prefetcher
-from tpugraph.runtime.pjrt.partitioned import PartitionedDevices
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
@@ -36,8 +35,7 @@ def compile_cluster(graph: Graph, platform: str, layout: Layout | None) -> Devic
     """The cluster of a TPU graph, compiled for devices; the graph is not changed."""
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    module = stablehlo.lower(graphdef.copy(graph))
-    return PartitionedDevices(module, layout, platform=platform) if layout else Devices(module, platform=platform)
+    return Devices(stablehlo.lower(graphdef.copy(graph)), layout, platform=platform)
 
 
 class CompiledLoop(Engine):

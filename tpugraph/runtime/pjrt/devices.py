@@ -6,79 +6,90 @@ devices of all. Each provides the batches of its own cores, and all get the outp
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tpugraph.runtime.pjrt.processes import explaining_errors
 from tpugraph.support.errors import RunError
-from tpugraph.xla import jax_client
+from tpugraph.xla import jax_client, mesh
+from tpugraph.xla.mesh import Layout, Spec
 from tpugraph.xla.module import HELD, Module, Value
+from tpugraph.xla.topologies import Cost
 
 Array = np.ndarray[Any, Any]
 Placed = list[Any]  # for each infeed argument a jax.Array over the cores
 _PIECE = 1 << 26  # bytes
+_CORE = "core"  # the axis of the devices without a layout
+_OF_A_CORE = ("infeed", "outfeed", "shard")  # the kinds of values of which each core has its own
 
 
 class Devices:
-    """A module compiled for N devices, and its variables on them.
+    """A module compiled for devices, and its variables on them: one core's program on each, or with a ``layout`` one program that XLA
+    divides among all.
 
     Attributes:
         seconds: the compile time.
-        own: the indices of the cores that this process drives.
-        first: whether this process drives core 0.
+        own: the indices of the cores that this process drives; with a layout there is one.
+        first: whether this process drives the first device.
         kind: the devices' own name for their kind.
-        specs: on a mesh, the sharding of each argument and result.
+        specs: the sharding of each argument and result.
         notes: sentences for the report.
-        tf32: whether a GPU rounds the operands of float32 products to TensorFloat-32.
+        cost: with a layout, memory and collectives of the step on a device.
     """
 
-    specs: Mapping[Value, Any] = {}
     notes: Sequence[str] = ()
-    tf32 = False
-    fewer = "convert with --num_replicas={}"  # the fix for too few devices
 
-    def __init__(self, module: Module, *, platform: str = "cpu") -> None:
-        self.module = module
+    def __init__(self, module: Module, layout: Layout | None = None, *, platform: str = "cpu") -> None:
+        self.module, self.layout = module, layout.shrunk(module) if layout else None
+        if layout and self.layout and self.layout.mesh.size < layout.mesh.size:
+            self.notes = [f"{self.layout.mesh.size} of {layout.mesh.size} devices train: more do not divide the batch"]
+        of_core = {
+            value: ((_CORE,),) if value.kind in _OF_A_CORE else () for value in (*module.arguments, *module.results)
+        }
+        self.specs: Mapping[Value, Spec] = self.layout.specs(module) if self.layout else of_core
+        axes = self.layout.mesh.axes if self.layout else {_CORE: module.num_replicas}
         self._jax = jax_client.load("jax", "pjrt")
         client = jax_client.load("jaxlib.xla_client", "pjrt")
-        self._devices = self._find(client, platform, module.num_replicas)
+        self._devices = self._find(client, platform, math.prod(axes.values()))
+        self._mesh = self._jax.sharding.Mesh(np.array(self._devices).reshape([*axes.values()]), tuple(axes))
         here = self._devices[0].client.process_index()
-        self.own = [core for core, device in enumerate(self._devices) if device.process_index == here]
-        if not self.own:
-            raise RunError(f"process {here} has none of the {module.num_replicas} cores of the program",
-                           fix="convert with --num_replicas equal to the devices of all processes")  # fmt: skip
-        self.first = 0 in self.own
+        driven = [number for number, device in enumerate(self._devices) if device.process_index == here]
+        self.first, self.own = 0 in driven, [0] if layout else driven
+        self._cores = 1 if layout else len(self._devices)
+        self.kind = str(self._devices[0].device_kind)
         shared = next((value for value in module.arguments if value.kind == "shard"), None)
         if shared is not None and self.processes > 1:
             raise RunError(f"the cores share the rows of '{shared.name}', and no process has all of them to write a checkpoint",
                            fix="convert without --shard_tables, or train in one process")  # fmt: skip
-        self._local = [self._devices[core] for core in self.own]
-        self.kind = str(self._devices[0].device_kind)
-        mesh = self._jax.sharding.Mesh(np.array(self._devices), ("core",))
-        spec = self._jax.sharding.PartitionSpec
-        self._same = self._jax.sharding.NamedSharding(mesh, spec())
-        self._split = self._jax.sharding.NamedSharding(mesh, spec("core"))
         self._variables: dict[str, Any] = {}
-        options = jax_client.options(module.num_replicas, self._devices)
-        self._compile(client, jax_client.parse(module.code), options, platform)
+        if self.layout:
+            code, options = mesh.annotated(module, self.layout, self.specs), mesh.options(self.layout, self._devices)
+        else:
+            code, options = jax_client.parse(module.code), jax_client.options(module.num_replicas, self._devices)
+        self._compile(client, code, options, platform)
+        if self.layout:
+            text, sharded = self._run.hlo_modules()[0].to_string(), mesh.sharded_shapes(module, self.specs)
+            self.cost = Cost.of(self._run, text, sharded)
 
     def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
-        how = [self.specs.get(value) for value in (*self.module.arguments, *self.module.results)]
+        how = [self.specs[value] for value in (*self.module.arguments, *self.module.results)]
         step = zlib.crc32(repr(how).encode(), zlib.crc32(self.module.code))
-        if len(set(self._of_all_cores(np.asarray([step])))) > 1:
+        if len(set(self._of_all(np.asarray([step])))) > 1:
             raise RunError("the processes do not compile the same step",
                            fix="give all of them the same model and options, and the same versions of tpugraph, TensorFlow and "
                            "jax")  # fmt: skip
         started = time.perf_counter()
         if platform == "cpu":
             jax_client.order_convolutions(code)
-        elif platform == "gpu" and not self.tf32:
+        elif platform == "gpu" and not (self.layout and self.layout.tf32):
             jax_client.exact_products(code)
         try:
             self._run = self._devices[0].client.compile_and_load(code, client.DeviceList(tuple(self._devices)), options)
@@ -92,13 +103,17 @@ class Devices:
         found = jax_client.devices(platform)
         if len(found) < count or (jax_client.joined() and len(found) != count):
             there = "is 1 device" if len(found) == 1 else f"are {len(found)} devices"
-            raise RunError(f"the step is for {count} devices, and there {there}",
-                           fix=self.fewer.format(len(found)))  # fmt: skip
+            fix = f"--mesh={mesh.DATA}:{len(found)}" if self.layout else f"convert with --num_replicas={len(found)}"
+            raise RunError(f"the step is for {count} devices, and there {there}", fix=fix)
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
     def about(self) -> dict[str, Any]:
-        """The shardings for the report (JSON)."""
-        return {}
+        """Of a layout the mesh, XLA's collectives, the sharded variables that they gather whole, and the shardings of variables."""
+        if self.layout is None:
+            return {}
+        lie = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
+        return {"mesh": str(self.layout.mesh), "collectives": self.cost.collectives, "gathered": self.cost.gathered,
+                "sharded": lie}  # fmt: skip
 
     @property
     def processes(self) -> int:
@@ -108,23 +123,16 @@ class Devices:
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Set the values of the named variables on the cores."""
+        """Set the values of the named variables on the devices."""
         for value in self._of(*HELD):
             if value.name in values:
-                given = np.asarray(values[value.name], value.dtype)
-                if value.kind == "variable":
-                    self._variables[value.name] = self._everywhere(given)
-                else:
-                    parts = np.split(given, len(self._devices))
-                    own = [parts[core] for core in self.own]
-                    self._variables[value.name] = self._place(own, self._split, given.shape)
+                self._variables[value.name] = self._place(
+                    value, np.asarray(values[value.name], value.dtype).__getitem__
+                )
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """The values of variables on the first core of this process; for a table the shards of all cores."""
-        kinds = {value.name: value.kind for value in self._of(*HELD)}
-        wanted = list(kinds if names is None else names)
-        return {name: np.asarray(held if kinds[name] == "shard" else held.addressable_shards[0].data)
-                for name, held in zip(wanted, map(self._variables.__getitem__, wanted), strict=True)}  # fmt: skip
+        """The values of variables; for a table that the cores share the shards of all."""
+        return {name: self._whole(self._variables[name]) for name in (self._variables if names is None else names)}
 
     @property
     def written(self) -> list[str]:
@@ -134,10 +142,10 @@ class Devices:
 
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
         """Put the batches of each core of this process, each [iterations, ...], on the devices, from any thread."""
-        cores, placed = len(self._devices), []
+        placed = []
         for value, parts in zip(self._of("infeed"), zip(*infeed, strict=True), strict=True):
-            shape = (cores * value.shape[0], *value.shape[1:])
-            placed.append(self._place([np.asarray(part, value.dtype) for part in parts], self._split, shape))
+            own = {core: np.asarray(part, value.dtype) for core, part in zip(self.own, parts, strict=True)}
+            placed.append(self._place(value, partial(_at, own, value.shape[0])))
         return placed
 
     def run(self, count: int, seed: tuple[int, int], infeed: Placed, host: Mapping[str, Array] | None = None
@@ -152,27 +160,29 @@ class Devices:
                 arguments.append(next(staged))
             else:
                 given = {"count": count, "seed": seed}.get(value.kind)
-                arguments.append(self._everywhere(np.asarray((host or {})[value.name] if given is None else given,
-                                                             value.dtype)))  # fmt: skip
+                whole = np.asarray((host or {})[value.name] if given is None else given, value.dtype)
+                arguments.append(self._place(value, whole.__getitem__))
         with explaining_errors():
             return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
 
     def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
-        sent: list[list[Array]] = [[] for _ in self._devices]
-        outputs: dict[str, Array] = {}
-        for value, arrays in zip(self.module.results, found, strict=True):
-            if value.kind in HELD:
-                self._variables[value.name] = self._joined(value, arrays)
-        for value, arrays in zip(self.module.results, found, strict=True):
-            if value.kind == "outfeed":
-                for core, array in enumerate(self._of_all_cores(np.stack([np.asarray(a) for a in arrays]))):
-                    sent[core].append(array)
-            elif value.kind == "output":
-                outputs[value.name] = np.asarray(arrays[0])
-        return sent, outputs
+        with self._jax.enable_x64(True):
+            join = self._jax.make_array_from_single_device_arrays
+            made = {value: join(self._shape(value), self._sharding(value), list(arrays))
+                    for value, arrays in zip(self.module.results, found, strict=True)}  # fmt: skip
+        self._variables |= {value.name: array for value, array in made.items() if value.kind in HELD}
+        sent = [self._whole(array).reshape(self._cores, *value.shape) for value, array in made.items()
+                if value.kind == "outfeed"]  # fmt: skip
+        outputs = {value.name: self._whole(array) for value, array in made.items() if value.kind == "output"}
+        return [list(of_core) for of_core in zip(*sent, strict=True)], outputs
 
-    def _of_all_cores(self, own: Array) -> Array:
-        """The outputs of all cores, [cores, ...], gathered from all processes."""
+    def _whole(self, array: Any) -> Array:
+        """An array on the devices; where it is the same on all that of the first, else its shards gathered from all processes."""
+        own = array.is_fully_addressable or array.is_fully_replicated
+        return np.asarray(array) if own else self._allgather(array)
+
+    def _of_all(self, own: Array) -> Array:
+        """Arrays of all processes along dimension 0."""
         return own if self.processes == 1 else self._allgather(own)
 
     def _allgather(self, array: Any) -> Array:
@@ -183,7 +193,7 @@ class Devices:
 
     def agree(self, number: int) -> int:
         """The maximum over the processes."""
-        return int(self._of_all_cores(np.asarray([number], np.int64)).max())
+        return int(self._of_all(np.asarray([number], np.int64)).max())
 
     def same(self, step: int, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """The initial values of the first process, for all: each may have drawn its own weights.
@@ -193,7 +203,7 @@ class Devices:
         """
         names = sorted(values) if self.processes > 1 else []
         sums = [zlib.crc32(_bytes_of(values[name]).data) for name in names]
-        of_all = self._of_all_cores(np.asarray([[step, *sums]], np.int64))
+        of_all = self._of_all(np.asarray([[step, *sums]], np.int64))
         if len(set(of_all[:, 0])) > 1:
             raise RunError(f"the processes begin with different steps: {', '.join(map(str, of_all[:, 0]))}",
                            fix="a --model_dir, or a --checkpoint, in a folder that all hosts share")  # fmt: skip
@@ -207,25 +217,26 @@ class Devices:
         with explaining_errors():
             return np.concatenate([send(part, self.first) for part in parts]).view(array.dtype).reshape(array.shape)
 
-    def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
-        if value.kind == "variable":
-            return self._join(value.shape, self._same, arrays)
-        return self._join((len(self._devices) * value.shape[0], *value.shape[1:]), self._split, arrays)
-
-    def _everywhere(self, array: Array) -> Any:
-        return self._place([array] * len(self._local), self._same, array.shape)
-
-    def _place(self, parts: Sequence[Array], sharding: Any, shape: tuple[int, ...]) -> Any:
+    def _place(self, value: Value, shard: Callable[[Any], Array]) -> Any:
+        """An argument on the devices, whose shard at an index of the whole is given."""
         with self._jax.enable_x64(True):
-            held = [self._jax.device_put(part, device) for part, device in zip(parts, self._local, strict=True)]
-        return self._join(shape, sharding, held)
+            return self._jax.make_array_from_callback(self._shape(value), self._sharding(value), shard)
 
-    def _join(self, shape: tuple[int, ...], sharding: Any, parts: Sequence[Any]) -> Any:
-        with self._jax.enable_x64(True):
-            return self._jax.make_array_from_single_device_arrays(shape, sharding, list(parts))
+    def _shape(self, value: Value) -> tuple[int, ...]:
+        """The shape over all devices."""
+        return (self._cores * value.shape[0], *value.shape[1:]) if value.kind in _OF_A_CORE else value.shape
+
+    def _sharding(self, value: Value) -> Any:
+        spec = self._jax.sharding.PartitionSpec(*(axes or None for axes in self.specs[value]))
+        return self._jax.sharding.NamedSharding(self._mesh, spec)
 
     def _of(self, *kinds: str) -> list[Value]:
         return [value for value in self.module.arguments if value.kind in kinds]
+
+
+def _at(own: Mapping[int, Array], rows: int, index: Sequence[slice]) -> Array:
+    """What lies at an index of the parts of all cores, each of so many rows."""
+    return own[(index[0].start or 0) // rows][:, *index[1:]]
 
 
 def _bytes_of(array: Array) -> Array:
