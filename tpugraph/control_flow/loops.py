@@ -203,23 +203,16 @@ def unite(graph: Graph, one: Counted, into: Counted) -> bool:
 
 
 def stack_iterations(
-    make: Builder,
-    value: Tensor,
-    shape: Sequence[int | None],
-    *,
-    frame: str,
-    condition: Node,
-    number: Tensor,
-    iterations: int,
+    make: Builder, value: Tensor, shape: Sequence[int | None], loop: Counted, iterations: int
 ) -> Tensor:
     """Stack a tensor's values of up to ``iterations`` iterations of its loop, [iterations, ...]; zeros for missing ones."""
     kind = value.dtype
     dims, rows = make.constant(np.asarray(shape, "int32")), make.constant(np.int32(iterations))
     empty = make.add("TensorListReserve", [dims, rows], (), element_dtype=kind)
-    entry = make.enter(empty, frame, constant=False)
+    entry = make.enter(empty, loop.frame, constant=False)
     merge = make.node("Merge", [entry, entry], shapes=[(), ()])
-    switch = make.node("Switch", [merge.out(), condition.out()], shapes=[(), ()])
-    filled = make.add("TensorListSetItem", [switch.out(1), number, value], (), resize_if_index_out_of_bounds=False)
+    switch = make.node("Switch", [merge.out(), loop.condition.out()], shapes=[(), ()])
+    filled = make.add("TensorListSetItem", [switch.out(1), loop.number, value], (), resize_if_index_out_of_bounds=False)
     make.graph.set_input(merge, 1, make.add("NextIteration", [filled], ()))
     leave = make.add("Exit", [switch.out(0)], ())
     return make.add("TensorListStack", [leave, dims], (iterations, *shape), element_dtype=kind, num_elements=iterations)

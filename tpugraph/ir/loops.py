@@ -200,6 +200,11 @@ class Counted:
         return name
 
     @property
+    def number(self) -> Tensor:
+        """The index of the iteration, in the body, int32 []."""
+        return self.counter.switches[0].out(1)
+
+    @property
     def pivot(self) -> Node:
         """The Identity of the counter, which runs once per full iteration."""
         found = next((node for node in self.counter.inside if node.op in ops.IDENTITIES), None)

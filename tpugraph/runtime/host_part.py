@@ -109,10 +109,6 @@ def _loop_of(graph: Graph, node: Node) -> Counted:
     return loop
 
 
-def _number(loop: Counted) -> Tensor:
-    return loop.counter.switches[0].out(1)
-
-
 def _run_to(graph: Graph, loop: Counted, limit: Tensor) -> None:
     """Set the trip count of one host loop, independent of the variable that both loops read."""
     graph.set_input(loop.condition.inputs[0].node, 1, Builder(graph, "tpugraph/staged").enter(limit, loop.frame))
@@ -142,8 +138,7 @@ def _stage_cores(
 
     def staged(tensor: Tensor, shape: attrs.Shape) -> Tensor:
         if tensor not in lists:
-            lists[tensor] = stack_iterations(make, tensor, shape or (), frame=loop.frame, condition=loop.condition,
-                                             number=_number(loop), iterations=iterations)  # fmt: skip
+            lists[tensor] = stack_iterations(make, tensor, shape or (), loop, iterations)
         return lists[tensor]
 
     if not folded:
@@ -205,7 +200,7 @@ def _read_back(graph: Graph, loop: Counted, dequeues: list[Node], iterations: in
         row_shape = (cores, *(shape or ())) if stacked else shape or ()
         given.append(make.placeholder(kind, (iterations, *row_shape)))
         axis = make.constant(np.int32(0), controls=[loop.pivot])
-        row = make.add("GatherV2", [make.enter(given[-1], loop.frame), _number(loop), axis], row_shape, batch_dims=0)
+        row = make.add("GatherV2", [make.enter(given[-1], loop.frame), loop.number, axis], row_shape, batch_dims=0)
         pieces = make.node("Unpack", [row], shapes=[shape] * cores, num=cores, axis=0) if stacked else None
         for core, dequeue in enumerate(dequeues):
             graph.replace_uses(dequeue.out(port), row if pieces is None else pieces.out(core))

@@ -11,10 +11,11 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
+from tpugraph.control_flow.loops import stack_iterations
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.loops import counted, why_not_counted
+from tpugraph.ir.loops import Counted, counted, why_not_counted
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import TABLE, table_of
@@ -31,8 +32,7 @@ class Cluster:
     num_replicas: int  # the number of cores
     iterations: int  # the largest trip count, the rows of all buffers
     count: Tensor  # the argument with the trip count, int32 []
-    frame: str  # the frame of its loop
-    number: Tensor  # the iteration index, inside the loop, int32 []
+    loop: Counted  # its loop over the steps
     streams: dict[Node, bool]  # its random ops, and whether each core draws its own values
     infeed: list[Tensor] = field(default_factory=list)  # the staged batches, each [iterations, ...] of one core
     variables: dict[str, Tensor] = field(default_factory=dict)  # the handles by the variable's name
@@ -48,15 +48,6 @@ class Cluster:
     shards: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DeviceLoop:
-    """The device loop: its frame, condition and the iteration index inside its body."""
-
-    frame: str
-    condition: Node
-    number: Tensor
-
-
 def argument(graph: Graph, name: str, like: Output) -> Tensor:
     return Builder(graph, "tpugraph/argument", marks=_MARK).placeholder(*like, name=name)
 
@@ -68,11 +59,6 @@ def core_number(graph: Graph) -> Tensor:
 
 def _maker(graph: Graph) -> Builder:
     return Builder(graph, "tpugraph/staged", marks=_MARK)
-
-
-def _zero(make: Builder, loop: DeviceLoop) -> Tensor:
-    """A zero in the body of the loop."""
-    return make.constant(np.int32(0), name="Const", controls=[make.identity(loop.number, name="Identity").node])
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
@@ -89,11 +75,12 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
     loop = _device_loop(graph, limit)
     varying = analysis.replica_varying(graph)
     streams = {node: node in varying for node in graph.of_type(*ops.RANDOM) if in_cluster(node)}
-    found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop.frame, loop.number, streams)
-    found.outputs = _outputs(graph)
+    found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop, streams)
+    # one core's value represents all
+    found.outputs = {str(node.out()): node.inputs[0] for node in graph.of_type("TPUReplicatedOutput")}
     _take_count(graph, limit, count)
-    take_infeed(found, loop)
-    give_outfeed(found, loop)
+    _take_infeed(found)
+    _give_outfeed(found)
     _take_values(found)
     _drop_host(found)
     return found
@@ -122,23 +109,14 @@ def _variable(tensor: Tensor) -> Node:
     return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CLUSTER_INPUTS).node
 
 
-def _outputs(graph: Graph) -> dict[str, Tensor]:
-    """The results of the cluster; one core's value represents all."""
-    found = {}
-    for node in graph.of_type("TPUReplicatedOutput"):
-        value = node.inputs[0]
-        found[str(node.out())] = value
-    return found
-
-
 # --------------------------------------------------------------------------- the device loop
 
 
-def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
+def _device_loop(graph: Graph, limit: Node) -> Counted:
     for condition in graph.of_type(*ops.LOOP_COND):
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None and loop.limit is limit and loop.counter.switches:
-            return DeviceLoop(loop.frame, condition, loop.counter.switches[0].out(1))
+            return loop
     raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 
@@ -238,21 +216,22 @@ def _drop_host(found: Cluster) -> None:
     graph.remove_all(node for node in graph if node not in keep)
 
 
-def take_infeed(found: Cluster, loop: DeviceLoop) -> None:
+def _take_infeed(found: Cluster) -> None:
     """Read the infeed's batches from rows of a buffer that is an argument."""
-    graph, make = found.graph, _maker(found.graph)
+    graph, make, loop = found.graph, _maker(found.graph), found.loop
     for take in graph.of_type("InfeedDequeueTuple"):
         for port, (kind, shape) in enumerate(take.outputs or ()):
             _check_static(take, kind, shape)
             buffer = argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
             found.infeed.append(buffer)
-            axis, rows = _zero(make, loop), make.enter(buffer, loop.frame)
+            inside = make.identity(loop.number, name="Identity").node
+            axis, rows = make.constant(np.int32(0), name="Const", controls=[inside]), make.enter(buffer, loop.frame)
             graph.replace_uses(take.out(port), make.add("GatherV2", [rows, loop.number, axis], shape, batch_dims=0))
         graph.replace_control_uses(take, [loop.number.node])
         graph.remove(take)
 
 
-def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
+def _give_outfeed(found: Cluster) -> None:
     """Write the outfeed's tensors to rows of a buffer that is a result."""
     graph = found.graph
     for give in graph.of_type("OutfeedEnqueueTuple"):
@@ -260,7 +239,8 @@ def give_outfeed(found: Cluster, loop: DeviceLoop) -> None:
             known = shapes.element_count(tensor.shape) is not None
             shape = tensor.shape if known else _sent_shape(graph, give, tensor)
             _check_static(give, tensor.dtype, shape)
-            found.outfeed.append(_stacked(found, loop, tensor, shape or ()))
+            stacked = stack_iterations(_maker(graph), tensor, shape or (), found.loop, found.iterations)
+            found.outfeed.append(stacked)
         graph.replace_control_uses(give, give.controls)
         graph.remove(give)
 
@@ -270,21 +250,6 @@ def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
     expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
     index = list(give.inputs).index(tensor)
     return expected[index] if index < len(expected) else None
-
-
-def _stacked(found: Cluster, loop: DeviceLoop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
-    """The values of all iterations, [iterations, ...]; zeros for iterations that did not run."""
-    make, ends = _maker(found.graph), Builder(found.graph, "tpugraph/outfeed", marks=_MARK)
-    whole = (found.iterations, *shape)
-    size, zero = make.constant(np.asarray(whole, "int32"), name="Const"), make.constant(0, tensor.dtype, name="Const")
-    entry = make.enter(make.add("Fill", [size, zero], whole), loop.frame, constant=False)
-    merge = ends.node("Merge", [entry, entry], shapes=[whole, ()])
-    switch = ends.node("Switch", [merge.out(), loop.condition.out()], shapes=[whole, whole])
-    row = make.add("ExpandDims", [tensor, _zero(make, loop)], (1, *shape))
-    start = make.add("Pack", [loop.number, *(_zero(make, loop) for _ in shape)], (1 + len(shape),), axis=0)
-    written = make.add("XlaDynamicUpdateSlice", [switch.out(1), row, start], whole)
-    found.graph.set_input(merge, 1, make.add("NextIteration", [written], whole))
-    return make.add("Exit", [switch.out(0)], whole)
 
 
 def _check_static(node: Node, kind: DType, shape: Shape) -> None:

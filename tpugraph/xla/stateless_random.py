@@ -41,7 +41,7 @@ def own_streams(found: Cluster) -> tuple[Tensor, list[str]]:
     counters, frame_of, branches = _Counters(found, seed), analysis.frames(graph), sides(graph)
     for node, varies in chosen.items():
         frame, of_core = frame_of[node], varies and found.num_replicas > 1
-        if frame == found.frame and not of_core and not branches.get(node) and _is_known(node):
+        if frame == found.loop.frame and not of_core and not branches.get(node) and _is_known(node):
             counters.draw_as_kernel(node)
             del own[node]
         else:
@@ -85,7 +85,7 @@ class _Counters:
 
     def draw_as_kernel(self, node: Node) -> None:
         """Call a function that draws the numbers of a node's kernel in this step."""
-        frame = self.found.frame
+        frame = self.found.loop.frame
         inputs = [self._entered(self._key, frame, "key"), self._step(frame), *node.inputs[1:]]
         with tf.Graph().as_default():
             specs = [tf.TensorSpec((), tensor.dtype.name) for tensor in inputs]
@@ -104,7 +104,7 @@ class _Counters:
             return self._first
         if (frame, "step") not in self._made:
             around = self._around[frame]
-            number = self.found.number if frame == self.found.frame else self._number(frame)
+            number = self.found.loop.number if frame == self.found.loop.frame else self._number(frame)
             outer = self._step(around)
             if around:
                 outer = self._add("Mul", [outer, self._constant(_STRIDE, around)])
