@@ -18,10 +18,9 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.copies import Copies
-
-_INT32 = attrs.dtype("int32")
 
 
 def stack(graph: Graph, copies: Copies, chosen: NodeSet, compiled: Collection[str]) -> NodeSet:
@@ -130,28 +129,22 @@ def _given(tensor: Tensor) -> Any:
 
 def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _Made) -> NodeSet:
     anchor = next(iter(part.per_core)).node  # runs in each step
-    new: NodeSet = {}
-
-    def add(op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Any]) -> Node:
-        node = graph.add(op, f"tpugraph/stacked/{name}", inputs, attrs=attributes, outputs=outputs,
-                         controls=() if inputs else [anchor])  # fmt: skip
-        new[node] = None
-        return node
-
+    before, make = set(graph), Builder(graph, "tpugraph/stacked")
     same = zip(made.same, part.same, strict=True)
     held = {value.ref(): tensor for value, tensor in same if value.op.type == "Placeholder"}
     for value, each in zip(made.per_core, part.per_core.values(), strict=True):
-        held[value.ref()] = _stacked_input(each, add)
+        held[value.ref()] = _stacked_input(each, make)
     for operation in made.operations:
         if operation.type == "Placeholder":
             continue
         inputs = [held[t.ref()] for t in operation.inputs]
-        outputs = [_known(t) for t in operation.outputs]
-        node = add(operation.type, operation.name, inputs, dict(operation.node_def.attr), outputs)
+        node = graph.add(operation.type, f"{make.scope}/{operation.name}", inputs, attrs=dict(operation.node_def.attr),
+                         outputs=[_known(t) for t in operation.outputs], controls=() if inputs else [anchor])  # fmt: skip
         held.update((t.ref(), node.out(port)) for port, t in enumerate(operation.outputs))
     gone = {copy: None for node in part.nodes for copy in copies.nodes(node)}
     for tensor, value in zip(part.results, made.results, strict=True):
-        _deliver(graph, copies, tensor, held[value.ref()], gone, add)
+        _deliver(copies, tensor, held[value.ref()], gone, make, anchor)
+    new = [node for node in graph if node not in before]
     graph.remove_all([node for node in new if node.op in ops.MATMULS_EACH and not node.consumers()])
     for waiting in dict.fromkeys(w for node in gone for w in node.control_uses() if w not in gone):
         kept = [c for c in waiting.controls if c not in gone]
@@ -176,48 +169,43 @@ def _known(tensor: Any) -> tuple[attrs.DType, attrs.Shape]:
     return attrs.dtype(tensor.dtype.as_datatype_enum), None if shape.rank is None else tuple(shape.as_list())
 
 
-def _stacked_input(each: list[Tensor], add: Any) -> Tensor:
+def _stacked_input(each: list[Tensor], make: Builder) -> Tensor:
     source = each[0].node
     unpacks = source.op in ops.UNPACKS and source.attr("axis", 0) == 0
     if unpacks and each == [source.out(i) for i in range(source.attr("num"))]:
         return source.inputs[0]
-    kind, shape, count = each[0].dtype, each[0].shape or (), len(each)
-    packed: Node = add("Pack", "input", each, {"N": count, "T": kind, "axis": 0}, [(kind, (count, *shape))])
-    return packed.out()
+    return make.add("Pack", each, (len(each), *(each[0].shape or ())), name="input", axis=0)
 
 
-def _deliver(graph: Graph, copies: Copies, tensor: Tensor, value: Tensor, gone: NodeSet, add: Any) -> None:
+def _deliver(copies: Copies, tensor: Tensor, value: Tensor, gone: NodeSet, make: Builder, anchor: Node) -> None:
     """Let the readers of the copies read the stacked value: sums over the cores as a whole, others their core's part."""
     each = [copies.tensor(tensor, core) for core in range(copies.count)]
-    kind, shape = tensor.dtype, tensor.shape or ()
     for use in each[0].node.uses(tensor.port):
         if use.node.op in ops.ADD_N and list(use.node.inputs) == each:
-            _sum(graph, use.node, value, add)
+            _sum(use.node, value, make, anchor)
     if not any(use.node not in gone for t in each for use in t.node.uses(t.port)):
         return
-    pieces = add("Unpack", "core", [value], {"T": kind, "num": copies.count, "axis": 0}, [(kind, shape)] * copies.count)
+    shapes = [tensor.shape or ()] * copies.count
+    pieces = make.node("Unpack", [value], name="core", shapes=shapes, num=copies.count, axis=0)
     for core, old in enumerate(each):
-        graph.replace_uses(old, pieces.out(core), where=lambda use: use.node not in gone)
+        make.graph.replace_uses(old, pieces.out(core), where=lambda use: use.node not in gone)
 
 
-def _sum(graph: Graph, total: Node, value: Tensor, add: Any) -> None:
+def _sum(total: Node, value: Tensor, make: Builder, anchor: Node) -> None:
     """Make the sum over the cores of a stacked value; of the gradients of a weight one product over the rows of all cores."""
     made = value.node
     if made.op in ops.MATMULS_EACH and made.attr("adj_x") and not made.attr("adj_y") and len(value.shape or ()) == 3:
-        sides = [_all_rows(operand, add) for operand in made.inputs]
+        sides = [_all_rows(operand, make, anchor) for operand in made.inputs]
         attributes = {"T": value.dtype, "transpose_a": True, "transpose_b": False}
-        graph.retype(total, "MatMul", inputs=sides, attrs=attributes)
+        make.graph.retype(total, "MatMul", inputs=sides, attrs=attributes)
         return
-    axis = add("Const", "cores", [], {"dtype": _INT32, "value": np.zeros(1, "int32")}, [(_INT32, (1,))])
-    graph.retype(total, "Sum", inputs=[value, axis.out()], attrs={"T": value.dtype, "Tidx": _INT32, "keep_dims": False})
+    axis = make.constant(np.zeros(1, "int32"), name="cores", controls=[anchor])
+    attributes = {"T": value.dtype, "Tidx": axis.dtype, "keep_dims": False}
+    make.graph.retype(total, "Sum", inputs=[value, axis], attrs=attributes)
 
 
-def _all_rows(operand: Tensor, add: Any) -> Tensor:
+def _all_rows(operand: Tensor, make: Builder, anchor: Node) -> Tensor:
     """[cores, rows, width] as [cores * rows, width]."""
     cores, rows, width = (size or 0 for size in operand.shape or ())  # what is compiled has a static shape
-    size = np.asarray([cores * rows, width], "int32")
-    shape = add("Const", "rows", [], {"dtype": _INT32, "value": size}, [(_INT32, (2,))])
-    attributes = {"T": operand.dtype, "Tshape": _INT32}
-    outputs = [(operand.dtype, (cores * rows, width))]
-    together: Node = add("Reshape", "rows", [operand, shape.out()], attributes, outputs)
-    return together.out()
+    shape = make.constant(np.asarray([cores * rows, width], "int32"), name="rows", controls=[anchor])
+    return make.add("Reshape", [operand, shape], (cores * rows, width), name="rows")
