@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.timeline import DEVICE, OFF, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
+from tpugraph.support.process import in_thread
 
 TRAIN = "tpugraph/train"  # the node of the device's training loop
 LOSSES = "tpugraph/dequeue:0"  # the loss of each step of a loop, float32 [steps]
@@ -153,28 +155,22 @@ def _run_together(
     Returns the results by name, and the first failure that is not a consequence of another.
     """
     results: dict[str, Any] = {}
-    errors: list[tuple[float, _Failure]] = []
-    failed = threading.Event()
+    failures: list[_Failure] = []
 
     def run(name: str, fetch: Any) -> None:
         try:
             with timeline.span(DEVICE if name == "device" else name):
                 results[name] = session.run(fetch)
         except Exception as error:
-            errors.append((time.monotonic(), _Failure(name, error)))
-            failed.set()
+            failures.append(_Failure(name, error))
 
-    threads = [threading.Thread(target=run, args=item, name="tpugraph-part", daemon=True) for item in fetches.items()]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        if failed.wait(0.05):
-            time.sleep(0.05)  # the cause may come just after its consequence
-            session.close()
-            break
-    until = time.monotonic() + _END_SECONDS
-    for thread in threads:
-        thread.join(max(until - time.monotonic(), 0.0))  # a thread that does not end is abandoned
+    parts = [in_thread(partial(run, *part), "tpugraph-part") for part in fetches.items()]
+    while not failures and wait(parts, 0.05).not_done:
+        pass
+    if failures:
+        time.sleep(0.05)  # the cause may come just after its consequence
+        session.close()
+    wait(parts, _END_SECONDS)  # a thread that does not end is abandoned
     consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
-    errors.sort(key=lambda found: (isinstance(found[1].error, consequences), found[0]))
-    return results, errors[0][1] if errors else None
+    failures.sort(key=lambda found: isinstance(found.error, consequences))
+    return results, failures[0] if failures else None
