@@ -11,17 +11,12 @@ from browser import Page
 from models import CORPUS
 from tpugraph import cli
 from tpugraph.ir import graphdef
-from tpugraph.xla import cache_folder, memory_layouts, topologies
+from tpugraph.xla import memory_layouts, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, Compiled
 
 IRIS = CORPUS / "iris_dnn" / "model.pb"
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
 
 
 @pytest.fixture

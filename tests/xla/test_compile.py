@@ -6,9 +6,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,18 +20,13 @@ from tpugraph.cli.console import interruptible
 from tpugraph.compiler import adopt_tpu_estimator, convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import RunError, UsageError
-from tpugraph.xla import bridge, cache_folder, fit, memory_layouts, stablehlo, topologies
+from tpugraph.xla import bridge, fit, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout
 from tpugraph.xla.module import Module, Value
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
 
 
 IRIS = CORPUS / "iris_dnn" / "model.pb"
@@ -147,109 +140,7 @@ def test_a_module_that_does_not_fit_says_by_how_much() -> None:
     assert caught.value.available == CHIPS["v5e"].hbm
 
 
-# --------------------------------------------------------------------------- the cache
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The topologies that the compiler is asked for, while it answers at once."""
-    found: list[str] = []
-
-    def answer(module: Module, topology: str, layout: Layout | None) -> Compiled:
-        found.append(topology)
-        memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
-        placed = memory_layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
-        return Compiled(memory, {"all-reduce": 4}, {}, topology, 8, module.num_replicas, 1.5, 2.0, 3.0, 5, (placed,))
-
-    monkeypatch.setattr(topologies, "compile_for", answer)
-    return found
-
-
-CODE = Module(b"code", 8, 1, (), ())
-OTHER = Module(b"other", 8, 1, (), ())
-
-
-def entry_of(module: Module) -> Path:
-    """The file in the cache of a module that is compiled first."""
-    before = {*(cache_folder.folder() or Path()).glob("*.json")}
-    assert not topologies.compile_once(module, "v3:2x2", pytest.fail)[1]
-    (made,) = {*(cache_folder.folder() or Path()).glob("*.json")} - before
-    return made
-
-
-def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, known = topologies.compile_once(CODE, "v3:2x2", pytest.fail)
-    assert (first, not known) == topologies.compile_once(CODE, "v3:2x2", pytest.fail)
-    topologies.compile_once(OTHER, "v3:2x2", pytest.fail)
-    topologies.compile_once(CODE, "v5e:2x4", pytest.fail)
-    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
-    topologies.compile_once(CODE, "v3:2x2", pytest.fail)
-    monkeypatch.setattr(topologies, "_version", lambda package: "99")
-    topologies.compile_once(CODE, "v3:2x2", pytest.fail)
-    assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
-
-
-@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: "{}", lambda t: "", lambda t: "[" * 99999])
-def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
-    notes: list[str] = []
-    entry = entry_of(CODE)
-    entry.write_text(damage(entry.read_text()))
-    assert [topologies.compile_once(CODE, "v3:2x2", notes.append)[1] for _ in range(2)] == [False, True]
-    (note,) = notes
-    assert f"the cache entry '{entry}' is damaged" in note
-    assert asked == ["v3:2x2"] * 2
-
-
-def _linked(entry: Path) -> None:
-    entry.rename(entry.with_suffix(".real"))
-    entry.symlink_to(entry.with_suffix(".real"))
-
-
-FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "open to others": ("can be written by other users", lambda entry: entry.chmod(0o666)),
-    "in an open folder": ("can be written by other users", lambda entry: entry.parent.chmod(0o777)),
-    "of another user": ("belongs to another user", lambda entry: os.chown(entry, 12345, 12345)),
-    "a link": ("cannot be read", _linked),
-}
-
-
-@pytest.mark.usefixtures("asked")
-@pytest.mark.parametrize("how", FOREIGN)
-def test_the_cache_refuses_what_it_did_not_write(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    words, change = FOREIGN[how]
-    entry, notes = entry_of(CODE), list[str]()
-    if how == "of another user" and os.geteuid():
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)  # who is not root cannot give files away
-    else:
-        change(entry)
-    assert not topologies.compile_once(CODE, "v3:2x2", notes.append)[1]
-    assert words in notes[0]
-    assert "so it is made anew" in notes[0]
-
-
-@pytest.mark.usefixtures("asked")
-def test_a_folder_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "file" / "below"))
-    notes: list[str] = []
-    topologies.compile_once(CODE, "v3:2x2", notes.append)
-    assert any("cannot be written" in note for note in notes)
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(cache_folder.FOLDER)
-    assert cache_folder.folder() == tmp_path / "tpugraph"
-    monkeypatch.setenv(cache_folder.FOLDER, "")
-    assert cache_folder.folder() is None
-
-
-def test_the_command_says_that_it_knew(asked: list[str], command: Command) -> None:
-    for known in (False, True):
-        out, err = command("compile", IRIS, "--topology=v3:2x2", "--json")
-        assert json.loads(out)["cached"] is known
-        assert ("is from the cache in" in err) is known
-    assert asked == ["v3:2x2"]
+# --------------------------------------------------------------------------- while the compiler works
 
 
 @pytest.mark.usefixtures("answers_ctrl_c")
@@ -279,18 +170,16 @@ def test_what_the_compiler_raises_is_raised() -> None:
     ("", ValueError("unforeseen"), True),
 ])  # fmt: skip
 def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
-    flags: str, error: Exception | None, seen: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    flags: str, error: Exception | None, seen: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """libtpu ends the process over a flag that it does not know; what it says of it must not be held back then."""
-    answer = topologies.compile_for
 
     def talking(module: Module, topology: str, layout: Layout | None) -> Compiled:
         assert threading.current_thread() is not threading.main_thread()
         os.write(2, b"the log of libtpu\n")
         if error:
             raise error
-        return answer(module, topology, layout)
+        return Compiled({"aliased": 0}, {}, {}, topology, 8, module.num_replicas, 1.5, 2.0, 3.0, 5, ())
 
     monkeypatch.setattr(topologies, "compile_for", talking)
     monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)

@@ -20,7 +20,7 @@ from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import cache_folder, jax_client, topologies
+from tpugraph.xla import jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.mesh import Layout, Sharding
 from tpugraph.xla.module import Module
@@ -77,7 +77,7 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
 def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     try:
-        compiled, known = ask(module, flags["topology"], console, layout=layout)
+        compiled = ask(module, flags["topology"], console, layout=layout)
     except TooLarge as error:
         if flags["largest_batch"]:
             console.note(error.fault)
@@ -86,14 +86,11 @@ def _compile(graph: Graph, module: Module, layout: Layout | None, flags: Parsed,
         raise
     variables = {} if layout is None else layout.shardings(module)
     console.say(*_lines(compiled, module), *_sharding_lines(variables.values()), *gathered_note(compiled.gathered))
-    if known:
-        console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
     sharded = {name: one.spec for name, one in variables.items() if any(one.spec)}
     return {
         **compiled.as_dict(),
         "lowering": {**module.facts, "seconds": module.seconds, "bytes": len(module.code)},
         "sharded": sharded,
-        "cached": known,
         "total_seconds": time.perf_counter() - started,
     }
 

@@ -162,7 +162,7 @@ def on_topology(name: str, flags: Parsed, console: Console) -> Place:
     jax_client.need("tpu", "libtpu", "jax")
 
     def cost(module: Module, layout: Layout) -> Cost:
-        return tpu_compiler.ask(module, name, console, layout=layout)[0]
+        return tpu_compiler.ask(module, name, console, layout=layout)
 
     return Place(flags["num_replicas"] or TOPOLOGIES[name], CHIPS[name.partition(":")[0]].hbm, cost)
 

@@ -114,7 +114,7 @@ def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console:
     """What the compiler for a TPU says; that it refuses is an answer too."""
     try:
         jax_client.need("tpu", "libtpu", "jax")
-        compiled, _ = tpu_compiler.ask(module, topology, console)
+        compiled = tpu_compiler.ask(module, topology, console)
     except (RunError, UsageError) as error:
         node = f" ({error.node})" if error.node else ""
         return Target(topology, TOPOLOGIES[topology], error.fault + node, error.fix)

@@ -31,22 +31,16 @@ def lower(graph: Graph, console: Console) -> Module:
     return module
 
 
-def ask(
-    module: Module, topology: str, console: Console, *, layout: Layout | None = None, what: str = ""
-) -> tuple[Compiled, bool]:
-    """The compiler's answer, and whether it came from the cache; libtpu's own log is shown with ``--traceback`` only.
+def ask(module: Module, topology: str, console: Console, *, layout: Layout | None = None, what: str = "") -> Compiled:
+    """The compiler's answer; libtpu's own log is shown with ``--traceback`` only.
 
     With LIBTPU_INIT_ARGS it is shown too: a flag that libtpu does not know ends the process with no other word.
     """
-    notes: list[str] = []
     on = f"{module.num_replicas} replicas" if layout is None else f"the mesh {layout.mesh}"
     console.say(f"compiling{what} for {on} on {topology} ...")
     quiet = not console.verbose and "LIBTPU_INIT_ARGS" not in os.environ
     with stderr_held_back() if quiet else contextlib.nullcontext():
-        found = interruptible(lambda: topologies.compile_once(module, topology, notes.append, layout))
-    for note in notes:
-        console.note(note)
-    return found
+        return interruptible(lambda: topologies.compile_for(module, topology, layout))
 
 
 def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) -> int:
@@ -57,7 +51,7 @@ def largest_batch(graph: Graph, flags: Parsed, topology: str, console: Console) 
         made = programs.convert_plain(flags, num_replicas=cores, global_batch=rows * cores)
         module = stablehlo.lower(graphdef.from_graph_def(made.graph_def, source=flags.model))
         try:
-            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core")
+            compiled = ask(module, topology, console, what=f" a batch of {rows:,} rows per core")
             size, fits = compiled.peak, compiled.peak <= memory
         except TooLarge as error:
             size, fits = error.needed, False

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from tpugraph.support.errors import LoadError, RunError, UsageError
+from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.xla import cache_folder, jax_client, memory_layouts, mesh
-from tpugraph.xla.memory_layouts import Placed
+from tpugraph.xla import jax_client, memory_layouts, mesh
 from tpugraph.xla.mesh import DATA, Layout, Mesh, Spec
 from tpugraph.xla.module import Module, Value
 
@@ -204,71 +199,3 @@ def _devices(topology: str) -> list[Any]:
                            fix=f"unset {LIBRARY}: the installed libtpu is taken") from error  # fmt: skip
         raise RunError(f"libtpu has no topology '{topology}': {said}",
                        fix="python -m pip install -U libtpu") from error  # fmt: skip
-
-
-# --------------------------------------------------------------------------- the cache of answers
-
-
-_FORM = 8
-_FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", LIBRARY)
-
-
-def compile_once(
-    module: Module, topology: str, note: Callable[[str], None], layout: Layout | None = None
-) -> tuple[Compiled, bool]:
-    """Compile a module as ``compile_for``, or read the answer from the cache folder; returns it and whether it was cached.
-
-    The key of an entry holds all that the answer depends on: the module, the topology, the versions of libtpu, jax and
-    tpugraph, and their flags from the environment. ``note`` is called with what is wrong with the cache.
-    """
-    check(topology, module.num_replicas, layout.mesh if layout else None)
-    place = _place(module, topology, layout)
-    known = None if place is None else _read(place, note)
-    if known is not None:
-        return known, True
-    compiled = compile_for(module, topology, layout)
-    if place is not None:
-        _write(place, compiled, note)
-    return compiled, False
-
-
-def _place(module: Module, topology: str, layout: Layout | None) -> Path | None:
-    parent, libtpu = cache_folder.folder(), _version("libtpu")
-    if parent is None or not libtpu:
-        return None
-    facts = [_FORM, topology, module.num_replicas, module.iterations, [asdict(v) for v in module.arguments], libtpu,
-             _version("jax"), _version("tpugraph"), "" if layout is None else repr(layout),
-             *(os.environ.get(name, "") for name in _FLAGS)]  # fmt: skip
-    digest = hashlib.sha256(module.code + json.dumps(facts).encode()).hexdigest()
-    return parent / f"{digest[:32]}.json"
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
-    try:
-        held = cache_folder.read(place)
-        if held is None:
-            return None
-        return Compiled(**{**held, "tensors": tuple(Placed(**tensor) for tensor in held["tensors"])})
-    except cache_folder.Foreign as error:
-        note(f"the cache entry '{place}' {error}, so it is made anew")
-    except OSError as error:
-        note(f"the cache entry '{place}' cannot be read, so it is made anew: {error.strerror}")
-    except (KeyError, TypeError) as error:
-        note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
-    return None
-
-
-def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:
-    try:
-        cache_folder.write(place, asdict(compiled))
-    except OSError as error:
-        note(f"the cache folder '{place.parent}' cannot be written: {error.strerror}")
-    except LoadError as error:
-        note(f"the answer is not kept: {error.fault}")
