@@ -20,7 +20,7 @@ from tpugraph.ir.side_effects import file_names
 from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.partition import Partition
 from tpugraph.roles.findings import Finding, Roles
-from tpugraph.runtime.variables import keys_of
+from tpugraph.runtime.variables import saved_variables
 from tpugraph.spmd.explain import Explanation, Reason
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
@@ -116,7 +116,7 @@ def _tpu(graph: Graph) -> dict[str, Any]:
         "entry_points": [node.name for node in graph if node.name.rpartition("/")[0] == "tpugraph"],
         "infeed": _signature(graph.of_type("InfeedDequeueTuple")),
         "outfeed": _signature(graph.of_type("OutfeedDequeueTuple", "OutfeedDequeueTupleV2")),
-        "saved_variables": [key for key, _, _ in keys_of(graph).values()],
+        "saved_variables": [saved.key for saved in saved_variables(graph).values()],
     }
 
 

@@ -122,13 +122,13 @@ class TPUSession:
         self._timeline = timeline
         self.notes = list(self.engine.notes)
         self.restored_from: str | None = None
-        held, keys, forms = variables.shards_by_name(graph), variables.keys_of(graph), input_position.save_forms(graph)
+        saved, forms = variables.saved_variables(graph), input_position.save_forms(graph)
         start = partial(found.session, config=config, progress="tpugraph/global_step:0")
         self._host = GraphSession(graph, start, files=files, note=self.notes.append,
                                   stall_seconds=0.0 if master or cluster else stall_seconds)  # fmt: skip
         self.engine.attach(self._host)
-        self._variables = Variables(self._host.graph, held, self._run)
-        self._saver = Saver(self._host, self.engine, keys, forms, self._run, self.notes.append)
+        self._variables = Variables(self._host.graph, saved, self._run)
+        self._saver = Saver(self._host, self.engine, saved, forms, self._run, self.notes.append)
         self._trained = 0
         self._initialized = False
         self._run(["tpugraph/configure"])
@@ -403,7 +403,7 @@ class TPUSession:
 
     def variable_names(self, *, local: bool = False) -> list[str]:
         """The names of the variables in checkpoints; with ``local`` also of the others."""
-        return [*self._saver.keys, *(self._variables.local if local else ())]
+        return [*self._saver.saved, *(self._variables.local if local else ())]
 
     def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         self._host.require_open()

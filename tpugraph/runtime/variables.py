@@ -30,24 +30,27 @@ class Shard:
     room: tuple[int, ...] = ()  # its shape where it holds some
 
 
-def shards_by_name(graph: Graph) -> dict[str, tuple[Shard, ...]]:
-    """What holds each saved variable, by its name in the plain graph: one variable, or the shards of a table in their order."""
-    found: dict[str, tuple[Shard, ...]] = {}
-    for _, _, tensor in _saved(graph):
-        handle = _handle(tensor)
-        room = tuple(handle.attr("shape")) if handle.has_attr(ROWS) else ()
-        held = Shard(handle.name, f"{tensor.node.name}:{tensor.port}", handle.attr(ROWS, None), room)
-        found[table_of(handle)] = (*found.get(table_of(handle), ()), held)
-    return found
+@dataclass(frozen=True)
+class Saved:
+    """A variable of the plain graph, as the save op of a TPU graph has it."""
+
+    key: str  # in the checkpoint
+    slice: str  # of the variable under that key; "" where it is all of it
+    shape: tuple[int | None, ...] | None  # of what is under the key
+    shards: tuple[Shard, ...]  # one variable, or the shards of a table in their order
 
 
-def keys_of(graph: Graph) -> dict[str, tuple[str, str, tuple[int | None, ...] | None]]:
-    """Of each saved variable: its checkpoint key, its slice and its shape, read from the graph's save op."""
-    found = {}
+def saved_variables(graph: Graph) -> dict[str, Saved]:
+    """Each saved variable by its name in the plain graph."""
+    found: dict[str, Saved] = {}
     for key, piece, tensor in _saved(graph):
         handle = _handle(tensor)
-        whole = (key, "", whole_shape(piece, ())) if handle.has_attr(ROWS) else (key, piece, handle.attr("shape"))
-        found[table_of(handle)] = whole
+        name, rows, shape = table_of(handle), handle.attr(ROWS, None), handle.attr("shape")
+        held = Shard(handle.name, f"{tensor.node.name}:{tensor.port}", rows, () if rows is None else tuple(shape))
+        others = found[name].shards if name in found else ()
+        # a slice spec such as ``20 4 0,10:0,4`` starts with the whole variable's dimensions
+        whole = tuple(int(d) for d in piece.split()[:-1]) if piece else shape
+        found[name] = Saved(key, piece if rows is None else "", whole, (*others, held))
     return found
 
 
@@ -67,21 +70,14 @@ def _handle(tensor: Tensor) -> Node:
     return handle
 
 
-def whole_shape(piece: str, shape: Any) -> Any:
-    """A slice spec such as ``20 4 0,10:0,4`` starts with the whole variable's dimensions."""
-    if not piece:
-        return shape
-    return tuple(int(d) for d in piece.split()[:-1])
-
-
 Run = Callable[[Any, Mapping[Any, Any] | None], Any]  # fetches, and what is fed to them
 
 
 class Variables:
-    def __init__(self, graph: Any, held: Mapping[str, tuple[Shard, ...]], run: Run) -> None:
+    def __init__(self, graph: Any, held: Mapping[str, Saved], run: Run) -> None:
         self._graph = graph
         self._held = held
-        self._reads = {name: [piece.read for piece in pieces] for name, pieces in held.items()}
+        self._reads = {name: [shard.read for shard in one.shards] for name, one in held.items()}
         self._run = run
         self._setters: dict[str, tuple[Any, list[Any]]] = {}
 
@@ -126,7 +122,7 @@ class Variables:
 
     def _setter_of(self, name: str) -> tuple[Any, list[Any]]:
         """What is fed with a new value, and the ops that write it."""
-        pieces = self._held.get(name, ())
+        pieces = self._held[name].shards if name in self._held else ()
         named = [self._graph.get_operation_by_name(held.variable).outputs[0] for held in pieces]
         handles = named or [self._handle(name)]
         with self._graph.as_default():

@@ -26,7 +26,7 @@ from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.passes.partition import Partition
 from tpugraph.runtime.engines import VIRTUAL_DEVICES
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.variables import keys_of
+from tpugraph.runtime.variables import saved_variables
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
@@ -404,7 +404,7 @@ class _Comparing:
                 found.notes.append(f"{counted(len(left), 'tensor')} not compared with xla, of a size that the data decide: "
                                    f"'{left[0]}', ...")  # fmt: skip
         self.loss = str(both.plain.graph.tensor(both.plain.roles.loss.name))
-        self.variables = [name for name in keys_of(next(iter(self.graphs.values()))) if name in both.start]
+        self.variables = [name for name in saved_variables(next(iter(self.graphs.values()))) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
         self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
         self.own: dict[str, list[Node]] = {}  # of an engine, the random ops that draw from a stream of XLA's own

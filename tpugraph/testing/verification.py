@@ -23,7 +23,7 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.side_effects import rebind_files
 from tpugraph.runtime.checkpoints.saver import check, resolve
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.variables import keys_of
+from tpugraph.runtime.variables import saved_variables
 from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted, first_few, first_of
 from tpugraph.testing.plain_run import PlainRun, Values, fix_seeds, read_pieces
@@ -268,11 +268,11 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
 def first_values(plain: PlainRun, program: Program, path: str | None, notes: list[str]) -> Values:
     if path is None:
         return plain.initial_values(list(plain.roles.variables))
-    saved = keys_of(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
+    saved = saved_variables(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
     prefix = resolve(path, notes.append)
     if check(prefix, saved):
         notes.append("the input starts anew: the position in the checkpoint is not used")
-    return read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
+    return read_pieces(prefix, {name: (one.key, one.slice) for name, one in saved.items()})
 
 
 @dataclass
@@ -400,7 +400,7 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
     start = None
     if checkpoint_path is not None:
         start = resolve(checkpoint_path, lambda text: None)
-        check(start, keys_of(graphdef.from_graph_def(program.graph_def, source=model)))
+        check(start, saved_variables(graphdef.from_graph_def(program.graph_def, source=model)))
     runs = ["the input alone, whose batches are recorded for all runs"] if changing_inputs(load(model, rebind)) else []
     runs.append(f"the plain graph, {counted(steps, 'step')}")
     loop = f", then one loop of {steps}" if steps > 1 else ""

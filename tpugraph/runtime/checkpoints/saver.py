@@ -17,7 +17,7 @@ from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newes
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.graph_session import GraphSession
-from tpugraph.runtime.variables import whole_shape
+from tpugraph.runtime.variables import Saved
 from tpugraph.support.errors import CheckpointError, LoadError, RunError
 from tpugraph.support.process import ended, in_thread
 from tpugraph.support.suggestions import near_nodes
@@ -50,10 +50,10 @@ def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
     return prefix
 
 
-def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
+def check(prefix: Path, saved: Mapping[str, Saved]) -> bool:
     """Check that a checkpoint has every variable with its shape; returns whether it has the input's position."""
     verify(prefix)
-    held = compare_keys(prefix, {key: whole_shape(piece, shape) for key, piece, shape in saved.values()})
+    held = compare_keys(prefix, {one.key: one.shape for one in saved.values()})
     return any(key.startswith(_INPUT) for key in held)
 
 
@@ -101,13 +101,13 @@ def write_durably(
 class Saver:
     """Saves and restores one session.
 
-    ``keys`` are those of :func:`tpugraph.runtime.variables.keys_of`, ``forms`` those of
-    :func:`tpugraph.runtime.checkpoints.input_position.save_forms`; ``run`` runs fetches with feeds on the newest values.
+    ``forms`` are those of :func:`tpugraph.runtime.checkpoints.input_position.save_forms`; ``run`` runs fetches with feeds on the
+    newest values.
     """
 
-    def __init__(self, host: GraphSession, engine: Engine, keys: Mapping[str, Any], forms: Mapping[str, str],
+    def __init__(self, host: GraphSession, engine: Engine, saved: Mapping[str, Saved], forms: Mapping[str, str],
                  run: Callable[..., Any], note: Callable[[str], None]) -> None:  # fmt: skip
-        self.keys = keys
+        self.saved = saved
         self._forms = forms
         self._host = host
         self._engine = engine
@@ -119,7 +119,7 @@ class Saver:
     def find(self, path: str | os.PathLike[str]) -> tuple[Path, bool]:
         """The prefix of a checkpoint, or of the newest in a folder, and whether it has the input's position."""
         prefix = resolve(path, self._note)
-        return prefix, check(prefix, self.keys)
+        return prefix, check(prefix, self.saved)
 
     def restore(self, prefix: Path) -> None:
         try:
