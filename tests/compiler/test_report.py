@@ -102,8 +102,6 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     assert said["peak"] == sum(said["memory"].values()) - 2 * said["memory"]["aliased"]
     assert said["infeed_bytes"] == 640
     assert 0 < said["most_live"] <= said["peak"]
-    again = written(tmp_path, "--topology=v5e,v6e:2x4", "--global_batch=256")  # from the cache
-    assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,
                                        "how": "the sum over the cores"}  # fmt: skip
 
