@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tpugraph import __version__
 from tpugraph.analysis import num_replicas
 from tpugraph.cli import fitting, programs
 from tpugraph.cli.console import Console, Outcome
@@ -65,8 +64,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def _write_bundle(program: Program, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
-    made = bundling.make(program, module=module, checkpoint=flags["checkpoint"], rebind=rebinds(flags["rebind"]),
-                         made_by={"tpugraph": __version__})  # fmt: skip
+    made = bundling.make(program, module=module, checkpoint=flags["checkpoint"], rebind=rebinds(flags["rebind"]))
     size = made.save(flags["output"])
     console.say(
         f"wrote {flags['output']} ({size:,} bytes): {counted(len(made.variables), 'variable')} at step {made.trained:,}"

@@ -23,7 +23,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +53,6 @@ class Bundle:
     inputs: tuple[str, ...]  # the tensors fed to core 0, in order
     loss: int | None  # the index of the core's share of the loss in the outfeed; None where unknown
     trained: int = 0  # steps that the variables have been trained
-    made_by: dict[str, str] = field(default_factory=dict)  # versions of packages
-    source: str = ""  # the file that it was made from
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the file atomically; returns its bytes.
@@ -64,9 +62,8 @@ class Bundle:
         """
         arrays = [np.asarray(value) for value in self.variables.values()]
         held = {
-            "format": "tpugraph bundle", "version": VERSION, "made_by": self.made_by, "source": self.source,
-            "num_replicas": self.module.num_replicas, "iterations": self.module.iterations, "trained": self.trained,
-            "loss": self.loss, "inputs": list(self.inputs),
+            "format": "tpugraph bundle", "version": VERSION, "num_replicas": self.module.num_replicas,
+            "iterations": self.module.iterations, "trained": self.trained, "loss": self.loss, "inputs": list(self.inputs),
             "arguments": [asdict(value) for value in self.module.arguments],
             "results": [asdict(value) for value in self.module.results],
             "variables": {name: array.dtype.name for name, array in zip(self.variables, arrays, strict=True)},
@@ -80,9 +77,8 @@ class Bundle:
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle."""
     try:
-        with np.load(path) as stored:
+        with open(path, "rb") as file, np.load(file) as stored:  # np.load leaves a file open that is no zip file
             arrays = {name: stored[name] for name in stored.files}
         held = json.loads(arrays["manifest"].tobytes())
         if held["format"] == "tpugraph bundle" and held["version"] != VERSION:
@@ -101,9 +97,7 @@ def read(path: str | os.PathLike[str]) -> Bundle:
         words = str(error)[:200] or type(error).__name__
         raise LoadError(f"'{path}' is no bundle, or a damaged one: {words}", fix=_FIX) from error
     module = Module(code, held["num_replicas"], held["iterations"], arguments, results)
-    return Bundle(
-        module, variables, tuple(held["inputs"]), held["loss"], held["trained"], held["made_by"], held["source"]
-    )
+    return Bundle(module, variables, tuple(held["inputs"]), held["loss"], held["trained"])
 
 
 def _of_dtype(array: Array, dtype: str) -> Array:
@@ -181,7 +175,7 @@ class CompiledStep:
                 if staged.steps < self.iterations:
                     break
         finally:
-            ahead.close()
+            ahead.forget()
         return losses
 
     def variables(self) -> dict[str, Array]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import tensorflow as tf
-
 from tpugraph import ops
 from tpugraph.analysis import by_core
 from tpugraph.compiler import adopt_tpu_estimator
@@ -27,7 +25,6 @@ def make(
     module: Module | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     rebind: Mapping[str, str] | None = None,
-    made_by: Mapping[str, str] | None = None,
 ) -> Bundle:
     source = str(program.report.get("source", ""))
     graph = graphdef.from_graph_def(program.graph_def, source=source)
@@ -47,8 +44,7 @@ def make(
         if checkpoint is None:
             session.initialize()
         variables = session.values([value.name for value in module.arguments if value.kind == "variable"])
-    versions = {"tensorflow": tf.__version__, **(made_by or {})}
-    return Bundle(module, variables, inputs, loss, trained, versions, source)
+    return Bundle(module, variables, inputs, loss, trained)
 
 
 def _without_input(program: Program, source: str) -> Program:

@@ -99,7 +99,7 @@ class CompiledLoop(Engine):
         self._ahead.forget()
 
     def close(self) -> None:
-        self._ahead.close()
+        self._ahead.forget()
 
     # ------------------------------------------------------------------ input
 

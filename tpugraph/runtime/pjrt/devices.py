@@ -10,8 +10,8 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from tpugraph.runtime.pjrt.processes import explaining_errors
 from tpugraph.support.errors import RunError
+from tpugraph.support.process import in_thread
 from tpugraph.xla import jax_client, mesh
 from tpugraph.xla.mesh import Layout, Spec
 from tpugraph.xla.module import HELD, Module, Value
@@ -117,13 +118,11 @@ class Devices:
 
     @property
     def processes(self) -> int:
-        """Number of processes that the devices belong to."""
         return len({device.process_index for device in self._devices})
 
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Set the values of the named variables on the devices."""
         for value in self._of(*HELD):
             if value.name in values:
                 self._variables[value.name] = self._place(
@@ -223,7 +222,6 @@ class Devices:
             return self._jax.make_array_from_callback(self._shape(value), self._sharding(value), shard)
 
     def _shape(self, value: Value) -> tuple[int, ...]:
-        """The shape over all devices."""
         return (self._cores * value.shape[0], *value.shape[1:]) if value.kind in _OF_A_CORE else value.shape
 
     def _sharding(self, value: Value) -> Any:
@@ -250,8 +248,7 @@ Stage = Callable[[list[list[Array]]], list[Any]]  # puts batches on the devices
 
 @dataclass(frozen=True)
 class Staged:
-    wanted: int  # the requested steps
-    steps: int  # the steps read; fewer where the data ended
+    steps: int  # the steps read; fewer than requested where the data ended
     infeed: list[list[Array]]  # for each core of this process its batches, each [iterations, ...]
     placed: list[Any]  # the same on the devices
 
@@ -268,9 +265,8 @@ class Prefetcher:
         self._read = read
         self._before = before
         self.parted = False
-        self._thread: ThreadPoolExecutor | None = None
         self._next: Future[Staged] | None = None
-        self._wanted = 0  # the requested steps
+        self._wanted = 0  # the steps that were requested of the next batches
 
     def take(self, count: int) -> Staged:
         """The batches of at most ``count`` steps: the prefetched ones, else read now."""
@@ -278,13 +274,12 @@ class Prefetcher:
             return self._stage(count)
         ready, self._next = self._next, None
         found = ready.result()
-        self.parted = found.wanted > count
-        if not self.parted:
-            return found
-        self._wanted = found.wanted - count
-        self._next = Future()
-        self._next.set_result(self._rest(found, count))
-        return Staged(count, min(found.steps, count), found.infeed, found.placed)
+        self._wanted -= count
+        self.parted = self._wanted > 0
+        if self.parted:
+            self._next = Future()
+            self._next.set_result(self._rest(found, count))
+        return replace(found, steps=min(found.steps, count))
 
     def available(self, count: int) -> int:
         """The number of steps, at most ``count``, that the next loop has batches for."""
@@ -293,9 +288,8 @@ class Prefetcher:
     def begin(self, count: int) -> None:
         """Start to read the next loop's batches, unless some are prefetched."""
         if count and self._next is None:
-            self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="tpugraph-input")
             self._wanted = count
-            self._next = self._thread.submit(self._stage_ahead, count)
+            self._next = in_thread(partial(self._stage_ahead, count), "tpugraph-input")
 
     @property
     def waiting(self) -> bool:
@@ -308,20 +302,15 @@ class Prefetcher:
             self._next.exception()  # waits
             self._next, self.parted = None, False
 
-    def close(self) -> None:
-        self.forget()
-        if self._thread is not None:
-            self._thread.shutdown()
-
     def _stage_ahead(self, count: int) -> Staged:
         self._before()
         return self._stage(count)
 
     def _stage(self, count: int) -> Staged:
         steps, infeed = self._read(count)
-        return Staged(count, steps, infeed, self._place(infeed))
+        return Staged(steps, infeed, self._place(infeed))
 
     def _rest(self, staged: Staged, taken: int) -> Staged:
         """The remaining batches after a shorter loop has taken the first."""
         infeed = [[np.roll(rows, -taken, axis=0) for rows in batches] for batches in staged.infeed]
-        return Staged(staged.wanted - taken, max(staged.steps - taken, 0), infeed, self._place(infeed))
+        return Staged(max(staged.steps - taken, 0), infeed, self._place(infeed))
