@@ -18,7 +18,7 @@ from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check, kernels
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
-from tpugraph.xla import stablehlo
+from tpugraph.xla import bridge, stablehlo
 
 ROOT = Path(__file__).parents[2]
 IRIS = CORPUS / "iris_dnn" / "model.pb"
@@ -72,7 +72,7 @@ def test_what_decides_a_size_is_named() -> None:
     for name, node in {"masked": "boolean_mask/Where", "first_of": "TopKV2", "looked_up": "Unique"}.items():
         (found,) = (f for f in check(breaking.graph(name), **OPTIONS).stopping if f.cause == "shape")
         assert found.node == node
-        with pytest.raises(stablehlo.Refused) as raised:
+        with pytest.raises(bridge.Refused) as raised:
             stablehlo.lower(graphdef.from_graph_def(convert(breaking.graph(name), **OPTIONS).graph_def))
         assert (raised.value.node, raised.value.fix) == (node, found.fix)
 

@@ -18,9 +18,9 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError, UsageError
 from tpugraph.tpu import program
+from tpugraph.xla.bridge import Refused
 from tpugraph.xla.jax_client import CompilerRefusal
 from tpugraph.xla.mesh import Layout, Mesh
-from tpugraph.xla.stablehlo import Refused
 
 from .parts import Program, tf1
 

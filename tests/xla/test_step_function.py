@@ -41,7 +41,7 @@ def test_the_cluster_alone_is_left_with_arguments_for_what_it_reads(converted: b
 
 
 def test_a_plain_graph_has_no_cluster_to_cut_out() -> None:
-    with pytest.raises(RunError, match="the graph has 0 TPUReplicateMetadata, not one"):
+    with pytest.raises(RunError, match="the graph has 0 TPU clusters, not one"):
         cut_cluster.cut(graphdef.load(IRIS))
 
 

@@ -32,7 +32,8 @@ from tpugraph.views.conversion_view import View
 from tpugraph.views.history import History
 from tpugraph.views.view_data import FindingView
 from tpugraph.xla import stablehlo
-from tpugraph.xla.stablehlo import REDUCED
+from tpugraph.xla.bridge import Refused
+from tpugraph.xla.legalize import REDUCED
 
 CAUSES = {
     "conversion": "tpugraph cannot convert the graph",
@@ -228,7 +229,7 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
     whole = graphdef.to_graph_def(graph)
     try:
         stablehlo.lower(graph)
-    except stablehlo.Refused as error:
+    except Refused as error:
         node = graphdef.from_graph_def(whole).get(error.node or "")
         op, fault = "" if node is None else node.op, error.fault
         cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause

@@ -66,9 +66,7 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
     _drop_unread(graph)
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    metadata = _one(graph, "TPUReplicateMetadata")
-    if metadata.attr("num_cores_per_replica", 1) != 1:
-        raise RunError("a replica that spans several cores cannot be compiled", node=metadata)
+    metadata = only_metadata(graph)
     rows = iterations or int(graph["tpugraph/iterations_per_loop/Initializer"].attr("value"))
     limit = _variable(graph["tpugraph/iterations_per_loop"].out())
     count = argument(graph, "count", (_INT32, ()))
@@ -97,11 +95,14 @@ def _drop_unread(graph: Graph) -> None:
 _KEPT = ("tpugraph/iterations_per_loop", "tpugraph/iterations_per_loop/Initializer")
 
 
-def _one(graph: Graph, op: str) -> Node:
-    nodes = graph.of_type(op)
+def only_metadata(graph: Graph) -> Node:
+    """The TPUReplicateMetadata of a graph with one cluster, of one core per replica."""
+    nodes = graph.of_type("TPUReplicateMetadata")
     if len(nodes) != 1:
-        raise RunError(f"the graph has {len(nodes)} {op}, not one", origin=graph.source,
+        raise RunError(f"the graph has {len(nodes)} TPU clusters, not one", origin=graph.source,
                        fix="convert the graph first: tpugraph convert MODEL")  # fmt: skip
+    if nodes[0].attr("num_cores_per_replica", 1) != 1:
+        raise RunError("a replica that spans several cores is neither emulated nor compiled", node=nodes[0])
     return nodes[0]
 
 
@@ -129,7 +130,6 @@ def _why(graph: Graph) -> str:
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
-    """Read the trip count from the argument instead of the variable."""
     for node in _aliases(limit):
         if node.op in ops.READS:
             graph.retype(node, "Identity", attrs={"T": _INT32}, outputs=[(_INT32, ())])

@@ -19,12 +19,10 @@ from tpugraph.ir.side_effects import side_effects
 from tpugraph.support.errors import ConversionError
 from tpugraph.support.process import without_garbage_collection
 from tpugraph.xla import cut_cluster
-from tpugraph.xla.bridge import DataSized, Refused, export
-from tpugraph.xla.legalize import REDUCED, make_dense, make_quick, reduce_over_all
+from tpugraph.xla.bridge import DataSized, export
+from tpugraph.xla.legalize import make_dense, make_quick, reduce_over_all
 from tpugraph.xla.module import Module, Value
 from tpugraph.xla.stateless_random import own_streams
-
-__all__ = ["REDUCED", "Refused", "lower"]
 
 
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
@@ -88,7 +86,6 @@ def _value(kind: str, name: str, tensor: Tensor) -> Value:
 
 
 def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Dtype and shape of each variable, by name."""
     return {
         node.name: (node.attr("dtype").name, tuple(node.attr("shape") or ()))
         for node in graph.of_type(*ops.RESOURCE_VARIABLES)

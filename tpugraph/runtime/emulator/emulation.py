@@ -22,6 +22,7 @@ from tpugraph.runtime.timeline import OpTimes, Timeline
 from tpugraph.support.errors import RunError
 from tpugraph.tables.sharding import shards_of
 from tpugraph.tpu.program import mode_of
+from tpugraph.xla.cut_cluster import only_metadata
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,7 @@ def lower(graph: Graph, *, queues: bool = False, literal: bool = False, hosts: H
     With ``literal`` it runs op by op also what would be quick as one XLA computation.
     """
     graph.stage = "emulator"
-    metadata = graph.of_type("TPUReplicateMetadata")
-    if len(metadata) != 1:
-        raise RunError(f"the graph has {len(metadata)} TPU clusters, not one", origin=graph.source,
-                       fix="convert the graph first: tpugraph convert MODEL")  # fmt: skip
-    if metadata[0].attr("num_cores_per_replica", 1) != 1:
-        raise RunError("a replica that spans several cores is not emulated", node=metadata[0])
-    count = metadata[0].attr("num_replicas")
+    count = only_metadata(graph).attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
     trains = mode_of(graph) == "train"
