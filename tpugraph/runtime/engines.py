@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.emulator.emulation import SpreadLoop, emulate
@@ -34,9 +33,6 @@ class Choice:
         """This choice as the fallback for another engine that cannot run the graph."""
         what = "XLA does not divide the plain step" if other.engine == "xla" else "the devices cannot run the graph"
         return replace(self, reason=f"{what}: {error.fault}" + (f" ('{error.node}')" if error.node else ""))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"engine": self.engine, "reason": self.reason, "platform": self.platform}
 
 
 def to_try(engine: str | None, platform: str | None, *, on_tpu: bool, hosts: int, trains: bool,

@@ -127,7 +127,6 @@ class GraphSession:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Translates TensorFlow's errors in the block to those of tpugraph."""
         try:
             with self.watch.during():
                 yield
@@ -202,7 +201,6 @@ class QueueRunners:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads; idempotent."""
         graph = self._session.graph
         for op in graph.get_operations() if not self._threads else ():
             queue = op.inputs[0] if op.type in ops.ENQUEUES else None
@@ -216,7 +214,6 @@ class QueueRunners:
 
     @property
     def failure(self) -> Exception | None:
-        """The first failure of a queue runner."""
         try:
             self._coordinator.raise_requested_exception()
         except (tf.errors.OpError, RuntimeError) as error:

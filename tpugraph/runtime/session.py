@@ -118,7 +118,7 @@ class TPUSession:
                 if not others or joined():
                     raise
                 choice, *others = others[0].after(choice, error), *others[1:]
-        self.report = {**choice.as_dict(), **self.engine.report()}
+        self.report = {**vars(choice), **self.engine.report()}
         self._timeline = timeline
         self.notes = list(self.engine.notes)
         self.restored_from: str | None = None
@@ -416,7 +416,6 @@ def _node(tensor: str) -> str:
 
 
 def _program(given: Any) -> Program:
-    """The program of a file or of a GraphDef."""
     if isinstance(given, Program):
         return given
     if not isinstance(given, (str, os.PathLike)):

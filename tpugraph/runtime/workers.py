@@ -66,7 +66,6 @@ class WorkerJob:
         return silent
 
     def wait(self, seconds: float) -> None:
-        """Wait until all workers answer."""
         if silent := self.silent_for(seconds):
             verb = "does" if len(silent) == 1 else "do"
             raise RunError(

@@ -293,7 +293,6 @@ def _range(graph: Graph, maker: Node, *ends: int) -> Node:
 
 
 def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:
-    """A constant outside of the loop, for a dataset."""
     return Builder(graph, _ROWS_SCOPE, source=maker).constant(value, name="value")
 
 
