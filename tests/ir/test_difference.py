@@ -126,3 +126,4 @@ def test_what_each_pass_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == "10 partition"
     assert all(line.startswith(("- ", "+ ")) for line in lines[2:])
     assert any(line.startswith("+ CrossReplicaSum = CrossReplicaSum(") for line in lines)
+    assert not any("BatchDatasetV2 = " in line for line in lines)  # the input keeps all but its inferred shapes

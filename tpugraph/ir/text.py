@@ -35,7 +35,7 @@ def format_graph(
 
     Args:
         nodes: the nodes; all where None.
-        outputs: whether known dtypes and shapes are added.
+        outputs: whether known dtypes and shapes are added, the attribute ``_output_shapes`` included.
         implied: whether attributes are added that the op's defaults or the operands imply.
 
     Example:
@@ -52,6 +52,8 @@ def format_node(node: Node, *, outputs: bool = True, without: Mapping[str, Any] 
     parts = [f"{node.name} = {node.op}({', '.join(map(str, node.inputs))})"]
     parts.extend(f"^{control.name}" for control in node.controls)
     keys = sorted(key for key, value in node.raw_attrs.items() if not without or without.get(key) != value)
+    if not outputs:
+        keys = [key for key in keys if key != "_output_shapes"]
     if keys:
         parts.append("{" + ", ".join(f"{key}: {format_value(node.attr(key))}" for key in keys) + "}")
     if node.device:
