@@ -1,4 +1,4 @@
-"""How long a save keeps training waiting, beside training and not, for as many variables as BERT-base has.
+"""How long a save keeps training waiting, in the background and not, for as many variables as BERT-base has.
 
     python benchmarks/async_save.py
 
@@ -42,11 +42,11 @@ def model() -> tf.Graph:
     return graph
 
 
-def waits(session: tpugraph.TPUSession, folder: Path, *, beside: bool) -> float:
+def waits(session: tpugraph.TPUSession, folder: Path, *, in_background: bool) -> float:
     """Seconds for which a save after a step keeps the next one waiting."""
     session.train(1)
     began = time.perf_counter()
-    session.save(folder / "model.ckpt", beside=beside, keep=1)
+    session.save(folder / "model.ckpt", in_background=in_background, keep=1)
     waited = time.perf_counter() - began
     session.train(1)
     session.wait_for_save()
@@ -67,10 +67,10 @@ def measure(program: tpugraph.Program, folder: Path) -> int:
         session.initialize()
         size = sum(value.nbytes for value in session.values().values()) / 2**20
         found: dict[bool, list[float]] = {False: [], True: []}
-        for beside in (False, True) * ROUNDS:
-            found[beside].append(waits(session, folder, beside=beside))
+        for in_background in (False, True) * ROUNDS:
+            found[in_background].append(waits(session, folder, in_background=in_background))
     plain, background = median(found[False]), median(found[True])
-    print(f"{size:,.0f} MiB of variables: a save waits {plain:.2f} s, beside training {background:.3f} s; ratio "
+    print(f"{size:,.0f} MiB of variables: a save waits {plain:.2f} s, in the background {background:.3f} s; ratio "
           f"{plain / background:.1f}")  # fmt: skip
     return 0 if plain >= 5 * background else 1
 

@@ -315,10 +315,10 @@ def test_the_estimator_passes_over_a_damaged_checkpoint(tmp_path: Path, use_tpu:
         again.train(input_fn, steps=1)
 
 
-# --------------------------------------------------------------------------- beside training
+# --------------------------------------------------------------------------- in the background
 
 
-def test_a_save_beside_training_holds_the_values_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_in_the_background_holds_the_values_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies stay as they were while the variables go on, and the position of the input with them."""
     program = tpugraph.convert(IRIS.with_name("model.pb"), num_replicas=2, iterations_per_loop=3)
     with tpugraph.TPUSession(program) as session:
@@ -328,7 +328,7 @@ def test_a_save_beside_training_holds_the_values_of_its_step(tmp_path: Path, mon
         release = threading.Event()
         flush = files.flush
         monkeypatch.setattr(files, "flush", lambda path: (release.wait(30), flush(path)))
-        prefix = session.save(tmp_path / "beside" / "model.ckpt", beside=True)
+        prefix = session.save(tmp_path / "beside" / "model.ckpt", in_background=True)
         after = session.train(6)
         assert newest(tmp_path / "beside", print) is None
         release.set()
@@ -343,16 +343,16 @@ def test_a_save_beside_training_holds_the_values_of_its_step(tmp_path: Path, mon
         assert session.train(6) == after
 
 
-def test_what_fails_beside_training_is_raised(tmp_path: Path) -> None:
+def test_what_fails_in_the_background_is_raised(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("no folder")
     with tpugraph.TPUSession(tpugraph.convert(IRIS.with_name("model.pb"), num_replicas=2)) as session:
         session.initialize()
-        session.save(tmp_path / "out" / "model.ckpt", beside=True)
+        session.save(tmp_path / "out" / "model.ckpt", in_background=True)
         with pytest.raises(CheckpointError, match=r"out/model.ckpt-0' cannot be written: .*File exists"):
             session.wait_for_save()
 
 
-def test_saves_beside_training(tmp_path: Path, command: Command) -> None:
+def test_saves_in_the_background(tmp_path: Path, command: Command) -> None:
     estimator(tmp_path / "whole").train(input_fn, max_steps=12)
     trained = estimator(tmp_path / "out", save_checkpoints_steps=4, async_save=True)
     trained.train(input_fn, max_steps=12)

@@ -76,8 +76,8 @@ def writers(options: argparse.Namespace, place: Path) -> Round:
 
 
 def draw_fault(draw: random.Random) -> dict[str, Any]:
-    return {"at": draw.randrange(70), "fault": draw.choice(FAULTS), "seed": draw.randrange(10**6), "beside": draw.random() < 0.3,
-            "clock": draw.choice((0.0, -3e8, 3e8)), "rival": draw.random() < 0.2}  # fmt: skip
+    return {"at": draw.randrange(70), "fault": draw.choice(FAULTS), "seed": draw.randrange(10**6),
+            "in_background": draw.random() < 0.3, "clock": draw.choice((0.0, -3e8, 3e8)), "rival": draw.random() < 0.2}  # fmt: skip
 
 
 def make(place: Path) -> None:
@@ -91,7 +91,7 @@ def make(place: Path) -> None:
 
 
 def write(made: Path, folder: Path, until: int, at: int | None = None, fault: str = "kill", seed: int = 0, *,
-          beside: bool = False, clock: float = 0.0, rival: bool = False) -> None:  # fmt: skip
+          in_background: bool = False, clock: float = 0.0, rival: bool = False) -> None:  # fmt: skip
     """Go on from the newest checkpoint to a step; each step that is saved is told beside the folder."""
     shifted = time.time() + clock
     with mock.patch.object(time, "time", return_value=shifted), FolderLock(folder), faulty(folder, at, fault, seed):
@@ -100,8 +100,8 @@ def write(made: Path, folder: Path, until: int, at: int | None = None, fault: st
         collect(folder)
         for step in range(newest_step(folder) + 1, until + 1):
             save = threading.Thread(target=_save, args=(made, folder, step))
-            (save.start if beside else save.run)()
-            if beside:
+            (save.start if in_background else save.run)()
+            if in_background:
                 save.join()
             os.utime(folder, (shifted, shifted))
 

@@ -67,7 +67,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         steps = _steps(flags, session, console)
         with _traced(flags["trace"], timeline, console), _curves(flags, session, program) as curves:
             training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves, timeline,
-                                beside=flags["async_save"])  # fmt: skip
+                                in_background=flags["async_save"])  # fmt: skip
             code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,

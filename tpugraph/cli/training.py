@@ -85,9 +85,9 @@ class Training:
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
                  save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF, *,
-                 beside: bool = False) -> None:  # fmt: skip
+                 in_background: bool = False) -> None:  # fmt: skip
         self.session, self.console, self.steps, self.losses = session, console, steps, losses
-        self.model_dir, self.save_steps, self.beside = model_dir, save_steps, beside
+        self.model_dir, self.save_steps, self.in_background = model_dir, save_steps, in_background
         self.curves, self.timeline = curves, timeline
         self.done, self.seconds, self.abandoned, self._finite = 0, 0.0, False, True
         resumed = session.restored_from
@@ -192,10 +192,10 @@ class Training:
     def _save(self) -> None:
         assert self.model_dir is not None
         self._wait_for_save()
-        beside = self.beside and self.done < self.steps and not self._signals
+        in_background = self.in_background and self.done < self.steps and not self._signals
         with self.timeline.span(SAVE):
-            self._under_way = self.session.save(os.path.join(self.model_dir, "model.ckpt"), beside=beside)
-            if not beside:
+            self._under_way = self.session.save(os.path.join(self.model_dir, "model.ckpt"), in_background=in_background)
+            if not in_background:
                 self._wait_for_save()
         self._saved_at, self._saved_when = self.done, time.monotonic()
         if self.curves is not None:

@@ -102,16 +102,20 @@ def _path(path: str) -> str:
 
 
 def _chosen(graph: Any, patterns: Any) -> list[Any]:
-    everything = graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)
-    trained = graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)
+    """The variables to restore; see ``WarmStartSettings.vars_to_warm_start``."""
+    variables = graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)
     if patterns in (None, ".*"):
-        slots = tuple(f"{variable.op.name}/" for variable in trained)
+        trained = {v.op.name for v in graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)}
         steps = {v.op.name for v in graph.get_collection(tf1.GraphKeys.GLOBAL_STEP)}
-        names = {v.op.name for v in trained}
-        return [v for v in everything if v.op.name in names or not (v.op.name.startswith(slots) or v.op.name in steps
-                or re.fullmatch(r"(.*/)?beta[12]_power(_\d+)?", v.op.name))]  # fmt: skip
+        slot_prefixes = tuple(f"{name}/" for name in trained)
+
+        def of_optimizer(name: str) -> bool:
+            return name.startswith(slot_prefixes) or re.fullmatch(r"(.*/)?beta[12]_power(_\d+)?", name) is not None
+
+        left_out = {v.op.name for v in variables if v.op.name in steps or of_optimizer(v.op.name)} - trained
+        return [v for v in variables if v.op.name not in left_out]
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    return [v for v in everything if any(re.match(pattern, v.op.name) for pattern in listed)]
+    return [v for v in variables if any(re.match(pattern, v.op.name) for pattern in listed)]
 
 
 def _listed(label: str, names: list[str]) -> str:
@@ -124,7 +128,7 @@ PREFIX = "model.ckpt"
 
 
 def check_keys(traced: Traced, prefix: str) -> None:
-    """See that a checkpoint has what the saver of a model reads."""
+    """Raise CheckpointError where a checkpoint lacks a key that the saver of a model reads."""
     saver = traced.scaffold.saver.saver_def
     path = traced.graph.get_tensor_by_name(saver.filename_tensor_name)
     reads = [op for op in path.consumers() if op.type in ops.RESTORES]
@@ -167,11 +171,14 @@ def initialize(scaffold: Any, session: Any) -> None:
 
 def write(traced: Traced, session: Any, path: str, **kept: Any) -> str:
     """Writes a checkpoint with the saver of the model's graph; ``kept`` goes to ``write_durably``."""
-    made, prefix = (
-        traced.scaffold.saver.saver_def,
-        f"{path}-{int(session.run(tf1.train.get_global_step(traced.graph)))}",
-    )
-    write_durably(Path(prefix), lambda at: session.run(made.save_tensor_name, {made.filename_tensor_name: at}), **kept)
+    saver = traced.scaffold.saver.saver_def
+    step = int(session.run(tf1.train.get_global_step(traced.graph)))
+    prefix = f"{path}-{step}"
+
+    def save(path: str) -> None:
+        session.run(saver.save_tensor_name, {saver.filename_tensor_name: path})
+
+    write_durably(Path(prefix), save, **kept)
     return prefix
 
 
@@ -236,8 +243,10 @@ class Checkpoints:
             return
         for listener in self._listeners:
             listener.before_save(self._model.host, step)
-        beside = self._config.async_save and not last and not self._listeners  # who expects the files to be there
-        self._saved(step, self._model.save(self._path, keep=self._traced.keep, spare=self._spare, beside=beside))
+        # a listener's after_save expects the files to be there
+        in_background = self._config.async_save and not last and not self._listeners
+        keeping = {"keep": self._traced.keep, "spare": self._spare}
+        self._saved(step, self._model.save(self._path, in_background=in_background, **keeping))
 
     def _saved(self, step: int, prefix: str) -> None:
         try:

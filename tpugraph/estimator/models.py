@@ -76,9 +76,9 @@ class PlainModel:
             raise CheckpointError(f"the checkpoint '{checkpoint}' does not match the model: {first_words(error)[:300]}",
                                   origin=self.traced.source, fix="take the checkpoint of this model") from error  # fmt: skip
 
-    def save(self, path: str, *, beside: bool, **kept: Any) -> str:
+    def save(self, path: str, *, in_background: bool, **kept: Any) -> str:
         """Writes a checkpoint, see :func:`tpugraph.estimator.checkpoints.write`; never in the background."""
-        del beside
+        del in_background
         return write(self.traced, self.session, path, **kept)
 
     def wait_for_save(self) -> None:

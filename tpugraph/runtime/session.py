@@ -203,7 +203,7 @@ class TPUSession:
         self.engine.input_changed()
 
     def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP,
-             spare: Callable[[Path], bool] | None = None, beside: bool = False) -> str:  # fmt: skip
+             spare: Callable[[Path], bool] | None = None, in_background: bool = False) -> str:  # fmt: skip
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
 
         A save in the background is waited for first, and its failure is raised.
@@ -213,7 +213,7 @@ class TPUSession:
             with_input: whether to save the position of the input.
             keep: the number of newest checkpoints of the folder to keep; all when 0 or None.
             spare: called with the prefix of each older checkpoint that would be removed; True keeps it for good.
-            beside: return once the variables are copied, and write them in the background; :meth:`wait_for_save` raises its
+            in_background: return once the variables are copied, and write them in the background; :meth:`wait_for_save` raises its
                 failure.
 
         Raises:
@@ -222,7 +222,7 @@ class TPUSession:
         self.wait_for_save()
         step = f"-{self.global_step}"
         prefix = str(path).removesuffix(step) + step
-        self._saver.save(Path(prefix), with_input=with_input, keep=keep, spare=spare, beside=beside)
+        self._saver.save(Path(prefix), with_input=with_input, keep=keep, spare=spare, in_background=in_background)
         return prefix
 
     def wait_for_save(self) -> None:

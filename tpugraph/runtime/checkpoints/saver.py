@@ -144,11 +144,11 @@ class Saver:
 
     # ------------------------------------------------------------------ saving
 
-    def save(self, prefix: Path, *, with_input: bool, beside: bool, **kept: Any) -> None:
+    def save(self, prefix: Path, *, with_input: bool, in_background: bool, **kept: Any) -> None:
         """Write a checkpoint; of several processes only the writing one does.
 
-        With ``with_input`` it has the input's position where that can be saved. With ``beside`` this returns once the values are
-        copied, and :meth:`wait` raises later failures.
+        With ``with_input`` it has the input's position where that can be saved. With ``in_background`` this returns once the values
+        are copied, and :meth:`wait` raises later failures.
         """
         self._host.require_open()
         self._engine.flush_variables()
@@ -158,8 +158,8 @@ class Saver:
         if not self._engine.writes_files:
             return
         with_input = with_input and not why_not
-        if beside:
-            self._save_beside(prefix, with_input, kept)
+        if in_background:
+            self._save_in_background(prefix, with_input, kept)
         else:
             write_durably(prefix, lambda path: self._through(lambda entry: self._save(entry, path), with_input), **kept)
 
@@ -181,7 +181,7 @@ class Saver:
     def _save(self, entry: Any, path: str) -> None:
         self._host.session.run(entry, feed_dict={"tpugraph/checkpoint:0": path})
 
-    def _save_beside(self, prefix: Path, with_input: bool, kept: Mapping[str, Any]) -> None:
+    def _save_in_background(self, prefix: Path, with_input: bool, kept: Mapping[str, Any]) -> None:
         """Copy the values, and write the copies in a thread, after the previous save has ended."""
         taken: list[_Copies] = []
         try:
