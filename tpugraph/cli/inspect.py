@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from tpugraph.tables.sharding import ShardedTables
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.pipeline import Pass
 
-_WIDTH, _MOST, _MADE = 120, 24, 12
+_WIDTH = 120
+_MOST_ROWS = 12  # of one label
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -165,9 +167,9 @@ def _one_line(error: dict[str, Any]) -> str:
 
 
 def _rows(label: str, texts: Sequence[str]) -> list[str]:
-    """A line for each text, and one that counts those beyond the first dozen."""
-    more = [f"... and {len(texts) - _MADE} more"] if len(texts) > _MADE else []
-    return [f"  {label}{text}" for text in [*texts[:_MADE], *more]]
+    """A line for each text, and one that counts those that are left out."""
+    more = [f"... and {len(texts) - _MOST_ROWS} more"] if len(texts) > _MOST_ROWS else []
+    return [f"  {label}{text}" for text in [*texts[:_MOST_ROWS], *more]]
 
 
 def _tpu_lines(found: dict[str, Any]) -> list[str]:
@@ -208,7 +210,7 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
     before = graph.get(name)
     found: dict[str, Any] = {"node": name, "text": before and format_node(before), "roles": [], "notes": [],
                              "removed_by": None, "held": None, "lives": [], "error": None}  # fmt: skip
-    found["readers"] = [consumer.name for consumer in before.consumers()][:_MADE] if before else []
+    found["readers"] = [consumer.name for consumer in before.consumers()][:_MOST_ROWS] if before else []
     if not is_tpu_graph(graph):
         _follow(graph, name, options, found, everything)
     after = graph.get(name)
@@ -225,26 +227,28 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
 
 def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
-    before, there = graph.get(name), name in graph
-    at_work: list[Pass] = []
+    before = graph.get(name)
+    started: list[str] = []
 
-    def look(step: Pass | None = None) -> None:
-        if there and name not in graph and at_work and found["removed_by"] is None:
-            found["removed_by"] = at_work[-1].name
-        if step is not None:
-            at_work.append(step)
+    def note_loss() -> None:
+        if before is not None and name not in graph and started and found["removed_by"] is None:
+            found["removed_by"] = started[-1]
+
+    def before_pass(step: Pass) -> None:
+        note_loss()
+        started.append(step.name)
         if isinstance(step, Partition):
             found["lives"] = _lives(graph, name, step, everything)
 
     try:
         graph.roles = compiler.find_roles(graph, options)
         found["roles"] = _roles_of(graph.roles, name)
-        compiler.convert(graph, options, before=look)
+        compiler.convert(graph, options, before=before_pass)
     except TpuGraphError as error:
         if error.node is None and isinstance(error, UsageError | ShapeError):
             raise  # a fault of the command line, not of a node
         found["error"] = error.as_dict()
-    look()
+    note_loss()
     for note in graph.notes:
         if note.node == name:
             found["notes"].append(f"{note.stage}: {note.text}")
@@ -339,11 +343,13 @@ def _value_lines(value: dict[str, Any]) -> list[str]:
     """Where a value lives, and the chain of reasons, from the value back to the input."""
     chain: list[Reason] = value["chain"]
     lines = [f"  value     {value['tensor']} : {value['is']}"]
-    for place, link in enumerate(chain):
-        following = {after.tensor for after in chain[place + 1 : place + 2]}
-        others = [f"'{name}'" for name in link.operands if value["everything"] or name not in following]
-        also = "from" if value["everything"] else "also"
-        beside = f" ({also} {', '.join(others)})" if others and following else ""
-        lines.append(f"    {'lives' if not place else 'since':<8}{link}{beside}")
+    label, also = "lives", "from" if value["everything"] else "also"
+    for link, next_link in zip_longest(chain, chain[1:]):
+        others = ""
+        if next_link is not None:
+            named = [f"'{name}'" for name in link.operands if value["everything"] or name != next_link.tensor]
+            others = f" ({also} {', '.join(named)})" if named else ""
+        lines.append(f"    {label:<8}{link}{others}")
         lines += [f"    {'then':<8}{text}" for text in link.collectives]
+        label = "since"
     return lines

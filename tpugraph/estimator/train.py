@@ -114,10 +114,10 @@ class TrainingModel:
         """Converts the model and opens its session, in the context of the graph; does nothing if it is open."""
         if self.session is not None:
             return
-        steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
+        tpu = self._config.tpu_config
+        steps = LoopLength(tpu.iterations_per_loop).steps
         self.traced.finalize()
-        tables = self.traced.has_tables and not self._config.workers
-        choices = self._config.tpu_config.choices(tables=tables)
+        choices = tpu.choices(tables=self.traced.has_tables and not self._config.workers)
         if not choices["max_ids"]:
             choices["max_ids"], longest = room_for_ids(self.traced.graph, self._config.session_config)
             if longest:
@@ -126,15 +126,14 @@ class TrainingModel:
         program = converted(self.traced, steps or _TIMED_LOOP, **choices)
         for note in program.report["notes"]:
             say(f"note: {note}")
-        given = self._config.tpu_config
-        layout = given.layout(self.traced.parts)
+        layout = tpu.layout(self.traced.parts)
         self.session = TPUSession(program, master=self._config.master, cluster=self._config.workers, mesh=layout,
-                                  engine="xla" if layout else "emulator", platform=given.platform,
+                                  engine="xla" if layout else "emulator", platform=tpu.platform,
                                   config=self._config.session_config,
                                   reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
         if layout is not None:
-            made = ", ".join(self.session.report["collectives"]) or "no collective"
-            say(f"XLA divides the step on the mesh {layout.mesh} ({given.platform or 'cpu'}): {made}")
+            collectives = ", ".join(self.session.report["collectives"]) or "no collective"
+            say(f"XLA divides the step on the mesh {layout.mesh} ({tpu.platform or 'cpu'}): {collectives}")
         for note in self.session.notes:
             say(f"note: {note}")
 
@@ -169,7 +168,7 @@ class TrainingModel:
 class Training:
     """One call of ``train``: loops of steps, and hooks, checkpoints and summaries between them."""
 
-    _around: type[LoopHooks] = LoopHooks
+    _hooks_class: type[LoopHooks] = LoopHooks
     _stopping = "stopping at the end of this loop; once more to stop at once"
 
     def __init__(self, model: TrainingModel | PlainModel, model_dir: str, config: RunConfig, hooks: Sequence[Any],
@@ -178,7 +177,7 @@ class Training:
         self._traced: Traced = model.traced
         self._model_dir = model_dir
         self._config = config
-        self._hooks: Any = self._around(hooks, model)
+        self._hooks: Any = self._hooks_class(hooks, model)
         self._listeners = listeners
         self._warm = warm
         self._length = LoopLength(config.tpu_config.iterations_per_loop if model.traced.plan.cores else 1)
@@ -295,7 +294,10 @@ class Training:
     def _route(self) -> None:
         """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
         asked = [tensor for tensor, _ in self._hooks.of_input().values() if isinstance(tensor, tf.Tensor)]
-        if missing := [t for t in asked if t.name not in {routed.name for routed in self._model.routes.values()}]:
+        if not asked:  # as always without cores, where hooks read what they like
+            return
+        routed = {tensor.name for tensor in self._model.routes.values()}
+        if missing := [tensor for tensor in asked if tensor.name not in routed]:
             self._model.route(missing)
             self._start()
 
@@ -346,22 +348,24 @@ class Training:
             self._summary = None
 
     def _not_finite(self, step: int, loss: float) -> NanLossDuringTrainingError:
-        of = self._traced.graph.get_collection
-        values = self._model.host.run({v.op.name: v for v in of(tf1.GraphKeys.GLOBAL_VARIABLES)})
-        gone = [n for n, v in values.items() if v.dtype.kind == "f" and not np.isfinite(v).all()]
-        trained = [v.op.name for v in of(tf1.GraphKeys.TRAINABLE_VARIABLES)]
-        first = [name for name in trained if name in gone] or gone
-        where = f"; no longer finite: {', '.join(first[:3])}{', ...' if len(first) > 3 else ''}" if first else ""
+        graph = self._traced.graph
+        variables = graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)
+        values = self._model.host.run({variable.op.name: variable for variable in variables})
+        not_finite = [name for name, v in values.items() if v.dtype.kind == "f" and not np.isfinite(v).all()]
+        trained = [variable.op.name for variable in graph.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES)]
+        shown = [name for name in trained if name in not_finite] or not_finite
+        fault = f"the loss is {loss} at step {step:,}"
+        if shown:
+            fault += f"; no longer finite: {', '.join(shown[:3])}{', ...' if len(shown) > 3 else ''}"
         fix = ("look at the input of that step, lower the learning rate or clip the gradients; training can go on from the last "
                "checkpoint")  # fmt: skip
-        fault = f"the loss is {loss} at step {step:,}{where}"
         return NanLossDuringTrainingError(fault, origin=self._traced.source, fix=fix, step=step)
 
 
 class PlainTraining(Training):
     """A training without cores: a loop is one ``Session.run`` of the plain graph, which hooks may feed."""
 
-    _around = HookedRuns
+    _hooks_class = HookedRuns
     _stopping = "stopping after this step; once more to stop at once"
 
     def run(self, goal: Goal) -> None:

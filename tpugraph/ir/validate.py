@@ -66,12 +66,13 @@ class Validator:
     def _check_nodes(self, wired: Sequence[Wired], arguments: _Outputs | None = None) -> _Outputs:
         """Check nodes; returns the dtypes of their outputs. Those of a function body need the dtypes of its ``arguments``."""
         self._check_known({node.op: node for node, _, _ in reversed(wired)})
-        in_body, wanted, outputs = arguments is not None, list[Kinds](), arguments or {}
+        outputs: _Outputs = {} if arguments is None else arguments
+        wanted: list[Kinds] = []
         try:
             for node, inputs, _ in wired:
                 if node.device and not _DEVICE.fullmatch(node.device):
                     raise GraphError(f"{node.device[:100]!r} is no device")
-                takes, outputs[node] = self._signature(node, len(inputs), in_body)
+                takes, outputs[node] = self._signature(node, len(inputs), in_body=arguments is not None)
                 wanted.append(takes)
                 if node.op in ops.CONSTANTS and node._attrs["value"].WhichOneof("value") != "placeholder":
                     fault = constant_fault(node._attrs["value"].tensor, node._attrs["dtype"].type)
@@ -103,11 +104,11 @@ class Validator:
             self._schemas[op] = None if definition is None else Schema(definition, self._functions)
         return self._schemas[op]
 
-    def _signature(self, node: Node, given: int, in_body: bool) -> Signature:
-        """The signature of a node, which is checked once for all nodes with equal attributes; the value of a constant is left out."""
+    def _signature(self, node: Node, given: int, *, in_body: bool) -> Signature:
+        """The signature of a node, which is checked once for all nodes with equal attributes, but for the value of a constant."""
         held = node._attrs
-        told = [(name, name == "value" or name[:1] == "_" or _serialized(value)) for name, value in held.items()]
-        key = (node.op, given, in_body, *told)
+        public = [(name, _serialized(value)) for name, value in held.items() if name != "value" and name[:1] != "_"]
+        key = (node.op, given, in_body, *held, *public)
         found = self._signatures.get(key)
         if found is None:
             schema = self.schema(node.op)
@@ -133,11 +134,11 @@ class Validator:
 
     def _check_body(self, function: Any) -> None:
         """Check a ``FunctionDef`` as far as possible without a call."""
-        takes, gives = ([_kinds(function, argument) for argument in some]
-                        for some in (function.signature.input_arg, function.signature.output_arg))  # fmt: skip
+        takes = [_kinds(function, argument) for argument in function.signature.input_arg]
+        gives = [_kinds(function, result) for result in function.signature.output_arg]
         body = wire_body(function, self._functions)
-        made = body.nodes[len(body.arguments) :]
-        outputs = self._check_nodes(made, dict(zip(body.arguments, takes, strict=True)))
+        nodes = body.nodes[len(body.arguments) :]
+        outputs = self._check_nodes(nodes, dict(zip(body.arguments, takes, strict=True)))
         for result, tensor, wanted in zip(function.signature.output_arg, body.results, gives, strict=True):
             _check_inputs(f"the result '{result.name}'", (tensor,), wanted, outputs)
         graph = Graph()
@@ -221,8 +222,9 @@ class Schema:
         if not right:
             raise GraphError(f"the attribute '{name}' holds {_KIND_OF.get(held_as, held_as)}, not {kind}")
         items = getattr(value.list, field) if listed else [getattr(value, field)]
-        for fault in filter(None, (self._fault(element, item) for item in items)):
-            raise GraphError(f"the attribute '{name}' {fault}")
+        for item in items:
+            if (fault := self._fault(element, item)) is not None:
+                raise GraphError(f"the attribute '{name}' {fault}")
         size = items[0] if kind == "int" else len(items)
         if declared.has_minimum and size < declared.minimum:
             raise GraphError(
@@ -292,24 +294,26 @@ def constant_fault(tensor: Any, declared: int) -> str | None:
     """The fault of a ``TensorProto`` with a declared dtype number, as the end of a sentence, or None."""
     if tensor.dtype != declared:
         return "holds another dtype than it declares"
-    kind, field, shape = attr_codec.dtype(declared), attr_codec.VALUE_FIELDS.get(declared), tensor.tensor_shape
+    kind, field = attr_codec.dtype(declared), attr_codec.VALUE_FIELDS.get(declared)
     if field is None:
         return f"has the dtype {kind}, which a file cannot hold"
+    shape = tensor.tensor_shape
     if shape.unknown_rank or any(dim.size == -1 for dim in shape.dim):
         return "is of an unknown shape"
     fault = shape_fault(shape)
     if fault is not None:
         return fault
-    count, values = math.prod(dim.size for dim in shape.dim), len(getattr(tensor, field))
-    content = len(tensor.tensor_content)
+    count = math.prod(dim.size for dim in shape.dim)
+    values, content = len(getattr(tensor, field)), len(tensor.tensor_content)
     if content:
         if kind.size is None:
             return f"is damaged: it holds {content} bytes and no strings"
         if content != count * kind.size:
             return f"is damaged: it holds {content} bytes, but its shape and dtype make {count * kind.size}"
         return None
-    most = math.inf if kind.floating and values <= 1 else MOST_PADDED if kind.size else MOST_PADDED_STRINGS
-    if count - values > most:
+    most_padded = MOST_PADDED if kind.size else MOST_PADDED_STRINGS
+    one_number = kind.floating and values <= 1
+    if count - values > most_padded and not one_number:
         return f"claims {count:,} elements and holds {values}"
     if values > (2 * count if "complex" in field else count):
         return f"is damaged: it holds {values} values, but its shape makes {count}"
@@ -356,8 +360,10 @@ def guard(nodes: Any, definition: Any) -> None:
     kinds, held = found.dtypes(found.inputs, definition.attr), {**found.defaults, **definition.attr}
     for rank in ops.RANKS[definition.op]:
         number = rank.more + (held[rank.number].i if isinstance(rank.number, str) else rank.number)
-        operand = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)
-        for place in range(len(operands))[operand] if rank.exact or number > 0 else ():
+        if not rank.exact and number <= 0:  # every rank will do
+            continue
+        chosen = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)
+        for place in range(len(operands))[chosen]:
             made = nodes.add(input=[operands[place]])
             made.name = f"{definition.name}/rank_of_input_{place}_is_{number}{'' if rank.exact else '_or_more'}"
             made.attr["T"].type = kinds[place]
