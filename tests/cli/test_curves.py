@@ -52,7 +52,7 @@ def test_tensorboard_shows_losses_rates_summaries_and_the_graph(trained: Path, c
 def test_runs_of_one_second_are_read_in_their_order(tmp_path: Path) -> None:
     graph_def = graphdef.sniff(IRIS / "model.pb").graph_def
     for step in range(12):
-        curves = Curves(str(tmp_path), None, graph_def, None, step)
+        curves = Curves(str(tmp_path), str(IRIS / "model.pb"), graph_def, None, step)
         curves.loop(step + 1, [float(step)])
         curves.close()
     assert curve(read(tmp_path), "loss") == {step + 1: step for step in range(12)}
@@ -66,7 +66,7 @@ def test_the_graph_of_an_estimator_in_its_own_folder_is_left_alone(tmp_path: Pat
 
 def test_a_graph_without_summaries_still_has_a_curve_of_its_loss(tmp_path: Path) -> None:
     clock = iter([0.0, 2.0, 3.0])
-    curves = Curves(str(tmp_path), None, graphdef.sniff(IRIS / "model.pb").graph_def, None, 10,
+    curves = Curves(str(tmp_path), str(IRIS / "model.pb"), graphdef.sniff(IRIS / "model.pb").graph_def, None, 10,
                     clock=lambda: next(clock))  # fmt: skip
     curves.loop(14, [0.5, 0.25, 0.125, 0.5])
     curves.loop(18, [0.75] * 4)

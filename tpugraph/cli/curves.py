@@ -24,7 +24,7 @@ class Curves:
     is kept beside them.
     """
 
-    def __init__(self, folder: str, model: str | None, graph_def: Any, rows: int | None, step: int, *,
+    def __init__(self, folder: str, model: str, graph_def: Any, rows: int | None, step: int, *,
                  clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
         self._folder, self._model, self._graph_def, self._began, self._rows = folder, model, graph_def, step, rows
         self._opened: Events | None = None
@@ -35,8 +35,7 @@ class Curves:
     @property
     def _events(self) -> Events:
         if self._opened is None:
-            if self._model is not None:
-                keep_model(self._model, self._folder)
+            keep_model(self._model, self._folder)
             self._opened = Events(self._folder)
             self._opened.start(self._began, self._graph_def)
         return self._opened
