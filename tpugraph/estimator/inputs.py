@@ -289,8 +289,10 @@ def partitioned(
         except (TypeError, ValueError):
             each = [dims[index]]
         if any(isinstance(parts, Mapping) for parts in each):
+            same_keys = isinstance(part, Mapping) and set(part) == set(dims[index])
+            differs = f"the structure of {what}s." if same_keys else f"{what} keys:"  # TensorFlow's words
             raise ArgumentError(
-                f"TPUConfig.input_partition_dims[{index}] mismatched {what} keys: {dims[index]!r} for {part!r}"
+                f"TPUConfig.input_partition_dims[{index}] mismatched {differs} {dims[index]!r} for {part!r}"
             )
         for tensor, parts in zip(nest.flatten(part), each, strict=True):
             _check_parts(tensor, parts, cores_per_replica)
