@@ -42,7 +42,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         comparison.as_dict() | {"ok": comparison.within(found.tolerance)} for comparison in found.comparisons
     ]
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "comparisons": comparisons,
-              "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip
+              "notes": found.notes}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
 
 

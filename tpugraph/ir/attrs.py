@@ -108,10 +108,13 @@ def decode(attr: Any) -> Any:
     return None if kind is None else getattr(attr, kind)
 
 
-def keeps_order(options: Any) -> bool | None:
-    """Whether serialized dataset options, an ``AttrValue``, are deterministic; None if unset."""
+def in_order(options: Any) -> Any:
+    """Serialized dataset options, an ``AttrValue``, made deterministic; None where they do not say otherwise."""
     found = dataset_options_pb2.Options.FromString(options.s)
-    return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
+    if found.WhichOneof("optional_deterministic") is None or found.deterministic:
+        return None
+    found.deterministic = True
+    return AttrValue(s=found.SerializeToString())
 
 
 _ENCODED = ("string_val", "half_val", "scomplex_val", "dcomplex_val")  # fields whose values are not single numbers

@@ -6,7 +6,7 @@ The kind of a file is detected from its content, never from its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,11 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
     return graph
 
 
-def copy(graph: Graph) -> Graph:
-    """A copy of the graph for tentative edits, without shapes and roles."""
-    copied, wired = _read(to_graph_def(graph), graph.source)
+def copy(graph: Graph, edit: Callable[[Any], None] = lambda graph_def: None) -> Graph:
+    """A copy of the graph for tentative edits, without shapes and roles; ``edit`` may change its GraphDef first."""
+    graph_def = to_graph_def(graph)
+    edit(graph_def)
+    copied, wired = _read(graph_def, graph.source)
     copied.adopt(wired)
     copied.collections = dict(graph.collections)
     return copied

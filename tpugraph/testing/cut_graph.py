@@ -18,7 +18,8 @@ from tpugraph.ir.conditionals import NONE, side, sides
 from tpugraph.ir.loops import frame_chain, frames_around
 from tpugraph.ir.walks import variable_of
 from tpugraph.support.errors import TpuGraphError
-from tpugraph.testing.plain_run import PlainRun, Values, checkpoint_values, fix_seeds
+from tpugraph.testing.plain_run import PlainRun, Values, checkpoint_values
+from tpugraph.testing.repeatable import repeatable
 
 _SCOPE, _FLOAT = "recorded", attrs.dtype("float32")
 
@@ -55,13 +56,13 @@ def _together(graph: Graph, order: Iterable[Node], nodes: NodeSet) -> Iterator[t
 
 
 class Subject:
-    """The plain graph, which is edited, with the values of its tensors for the first batches; no variable is trained.
+    """A copy of the plain graph with the values of its tensors for the first batches; no variable is trained.
 
     ``notes`` say why values are made up from shapes, for example where files are missing.
     """
 
     def __init__(self, graph: Graph, options: ConvertOptions, batches: int, checkpoint: str | None) -> None:
-        fix_seeds(graph)
+        graph = repeatable(graph, [])
         shapes.infer(graph)
         self.graph, self.options, self.batches, self.notes = graph, options, batches, list[str]()
         roles = find_roles(graph, options)

@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.control_flow import lower_functional
-from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import file_names, missing_file_error, refuse_to_end
 from tpugraph.roles.findings import Roles
@@ -23,38 +23,6 @@ from tpugraph.runtime.failures import first_words, stalled
 from tpugraph.runtime.graph_session import StallWatch
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.support.errors import RunError, TpuGraphError
-
-_SEED = 20_111
-
-
-def fix_seeds(graph: Graph) -> list[str]:
-    """Set a fixed seed for every random op and shuffle without one, the same in each copy of the graph."""
-    seeded = []
-    for position, node in enumerate(graph):
-        if node.op in ops.RANDOM and node.has_attr("seed2") and not (node.attr("seed") or node.attr("seed2")):
-            graph.set_attr(node, "seed", _SEED)
-            graph.set_attr(node, "seed2", position + 1)
-            seeded.append(node.name)
-        elif ops.is_dataset(node.op) and _seed_dataset(graph, node):
-            seeded.append(node.name)
-    return seeded
-
-
-def _seed_dataset(graph: Graph, node: Node) -> bool:
-    """Give a dataset op that takes seeds, both of them zero, others; returns whether it did."""
-    names = [argument.name for argument in ops.op_def(node.op).input_arg]
-    places = [names.index(name) for name in ("seed", "seed2") if name in names]
-    if len(places) != 2 or len(names) != len(node.inputs):
-        return False
-    constants = [node.inputs[place].node for place in places]
-    if any(constant.op not in ops.CONSTANTS or constant.attr("value").any() for constant in constants):
-        return False
-    for place, constant in zip(places, constants, strict=True):
-        attributes = {"dtype": constant.attr("dtype"), "value": np.int64(_SEED + place)}
-        own = graph.add("Const", f"{node.name}/seed", attrs=attributes, device=constant.device)
-        graph.set_input(node, place, own.out())
-    return True
-
 
 Values = dict[str, np.ndarray[Any, Any]]
 """Variables by their name in the graph."""

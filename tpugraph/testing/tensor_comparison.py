@@ -355,7 +355,7 @@ def compare(
         held.update(reads)
         return program
 
-    with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert_with) as both:
+    with pair(model, chosen, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert_with) as both:
         cores = both.program.report["num_replicas"]
         found = TensorComparison(both.plain.graph.source, tuple(engines), cores, tolerance,
                                  str(layout.mesh) if layout else "", both.notes)  # fmt: skip

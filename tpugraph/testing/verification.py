@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,8 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import saved_variables
 from tpugraph.support.errors import RunError
 from tpugraph.support.wording import counted, first_few, first_of
-from tpugraph.testing.plain_run import PlainRun, Values, fix_seeds, read_pieces
-from tpugraph.testing.recorded_input import changing_inputs, on_one_stream
+from tpugraph.testing.plain_run import PlainRun, Values, read_pieces
+from tpugraph.testing.repeatable import repeatable
 from tpugraph.tpu.program import Program
 from tpugraph.xla.mesh import Layout
 
@@ -161,11 +159,10 @@ def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
     return replace(options, random="plain", **changes)
 
 
-def load(model: Model, rebind: Mapping[str, str] | None = None) -> Graph:
-    """A copy of a plain graph in which each random op has a seed."""
-    graph = graphdef.copy(model) if isinstance(model, Graph) else graphdef.load(model)
+def load(model: Model, rebind: Mapping[str, str] | None, notes: list[str]) -> Graph:
+    """A repeatable copy of a plain graph."""
+    graph = repeatable(model if isinstance(model, Graph) else graphdef.load(model), notes)
     rebind_files(graph, dict(rebind or {}))
-    fix_seeds(graph)
     return graph
 
 
@@ -177,8 +174,6 @@ class Pair:
     program: Program
     start: Values  # what the variables of both start with
     notes: list[str]  # what was changed so that they can be compared
-    # how many batches both read from one recording, where the input gives others in each run; else None
-    recorded: int | None
 
     def rounding(self, steps: int, tensors: Sequence[str], variables: Sequence[str]) -> Comparison:
         """Compare the plain graph with itself, from weights a rounding apart."""
@@ -213,14 +208,14 @@ class Pair:
 def pair(
     model: Model,
     options: ConvertOptions,
-    steps: int,
     *,
     checkpoint_path: str | None = None,
     rebind: Mapping[str, str] | None = None,
     convert_with: Convert = convert,
 ) -> Iterator[Pair]:
     """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores."""
-    original = load(model, rebind)
+    notes: list[str] = []
+    original = load(model, rebind, notes)
     if options.global_batch:
         original.roles = find_roles(original, options)
         another_batch(
@@ -228,17 +223,9 @@ def pair(
         )
         options = replace(options, global_batch=0, batch_constants=(), literals=(), set_shape=())
     program = convert_with(graphdef.copy(original), options)
-    notes: list[str] = []
     plain = _plain_run(original, options, program, notes)
     try:
-        start = first_values(plain, program, checkpoint_path, notes)
-        with tempfile.TemporaryDirectory(prefix="tpugraph-batches-") as folder:
-            graph_def, recorded = on_one_stream(plain, program.graph_def, start, steps, Path(folder), notes)
-            if recorded is not None:
-                plain.close()
-                plain = PlainRun(plain.graph, train_op=options.train_op, loss=options.loss)
-                program = Program(graph_def, program.report)
-            yield Pair(plain, program, start, notes, recorded)
+        yield Pair(plain, program, first_values(plain, program, checkpoint_path, notes), notes)
     finally:
         plain.close()
 
@@ -282,14 +269,12 @@ class Verification:
     Attributes:
         comparisons: the steps one by one, and the same in one loop, with the plain graph.
         batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
-        recorded: the number of batches that every run read from one recording, where the input gives others in each run.
     """
 
     comparisons: list[Comparison]
     tolerance: float
     notes: list[str]
     batch: str = ""
-    recorded: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -323,7 +308,7 @@ def verify(
     if layout is not None:
         chosen = replace(chosen, num_replicas=1)
         engine = {"engine": "xla", "mesh": layout, "platform": platform}
-    with pair(model, chosen, steps, checkpoint_path=checkpoint_path, rebind=rebind) as both:
+    with pair(model, chosen, checkpoint_path=checkpoint_path, rebind=rebind) as both:
         batch = both.program.report["batch"]["line"]
         cores = counted(both.program.report["num_replicas"], "core") if layout is None else f"the mesh {layout.mesh}"
         comparisons = _compared(both, steps, cores, say, engine)
@@ -336,7 +321,7 @@ def verify(
                 for comparison in comparisons:
                     comparison.rounding = rounding
                 both.notes += _explained(comparisons, tolerance)
-        return Verification(comparisons, tolerance, both.notes, batch, both.recorded)
+        return Verification(comparisons, tolerance, both.notes, batch)
 
 
 def _compared(
@@ -396,13 +381,12 @@ class Plan:
 def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: str | None = None,
          rebind: Mapping[str, str] | None = None) -> Plan:  # fmt: skip
     """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph."""
-    program = convert(load(model, rebind), comparable(options, iterations_per_loop=steps))
+    program = convert(load(model, rebind, []), comparable(options, iterations_per_loop=steps))
     start = None
     if checkpoint_path is not None:
         start = resolve(checkpoint_path, lambda text: None)
         check(start, saved_variables(graphdef.from_graph_def(program.graph_def, source=model)))
-    runs = ["the input alone, whose batches are recorded for all runs"] if changing_inputs(load(model, rebind)) else []
-    runs.append(f"the plain graph, {counted(steps, 'step')}")
     loop = f", then one loop of {steps}" if steps > 1 else ""
-    runs.append(f"{counted(program.report['num_replicas'], 'core')}, {counted(steps, 'single step')}{loop}")
+    cores = counted(program.report["num_replicas"], "core")
+    runs = [f"the plain graph, {counted(steps, 'step')}", f"{cores}, {counted(steps, 'single step')}{loop}"]
     return Plan(program.report["batch"]["line"], runs, None if start is None else str(start), program)
