@@ -238,7 +238,8 @@ def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> No
 def test_first_values_are_given_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each new fetch of a large graph costs a walk over it, so that one run for each variable would take minutes."""
     plain = PlainRun(planted.tower(3))
-    start = plain.initial_values([name for name in plain.roles.variables if "kernel" in name])
+    plain.open({})
+    start = plain.values([name for name in plain.roles.variables if "kernel" in name])
     runs: list[object] = []
     honest = PlainRun._run
     monkeypatch.setattr(

@@ -74,6 +74,8 @@ Run = Callable[[Any, Mapping[Any, Any] | None], Any]  # fetches, and what is fed
 
 
 class Variables:
+    """Reads and writes the variables of a session's graph, those of ``held`` by their names in the plain graph."""
+
     def __init__(self, graph: Any, held: Mapping[str, Saved], run: Run) -> None:
         self._graph = graph
         self._held = held
@@ -105,7 +107,7 @@ class Variables:
     @cached_property
     def local(self) -> dict[str, Any]:
         """The handles of the variables that no checkpoint holds, by name."""
-        found = [op for op in self._graph.get_operations() if op.type in ops.RESOURCE_VARIABLES]
+        found = [op for op in self._graph.get_operations() if op.type in ops.VARIABLES]
         return {op.name: op.outputs[0] for op in found if op.name not in self._held}
 
     def _handle(self, name: str) -> Any:
@@ -116,6 +118,8 @@ class Variables:
 
     def _read_of(self, name: str) -> str:
         handle = self._handle(name)
+        if handle.op.type in ops.REF_VARIABLES:
+            return str(handle.name)
         with self._graph.as_default():
             kind = tf.as_dtype(handle.op.get_attr("dtype"))
             return str(tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind).name)
@@ -129,8 +133,14 @@ class Variables:
             given = tf.compat.v1.placeholder(handles[0].op.get_attr("dtype"))
             parts = [given] if not pieces or pieces[0].rows is None else _shards(given, pieces)
             pairs = zip(handles, parts, strict=True)
-            writes = [tf.raw_ops.AssignVariableOp(resource=handle, value=part) for handle, part in pairs]
-        return given, writes
+            return given, [_written(handle, part) for handle, part in pairs]
+
+
+def _written(handle: Any, value: Any) -> Any:
+    """The op that assigns a value to a variable."""
+    if handle.op.type in ops.REF_VARIABLES:
+        return tf.raw_ops.Assign(ref=handle, value=value).op
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 def _shards(value: Any, pieces: Sequence[Shard]) -> list[Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
 
 from tpugraph import ops, roles
 from tpugraph.analysis import shapes
@@ -20,8 +19,9 @@ from tpugraph.ir.session_config import guarded
 from tpugraph.ir.side_effects import file_names, missing_file_error, refuse_to_end
 from tpugraph.roles.findings import Roles
 from tpugraph.runtime.failures import first_words, stalled
-from tpugraph.runtime.graph_session import StallWatch
+from tpugraph.runtime.graph_session import QueueRunners, StallWatch
 from tpugraph.runtime.pipelines import run_as_written
+from tpugraph.runtime.variables import Variables
 from tpugraph.support.errors import RunError, TpuGraphError
 
 Values = dict[str, np.ndarray[Any, Any]]
@@ -85,31 +85,20 @@ class PlainRun:
         self._loss = graph.tensor(self.roles.loss.name)
         self._session: Any = None
         self._watch = StallWatch(lambda: None)
-        self._reads: dict[str, Any] = {}
-        self._assigns: dict[str, tuple[Any, Any]] = {}
-        with self._target.as_default():
-            for name in self.roles.variables:
-                handle = self._target.get_operation_by_name(name).outputs[0]
-                if graph[name].op in ops.RESOURCE_VARIABLES:
-                    kind = tf.as_dtype(graph[name].raw_attrs["dtype"].type)
-                    handle = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
-                self._reads[name] = handle
+        self._variables = Variables(self._target, {}, self._run)
 
     def again(self) -> PlainRun:
         """The same graph in a session of its own, without another import."""
         other = copy(self)
-        other._session = None
+        other._session, other._variables = None, Variables(self._target, {}, other._run)
         return other
 
     def close(self) -> None:
         if self._session is not None:
             self._watch.stop()
+            self._queue_runners.stop()
             self._session.close()
             self._session = None
-
-    def initial_values(self, names: Sequence[str]) -> Values:
-        self.open({})
-        return self.values(names)
 
     def steps(
         self, start: Mapping[str, Any], tensors: Sequence[str] = (), variables: Sequence[str] = ()
@@ -131,11 +120,9 @@ class PlainRun:
     def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
         """The next batches as values of the input's tensors; fewer where the data end."""
         found: list[list[np.ndarray[Any, Any]]] = []
-        while len(found) < count:
-            try:
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            while len(found) < count:
                 found.append(self.compute(names, {}))
-            except tf.errors.OutOfRangeError:
-                break
         return found
 
     def compute(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
@@ -146,59 +133,31 @@ class PlainRun:
     def open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
-        self._session = tf.compat.v1.Session(graph=self._target, config=guarded(self._config()))
-        self._watch = StallWatch(self._session.close)
+        self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
+        self._watch, self._queue_runners = StallWatch(self._session.close), QueueRunners(self._session)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
-        # all at once: each op added between two runs, and each new fetch, costs a traversal of the whole graph
-        assigns = {name: self._assign(name, np.shape(value)) for name, value in start.items()}
-        self._run(
-            [assign for _, assign in assigns.values()], {given: start[name] for name, (given, _) in assigns.items()}
-        )
+        self._variables.assign(start)
         for names in (self.roles.table_initializers, self.roles.iterator_initializers):
             self._run([self._operation(name) for name in names])
-        for name in self.roles.enqueues:
-            session, operation = self._session, self._operation(name)
-            threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
-
-    def _config(self) -> Any:
-        """TensorFlow's default configuration, without common subexpression elimination of reads of ref variables."""
-        config = tf.compat.v1.ConfigProto()
-        if self.graph.of_type(*ops.REF_VARIABLES):  # it merges two reads despite a write between them
-            config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
-        return config
-
-    def _assign(self, name: str, shape: Sequence[int]) -> tuple[Any, Any]:
-        """A placeholder, and the op that assigns it to a variable."""
-        if name not in self._assigns:
-            handle = self._target.get_operation_by_name(name).outputs[0]
-            with self._target.as_default():
-                given = tf.compat.v1.placeholder(handle.op.get_attr("dtype"), shape)
-                resource = self.graph[name].op in ops.RESOURCE_VARIABLES
-                assign = (tf.raw_ops.AssignVariableOp(resource=handle, value=given) if resource
-                          else tf.raw_ops.Assign(ref=handle, value=given).op)  # fmt: skip
-            self._assigns[name] = given, assign
-        return self._assigns[name]
+        self._queue_runners.start()
 
     def _initializers(self) -> list[list[str]]:
         """Initializers that read no other variable, to run first, and those that do, such as that of a moving average."""
-        names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
-        position = {node: i for i, node in enumerate(self.graph.topological_order())}
-
-        def depth(name: str) -> tuple[int, int]:
-            node = self.graph[name.partition(":")[0]]
-            return sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node])), position[node]
-
-        depths = {name: depth(name) for name in names}
-        alone = sorted((name for name in depths if depths[name][0] > 1), key=lambda name: depths[name])
-        return [[name for name in depths if depths[name][0] <= 1], *([name] for name in alone)]
+        names = {v.initializer.partition(":")[0] for v in self.roles.variables.values() if v.initializer is not None}
+        depths = {node.name: sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node]))
+                  for node in self.graph.topological_order() if node.name in names}  # fmt: skip
+        alone = sorted((name for name in depths if depths[name] > 1), key=lambda name: depths[name])
+        return [[name for name in depths if depths[name] <= 1], *([name] for name in alone)]
 
     def values(self, names: Sequence[str]) -> Values:
         """The values of the initialized variables among the names."""
         try:
-            return dict(zip(names, map(np.asarray, self._session.run([self._reads[n] for n in names])), strict=True))
-        except tf.errors.FailedPreconditionError:  # one is uninitialized, so the step does not read it
-            if len(names) == 1:
+            return self._variables.values(names)
+        except RunError as error:
+            if not isinstance(error.__cause__, tf.errors.FailedPreconditionError):
+                raise
+            if len(names) == 1:  # it is uninitialized, so the step does not read it
                 return {}
             half = len(names) // 2
             return self.values(names[:half]) | self.values(names[half:])
@@ -226,19 +185,3 @@ class PlainRun:
         node = getattr(getattr(error, "op", None), "name", None)
         found = RunError(f"the plain graph fails: {words[:300]}", node=node, origin=self.graph.source)
         return stalled(self._watch.why, found) if self._watch.why else found
-
-
-def _fill(session: Any, enqueue: Any, graph: Any) -> None:
-    """Fill a queue until its input ends, then close it, like a queue runner."""
-    try:
-        while True:
-            session.run(enqueue)
-    except (tf.errors.OutOfRangeError, tf.errors.CancelledError, RuntimeError):
-        closes = [
-            op for op in graph.get_operations() if op.type in ops.QUEUE_CLOSES and op.inputs[0] is enqueue.inputs[0]
-        ]
-        try:
-            if closes:
-                session.run(closes[0])
-        except (tf.errors.OpError, RuntimeError):
-            return  # the session is closed
