@@ -14,12 +14,15 @@ import sys
 import tempfile
 import time
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import networkx
 
 from tpugraph.compiler import ConvertOptions, convert, tpu_check
 from tpugraph.compiler.options import given
@@ -254,20 +257,20 @@ def smallest(units: Sequence[Unit], shows: Callable[[Sequence[Unit]], bool], hin
         inside = set(kept)
         order = [number for number in order if number in inside]
         kept = sorted(order[: _fewest(order, shown)]) if order else kept
-    return [units[number] for number in _ddmin(kept, shown)]
+    return [units[number] for number in _without_parts(kept, shown)]
 
 
 def _by_distance(units: Sequence[Unit], hints: Iterable[str]) -> list[int]:
     """All units by their distance from some nodes along edges; none where no node is named."""
     of = {node: number for number, unit in enumerate(units) for node in unit}
+    edges = networkx.Graph(
+        (number, of[other]) for node, number in of.items() for other in node.producers() if other in of
+    )
+    edges.add_nodes_from(range(len(units)))
     named = {node.name: number for node, number in of.items()}
-    found = dict.fromkeys(named[name] for name in hints if name in named)
-    for number in (order := list(found)):  # grows while it is walked
-        beside = (other for node in units[number] for other in (*node.producers(), *node.consumers()))
-        new = dict.fromkeys(of[node] for node in beside if node in of and of[node] not in found)
-        found |= new
-        order += new
-    return order and order + [number for number in range(len(units)) if number not in found]
+    layers = networkx.bfs_layers(edges, [named[name] for name in hints if name in named])
+    near = dict.fromkeys(number for layer in layers for number in layer)
+    return [*near, *(number for number in edges if number not in near)] if near else []
 
 
 def _fewest(order: Sequence[int], shown: Callable[[Iterable[int]], bool]) -> int:
@@ -275,28 +278,17 @@ def _fewest(order: Sequence[int], shown: Callable[[Iterable[int]], bool]) -> int
     low, high = 0, 1
     while high < len(order) and not shown(order[:high]):
         low, high = high, high * 3
-    high = min(high, len(order))
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shown(order[:middle]) else (middle, high)
-    return high
+    return bisect_left(range(min(high, len(order))), True, low + 1, key=lambda count: shown(order[:count]))
 
 
-def _ddmin(kept: list[int], shown: Callable[[Iterable[int]], bool]) -> list[int]:
-    """Zeller's delta debugging: tries each part and each complement, in ever smaller parts."""
-    parts = 2
-    while len(kept) > 1:
-        size = -(-len(kept) // parts)
-        chunks = [kept[at : at + size] for at in range(0, len(kept), size)]
-        rests = [[n for n in kept if n not in chunk] for chunk in chunks]
-        smaller = next((c for c in (*chunks, *rests) if len(c) < len(kept) and shown(c)), None)
-        if smaller is not None:
-            parts = 2 if len(smaller) <= size else max(parts - 1, 2)
-            kept = smaller
-        elif size == 1:
-            break
-        else:
-            parts = min(parts * 2, len(kept))
+def _without_parts(kept: list[int], shown: Callable[[Iterable[int]], bool]) -> list[int]:
+    """Delta debugging: leaves out the parts without which the fault shows, in ever smaller parts."""
+    size = len(kept)
+    while size > 1:
+        size = -(-size // 2)
+        for part in [kept[at : at + size] for at in range(0, len(kept), size)]:
+            rest = [number for number in kept if number not in part]
+            kept = rest if rest and shown(rest) else kept
     return kept
 
 
