@@ -15,7 +15,7 @@ from tpugraph.ir.text import changed_lines, format_graph, parse_graph
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.tpu.pipeline import Pass, Pipeline
+from tpugraph.tpu.pipeline import Pass, Pipeline, Trace
 
 UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
 """Where this environment variable is 1, :func:`check_golden` writes what it finds instead of comparing."""
@@ -39,17 +39,17 @@ def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequen
         >>> print(run_pass(Prune(), graph))  # doctest: +SKIP
         +0 -102 ~0
     """
+    return _run([*after, step], graph, roles)[-1].edits
+
+
+def _run(steps: Sequence[Pass], graph: Graph, roles: RolesSpec) -> list[Trace]:
+    """Run passes alone: what they require and read is taken as given (and still checked on the graph)."""
     if roles is not None:
         graph.roles = roles(graph) if callable(roles) else roles
-    pipeline = Pipeline([*after, step], given=_everything_required([*after, step]))
-    pipeline.run(graph)
-    return pipeline.trace[-1].edits
-
-
-def _everything_required(steps: Sequence[Pass]) -> set[str | type]:
-    """A pass is tested alone: what it requires and reads is taken as given (and still checked on the graph)."""
     required: set[str | type] = {name for step in steps for name in step.requires}
-    return required.union(*(step.reads for step in steps))
+    pipeline = Pipeline(steps, given=required.union(*(step.reads for step in steps)))
+    pipeline.run(graph)
+    return pipeline.trace
 
 
 def graph_before(step: str, model: str | os.PathLike[str] | Graph, **options: Any) -> Graph:
@@ -84,7 +84,6 @@ def check_pass(
     *,
     edits: str | None = None,
     roles: RolesSpec = None,
-    outputs: bool = False,
 ) -> Graph:
     """Run one pass, compare the result with golden text, and return the graph.
 
@@ -93,7 +92,6 @@ def check_pass(
         after: the text of the graph afterwards; indentation, blank lines, comments and implied attributes do not matter.
         edits: the edits that the pass must count, such as ``"+1 -0 ~2"``; not checked when None.
         roles: the roles of the graph, see :func:`run_pass`.
-        outputs: whether dtype and shape of outputs are compared.
 
     Example:
         >>> from dataclasses import dataclass
@@ -110,7 +108,7 @@ def check_pass(
     """
     graph = parse_graph(before) if isinstance(before, str) else before
     counted = run_pass(step, graph, roles=roles)
-    wanted, found = (format_graph(g, outputs=outputs, implied=False).splitlines() for g in (parse_graph(after), graph))
+    wanted, found = (format_graph(g, outputs=False, implied=False).splitlines() for g in (parse_graph(after), graph))
     _compare(step.name, wanted, found)
     if edits is not None and str(counted) != edits:
         raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
@@ -152,10 +150,7 @@ def check_golden(
     place = Path(path)
     source, kind, expected = _sections(place)
     graph = parse_graph(source)
-    if roles is not None:
-        graph.roles = roles(graph) if callable(roles) else roles
-    if after:
-        Pipeline(after, given=_everything_required(after)).run(graph)
+    _run(after, graph, roles)
     before = format_graph(graph, outputs=kind == "diff").splitlines()
     section = [f"{kind} {run_pass(step, graph)}"]
     found = format_graph(graph, outputs=kind == "diff").splitlines()
