@@ -137,7 +137,7 @@ def test_no_command_that_looks_at_a_graph_touches_a_file(stage: Callable[[Path, 
     path = model(stage, guarded_folder, tmp_path / "model.pb")
     held = sorted(os.listdir(guarded_folder))
     looking = watch()
-    for words in (["inspect"], ["check", "--num_replicas=2"], ["verify", "--dry_run", "--steps=2", "--num_replicas=2"]):
+    for words in (["inspect"], ["check", "--num_replicas=2"]):
         assert cli.main([*words, path]) in (0, 1, 2)
         assert not looking.touched(), words
     converted = cli.main(["convert", path, "--num_replicas=2", "-o", str(tmp_path / "tpu.pb")])

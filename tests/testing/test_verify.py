@@ -38,25 +38,6 @@ def test_the_same_from_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 cores, one loop of 3, with the plain graph: no variable differs by more than" in captured.err
 
 
-def test_a_dry_run_says_what_would_be_run_and_runs_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(verification, "TPUSession", None)
-    monkeypatch.setattr(verification, "PlainRun", None)
-    asked = ["verify", str(CORPUS / "mnist_cnn_no_dropout" / "model.pb"), "--steps=2", "--num_replicas=2", "--dry_run"]
-    assert cli.main(asked) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{asked[1]}: 2 steps, global batch 64 = 2 cores x 32, tolerance 0.0001",
-        "would run   the plain graph, 2 steps",
-        "would run   2 cores, 2 single steps, then one loop of 2",
-        "reads       mnist.tfrecords",
-        "starts from the first values that the graph gives",
-        "nothing was run",
-    ]
-    assert cli.main([*asked, f"--checkpoint={IRIS}"]) == 2
-    assert "does not match the graph; missing: conv2d/bias" in capsys.readouterr().err
-
-
 def of_data(count: int, batched: Callable[[Any], Any], folder: Path) -> Path:
     """The file of a model that reads so many rows as a dataset batches them."""
 

@@ -31,7 +31,7 @@ from campaigns import Server, campaign
 from campaigns.graph_mutants import DATA, MUTATIONS, Mutant, mutants
 
 COMMANDS = {
-    "inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",), "verify": ("--dry_run",),
+    "inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",), "verify": ("--steps=1",),
     "view": ("--output=page.html",), "diff": (str(DATA / "corpus" / "iris_dnn" / "model.pb"),),
     "compare": ("--num_replicas=2",), "compile": ("--num_replicas=2",), "report": ("--topology=v5e:2x4", "--output=report.html"),
     "reduce": ("--when=refused:LoadError", "--output=small.pb", "--seconds=5"),

@@ -298,7 +298,6 @@ def verify(flags: Flags) -> None:
     """
     _steps_compared(flags, 4, "number of steps to compare")
     flags.string("grid", "FILE.html", "write a page with the difference of each variable after each step")
-    flags.boolean("dry_run", "convert, say what would be run and on which files, and run nothing")
     flags.enum("engine", ("emulator", "xla"), "what trains the converted graph; xla partitions the plain step over devices")
     _mesh(flags)
     _platform(flags, "xla")

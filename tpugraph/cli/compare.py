@@ -42,7 +42,7 @@ def _first(first: TensorDifference, found: TensorComparison) -> list[str]:
             f"  differs   by {first.difference:.1e} between {found.engines[0]} and {first.engine}"
             + (f", first on core {first.core}" if first.core is not None else "")]  # fmt: skip
     if found.cores > 1 or first.engine == XLA:
-        told.append(f"  lives     {first.lives}, {first.how}")
+        told.append(f"  lives     {first.lives}")
         told += [f"  because   {first.because}"] if first.because else []
         told += [f"  as read   by {first.reader}"] if first.reader else []
     told += [f"  made of   {', '.join(first.reads)}: the same"] if first.reads else []

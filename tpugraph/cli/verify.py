@@ -9,10 +9,9 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_page
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.compiler import ConvertOptions
 from tpugraph.support import files
 from tpugraph.support.wording import counted
-from tpugraph.testing.verification import Comparison, Verification, plan, verify
+from tpugraph.testing.verification import Comparison, Verification, verify
 from tpugraph.views import page
 
 
@@ -23,8 +22,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
     programs.need_plain_graph(model)
     options = programs.options(flags)
     layout = programs.layout_of(flags, None if "engine" in flags.given else flags["platform"])
-    if flags["dry_run"]:
-        return _plan(flags, options, names, console)
     found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
                                          tolerance=flags["tolerance"], progress=console.progress, layout=layout,
                                          platform=flags["platform"] or "cpu"))  # fmt: skip
@@ -44,17 +41,6 @@ def run(flags: Parsed, console: Console) -> Outcome:
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "comparisons": comparisons,
               "notes": found.notes}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
-
-
-def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], console: Console) -> Outcome:
-    """Say what would be run, and on which files; nothing of the graph is run."""
-    found = plan(flags.model, flags["steps"], options, checkpoint_path=flags["checkpoint"], rebind=rebind)
-    touched = programs.files_lines(found.converted, rebind)
-    console.say(f"{flags.model}: {counted(flags['steps'], 'step')}, {found.batch}, tolerance {flags['tolerance']:g}")
-    console.say(*(f"would run   {run}" for run in found.runs), *touched,
-                f"starts from {found.starts_from or 'the first values that the graph gives'}", "nothing was run")  # fmt: skip
-    return Outcome({"dry_run": True, "model": flags.model, "steps": flags["steps"], "batch": found.batch, "runs": found.runs,
-                    "starts_from": found.starts_from, "files": touched})  # fmt: skip
 
 
 def line(comparison: Comparison, tolerance: float) -> str:

@@ -89,7 +89,8 @@ class _Body:
         plain = {
             key: attrs.decode(value) for key, value in node.attr.items() if value.WhichOneof("value") in ("b", "s")
         }
-        read = {key: self._constants.get(node.input[at].partition(":")[0]) for key, at in _operands(node).items()}
+        operands = zip(_operands(node), node.input, strict=False)
+        read = {key: self._constants.get(text.partition(":")[0]) for key, text in operands}
         return plain | {key: attrs.decode(one.attr["value"]) for key, one in read.items() if one is not None}
 
     def change(self, node: Any, values: Mapping[str, Any]) -> None:
@@ -103,23 +104,21 @@ class _Body:
                 constant = self.nodes.add(name=f"{node.name}/{key}/repeatable", op="Const", device=node.device)
                 constant.attr["dtype"].type = kinds[key]
                 constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, kinds[key]))
-                node.input[operands[key]] = constant.name + self._suffix
+                node.input[operands.index(key)] = constant.name + self._suffix
             else:
                 node.attr[key].CopyFrom(attrs.encode(value))
 
 
-def _operands(node: Any) -> dict[str, int]:
-    """The position of each operand by its name in the op's definition, the last one's for a list."""
+def _operands(node: Any) -> list[str]:
+    """The name of each operand in the op's definition; those of a list share one."""
     found = attrs.definition(node.op)
-    return {name: at for at, (name, _) in enumerate(found.names(found.inputs, node.attr))}
+    return [name for name, _ in found.names(found.inputs, node.attr)]
 
 
 def _interleave(node: Any) -> None:
     """Make a single thread read what several read: one call at a time would still prefetch."""
-    single = "InterleaveDataset"
+    single, names = "InterleaveDataset", _operands(node)
     known = {argument.name for argument in attrs.definition(single).inputs}
-    found = attrs.definition(node.op)
-    names = [name for name, _ in found.names(found.inputs, node.attr)]
     controls = node.input[len(names) :]
     node.input[:] = [text for name, text in zip(names, node.input, strict=False) if name in known] + controls
     for key in [key for key in node.attr if key[0] != "_" and key not in ops.attr_names(single)]:

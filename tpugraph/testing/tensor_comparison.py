@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, by_core, frames, shapes
@@ -20,19 +20,18 @@ from tpugraph.analysis.shapes import is_static
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.compiler.options import given
 from tpugraph.ir import Graph, Node, Tensor, graphdef
-from tpugraph.ir.attrs import SIZE_OF
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.conditionals import sides
 from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.passes.partition import Partition
 from tpugraph.runtime.engines import VIRTUAL_DEVICES
-from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.variables import saved_variables
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tables.sharding import ShardedTables
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.verification import CHANCE, Pair, comparable, nothing_to_compare, pair, relative
+from tpugraph.testing.verification import CHANCE, Pair, nothing_to_compare, pair, relative
 from tpugraph.tpu.pipeline import Pass
 from tpugraph.tpu.program import Program
 from tpugraph.xla.bridge import PICKING
@@ -48,8 +47,7 @@ class TensorDifference:
         core: the core; None where the combined value differs.
         engine: the engine whose value differs from the first one's.
         difference: the largest difference, relative to the largest element.
-        lives: its placement; ``because`` is the rule for it.
-        how: how the cores' values were combined.
+        lives: its placement, and how the cores' values were combined; ``because`` is the rule for the placement.
         reader: the node that reads it in this placement; "" where it is compared as produced.
         reads: operands that were compared and are equal.
         unseen: operands that could not be compared.
@@ -62,7 +60,6 @@ class TensorDifference:
     engine: str
     difference: float
     lives: str
-    how: str
     because: str
     reader: str = ""
     reads: tuple[str, ...] = ()
@@ -118,18 +115,20 @@ class OnCores:
     because: str = ""  # the rule for the placement
 
     @property
-    def how(self) -> str:
+    def lives(self) -> str:
+        """The placement in words, and how the cores' values make up the plain graph's."""
+        how = "each core's is compared"
         if isinstance(self.placement, Shard):
-            return f"put together along dimension {self.placement.axis}"
-        if isinstance(self.placement, Partial):
-            return _COMBINED[self.placement.reduce_op][0]
-        return "each core's is compared"
+            how = f"put together along dimension {self.placement.axis}"
+        elif isinstance(self.placement, Partial):
+            how = _COMBINED[self.placement.reduce_op][0]
+        return f"{self.placement}, {how}"
 
     def whole(self, parts: Sequence[Array]) -> Array:
         """Combine the values of all cores into the plain graph's value."""
         if isinstance(self.placement, Partial):
-            combined = _COMBINED[self.placement.reduce_op][1]
-            return np.asarray(combined(np.stack([np.asarray(part, _wide(part)) for part in parts]), axis=0))
+            kind = {"f": np.float64, "V": np.float64, "c": np.complex128}.get(parts[0].dtype.kind, parts[0].dtype)
+            return np.asarray(_COMBINED[self.placement.reduce_op][1](np.stack(parts).astype(kind), axis=0))
         if isinstance(self.placement, Shard):
             rows = self.placement
             joined = np.concatenate([_blocks(part, rows) for part in parts], axis=rows.axis + 1)
@@ -139,13 +138,14 @@ class OnCores:
         return parts[0]
 
     def difference(self, whole: Array, parts: Sequence[Array]) -> list[float]:
-        """The difference from the plain graph's value: per core where each has a shard, else of the combined value."""
+        """The difference from the plain graph's value: of each core's share of it, else of the combined value."""
+        if isinstance(self.placement, Partial):
+            return [relative(whole, self.whole(parts))]
+        shares = [whole] * len(parts)
         if isinstance(self.placement, Shard):
-            shares = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
-            return [relative(share.reshape(part.shape), part, whole) for share, part in zip(shares, parts, strict=True)]
-        if isinstance(self.placement, Replicate):
-            return [relative(whole, part) for part in parts]
-        return [relative(whole, self.whole(parts))]
+            split = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
+            shares = [share.reshape(parts[0].shape) for share in split]
+        return [relative(share, part, whole) for share, part in zip(shares, parts, strict=True)]
 
 
 _COMBINED: dict[str, tuple[str, Any]] = {
@@ -155,26 +155,25 @@ _COMBINED: dict[str, tuple[str, Any]] = {
 }
 
 
-def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, list[OnCores]]]:
-    """A converted graph, and the form in which the cores read each tensor of the plain graph, by name."""
-    reads: list[tuple[Tensor, str, int, OnCores]] = []
+def converted(reads: dict[str, list[OnCores]], graph: Graph, options: ConvertOptions) -> Program:
+    """Convert a graph; ``reads`` get the forms in which the cores read each tensor of the plain graph, by name."""
+    found: list[tuple[Tensor, str, int, OnCores]] = []
 
     def before(step: Pass) -> None:
         if isinstance(step, Partition) and step.num_replicas > 1:
-            reads.extend(_reads(step.placements(graph).placing))
+            found.extend(_reads(step.placements(graph).placing))
 
     program = convert(graph, options, before=before)
     local = {name for table in graph.kept_or_empty(ShardedTables).tables.values() for name in table.local}
-    found: dict[str, list[OnCores]] = {}
-    for tensor, reader, index, held in reads:
+    for tensor, reader, index, held in found:
         node = graph.get(reader)
         if node is None or tensor.node.name in local:
             continue
         read = str(node.inputs[index]) if index >= 0 else str(tensor)
-        known = found.setdefault(str(tensor), [])
+        known = reads.setdefault(str(tensor), [])
         if read not in {other.tensor for other in known}:
             known.append(replace(held, tensor=read))
-    return program, found
+    return program
 
 
 def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
@@ -202,85 +201,50 @@ def _blocks(value: Array, rows: Shard) -> Array:
     return value.reshape(*shape[: rows.axis], rows.outer, shape[rows.axis] // rows.outer, *shape[rows.axis + 1 :])
 
 
-def _wide(part: Array) -> Any:
-    """The dtype for sums: float64 for floating point."""
-    return part.dtype if part.dtype.kind in "biu" else np.complex128 if part.dtype.kind == "c" else np.float64
+def tap(graph: Graph, tensors: Sequence[Tensor]) -> dict[str, list[str]]:
+    """Add tensors of a TPU graph's step to the outfeed, in place; any engine can run the graph afterwards.
 
-
-class Taps:
-    """Adds tensors of a TPU graph's step to the outfeed, in place, and collects their values on the host.
-
-    Any engine can run the graph afterwards.
-
-    Attributes:
-        steps: for each step the values of each tensor on all cores, by name.
+    Returns by tensor the variables that hold its last value on each core.
     """
-
-    def __init__(self, graph: Graph, tensors: Sequence[Tensor]) -> None:
-        self._names = [str(tensor) for tensor in tensors]
-        self._arrived: list[list[list[Array]]] = []  # by core and step
-        self._functions = tf.Graph()  # keeps the Python functions of the taps alive
-        enqueue = graph.of_type("OutfeedEnqueueTuple")[0]
-        sent = [*enqueue.inputs, *tensors]
-        graph.set_inputs(enqueue, sent)
-        graph.set_attr(enqueue, "dtypes", [tensor.dtype for tensor in sent])
-        for core, dequeue in enumerate(by_core(graph.of_type("OutfeedDequeueTuple"))):
-            readers = dequeue.consumers()
-            outputs = [*(dequeue.outputs or ()), *((tensor.dtype, tensor.shape) for tensor in tensors)]
-            graph.set_attr(dequeue, "dtypes", [kind for kind, _ in outputs])
-            graph.set_attr(dequeue, "shapes", [shape for _, shape in outputs])
-            graph.set_outputs(dequeue, outputs)
-            received = [dequeue.out(port) for port in range(len(outputs) - len(tensors), len(outputs))]
-            attributes = {"token": self._keeper(), "Tin": [tensor.dtype for tensor in tensors], "Tout": []}
-            call = graph.add(
-                "PyFunc", f"tpugraph/taps/core_{core}", received, outputs=[], device=HOST_DEVICE, attrs=attributes
-            )
+    enqueue, frame_of = graph.of_type("OutfeedEnqueueTuple")[0], frames(graph)
+    sent = [*enqueue.inputs, *tensors]
+    graph.set_inputs(enqueue, sent)
+    graph.set_attr(enqueue, "dtypes", [tensor.dtype for tensor in sent])
+    make = Builder(graph, "tpugraph/taps", device=HOST_DEVICE)
+    kept: dict[str, list[str]] = {str(tensor): [] for tensor in tensors}
+    for core, dequeue in enumerate(by_core(graph.of_type("OutfeedDequeueTuple"))):
+        readers, first = dequeue.consumers(), len(dequeue.outputs or ())
+        outputs = [*(dequeue.outputs or ()), *((tensor.dtype, tensor.shape) for tensor in tensors)]
+        graph.set_attr(dequeue, "dtypes", [kind for kind, _ in outputs])
+        graph.set_attr(dequeue, "shapes", [shape for _, shape in outputs])
+        graph.set_outputs(dequeue, outputs)
+        for port, tensor in enumerate(tensors, first):
+            variable = make.variable(tensor.dtype, tensor.shape, name=f"core_{core}/{port}")
+            handle = make.enter(variable.out(), frame_of[dequeue])
+            write = make.node("AssignVariableOp", [handle, dequeue.out(port)], name="keep")
             for reader in readers:
-                graph.add_control(reader, call)
-
-    @property
-    def steps(self) -> list[dict[str, list[Array]]]:
-        return [
-            {name: [core[index] for core in cores] for index, name in enumerate(self._names)}
-            for cores in zip(*self._arrived, strict=True)
-        ]
-
-    def _keeper(self) -> str:
-        """Register a Python function that collects the values of one more core; returns its token."""
-        arrived: list[list[Array]] = []
-        self._arrived.append(arrived)
-        with self._functions.as_default():
-            tf.numpy_function(
-                lambda *values: arrived.append([np.array(value) for value in values]), [np.float32(0)], []
-            )
-        call = next(op for op in reversed(self._functions.get_operations()) if op.type == "PyFunc")
-        return str(call.get_attr("token").decode())
+                graph.add_control(reader, write)
+            kept[str(tensor)].append(variable.name)
+    return kept
 
 
 def can_tap(graph: Graph) -> dict[str, Tensor]:
-    """The tensors of the device's step that the outfeed can send, by name.
-
-    They have static shapes and one value per core and step: none inside of loops and branches, no handles.
-    """
+    """The tensors of the device's step that the outfeed can send, by name: of static shape, no handles."""
     sends = graph.of_type("OutfeedEnqueueTuple")
     if len(sends) != 1:
         raise RunError("the graph has no outfeed: it is no converted training graph", origin=graph.source)
-    frame_of, device = analysis.frames(graph), analysis.cluster_nodes(graph)
-    frame, behind = frame_of[sends[0]], graph.descendants(sends)
-    on = sides(graph)
-    found: dict[str, Tensor] = {}
-    for node in device:
-        if frame_of[node] != frame or node in behind or node in on or node.op in _NO_VALUES:
-            continue
-        for port, (kind, shape) in enumerate(node.outputs or ()):
-            flow = source_of(node.out(port)).node.op in ops.FLOWS
-            if kind.name in SIZE_OF and not kind.ref and is_static(shape) and not flow:
-                found[str(node.out(port))] = node.out(port)
-    return found
+    behind, skipped = graph.descendants(sends), ops.EXIT | ops.CONSTANTS
+    nodes = [node for node in analysis.cluster_nodes(graph) if node not in behind and node.op not in skipped]
+    found = [t for t in _each_step(graph, nodes, frames(graph)[sends[0]]) if t.dtype.size and is_static(t.shape)]
+    return {str(tensor): tensor for tensor in found if source_of(tensor).node.op not in ops.FLOWS}
 
 
-_NO_VALUES = ops.SWITCH | ops.EXIT | ops.CONSTANTS
-"""Ops whose outputs are not compared: dead on one side, values of an inner loop, constants."""
+def _each_step(graph: Graph, nodes: Iterable[Node], frame: str) -> list[Tensor]:
+    """The outputs of nodes that have one value in each step: none in loops within the frame and in branches, no handles."""
+    frame_of, on = frames(graph), sides(graph)
+    once = [node for node in nodes if frame_of[node] == frame and node not in on and node.op not in ops.SWITCH]
+    tensors = [node.out(port) for node in once for port in range(len(node.outputs or ()))]
+    return [tensor for tensor in tensors if not tensor.dtype.is_handle]
 
 
 XLA = "xla"
@@ -290,8 +254,8 @@ ENGINES = ("plain", "emulator", "pjrt", XLA)
 _ON_NO_CORE = OnCores("-")
 """A tensor with the plain graph's value on a mesh only."""
 
-_DIVIDED = ("as XLA divides it", "the whole is compared", "", "")
-"""The text for a tensor on a mesh, in place of a placement."""
+_DIVIDED = ("as XLA divides it, the whole is compared", "", "")
+"""Where a tensor on a mesh lives, without a rule and a reader."""
 
 _LOSS = ""
 """The name of the loss among the values of the cores, which is told by each core's part of it."""
@@ -340,28 +304,19 @@ def compare(
         TpuGraphError: the graph cannot be converted or run.
     """
     _check(engines, tensors)
-    chosen = comparable(given(options, fields), iterations_per_loop=1)
+    chosen = replace(given(options, fields), iterations_per_loop=1)
     if XLA in engines:
         layout = layout or Layout(Mesh({DATA: VIRTUAL_DEVICES}))
         if not {"emulator", "pjrt"} & set(engines):
             chosen = replace(chosen, num_replicas=1)
     held: dict[str, list[OnCores]] = {}
-    used = chosen
-
-    def convert_with(graph: Graph, options: ConvertOptions) -> Program:
-        nonlocal used
-        used = options
-        program, reads = converted(graph, options)
-        held.update(reads)
-        return program
-
-    with pair(model, chosen, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert_with) as both:
+    with pair(model, chosen, checkpoint_path=checkpoint, rebind=rebind, convert_with=partial(converted, held)) as both:
         cores = both.program.report["num_replicas"]
         found = TensorComparison(both.plain.graph.source, tuple(engines), cores, tolerance,
                                  str(layout.mesh) if layout else "", both.notes)  # fmt: skip
         programs = {engine: both.program for engine in engines if engine != "plain"}
         if XLA in engines and cores > 1:
-            programs[XLA] = convert(graphdef.copy(both.plain.graph), replace(used, num_replicas=1))
+            programs[XLA] = convert(graphdef.copy(both.plain.graph), replace(both.options, num_replicas=1))
         on: dict[str, dict[str, Any]] = {"pjrt": {"platform": platform}, XLA: {"platform": platform, "mesh": layout}}
         comparing = _Comparing(both, found, "" if tensors == "all" else tensors, held, programs, on)
         comparing.run(steps, progress or (lambda text: None))
@@ -384,21 +339,16 @@ def _check(engines: Sequence[str], tensors: str) -> None:
 class _Comparing:
     def __init__(self, both: Pair, found: TensorComparison, tensors: str, held: Mapping[str, list[OnCores]],
                  programs: Mapping[str, Program], on: Mapping[str, Mapping[str, Any]]) -> None:  # fmt: skip
-        self.both = both
-        self.found = found
-        self.on = on
+        self.both, self.found, self.on = both, found, on
         self.graphs: dict[str, Graph] = {}
         for engine, program in programs.items():
             self.graphs[engine] = graphdef.from_graph_def(program.graph_def, source=found.source)
             shapes.infer(self.graphs[engine])
         self.there = {engine: can_tap(graph) for engine, graph in self.graphs.items()}
+        names = _fetchable(both.plain)
         if XLA in self.there:  # its partitioners take no sizes that data decide; without the taps they are not left
             sized = _sized_by_data(self.graphs[XLA])
-            left = [
-                name
-                for name in _fetchable(both.plain)
-                if name in self.there[XLA] and self.there[XLA][name].node in sized
-            ]
+            left = [name for name in names if name in self.there[XLA] and self.there[XLA][name].node in sized]
             self.there[XLA] = {name: tensor for name, tensor in self.there[XLA].items() if name not in left}
             if left:
                 found.notes.append(f"{counted(len(left), 'tensor')} not compared with xla, of a size that the data decide: "
@@ -406,18 +356,18 @@ class _Comparing:
         self.loss = str(both.plain.graph.tensor(both.plain.roles.loss.name))
         self.variables = [name for name in saved_variables(next(iter(self.graphs.values()))) if name in both.start]
         whole = [(self.loss, OnCores(_LOSS)), *((name, OnCores(name)) for name in self.variables)]
-        self.seen = [one for one in (*self._tensors(held), *whole) if re.search(tensors, one[0])]
-        self.own: dict[str, list[Node]] = {}  # of an engine, the random ops that draw from a stream of XLA's own
-        self.drawn: dict[str, set[str]] = {}  # of an engine, the tensors that differ by that
+        self.seen = [one for one in (*self._tensors(names, held), *whole) if re.search(tensors, one[0])]
+        self.drawn: dict[str, set[str]] = {}  # of an engine, the tensors that depend on a random stream of XLA's own
         if not self.seen:
             raise UsageError(f"no tensor of the step matches '{tensors}'", origin=found.source,
                              fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
 
     def run(self, steps: int, progress: Callable[[str], None]) -> None:
         """Compare step by step, until a tensor differs or the data end."""
-        compared: dict[str, set[str]] = {engine: set() for engine in self.found.engines[1:]}
+        first, *others = self.found.engines
+        compared: dict[str, set[str]] = {engine: set() for engine in others}
         with ExitStack() as stack:
-            runs = [self._engine(engine, stack) for engine in self.found.engines]
+            runs = [stack.enter_context(closing(self._engine(engine))) for engine in self.found.engines]
             for step in range(1, steps + 1):
                 progress(f"step {step}")
                 taken = [next(run, None) for run in runs]
@@ -427,10 +377,9 @@ class _Comparing:
                 if ended:
                     self._ended(step, ended)
                     break
-                for engine, other in zip(self.found.engines[1:], taken[1:], strict=True):
-                    if engine not in self.drawn:
+                for engine, other in zip(others, taken[1:], strict=True):
+                    if step == 1 or not self._drawn_on(engine):  # later steps are made of what such a step wrote
                         compared[engine] |= self._look(step, engine, taken[0] or [], other or [])
-                        self._leave_out_draws(engine, compared[engine])
                 if self.found.differences:
                     self._leave_out_rounding(step)
                 if self.found.differences:
@@ -438,10 +387,15 @@ class _Comparing:
         every = list(dict.fromkeys(name for name, _ in self.seen))
         self.found.compared += [name for name in every if all(name in names for names in compared.values())]
         for engine, names in compared.items():
-            if left := [name for name in every if name not in names | self.drawn.get(engine, set())]:
+            drawn = self._drawn_on(engine)
+            if drawn:
+                self.found.notes.append(
+                    f"{counted(len(drawn), 'tensor')} made of such numbers not compared with {engine}"
+                )
+            if left := [name for name in every if name not in names | drawn]:
                 self.found.notes.append(f"{counted(len(left), 'tensor')} not compared with {engine}, which holds more or less than "
-                                        f"{self.found.engines[0]}: '{left[0]}', ...")  # fmt: skip
-        if not any(compared.values()) and not self.drawn:
+                                        f"{first}: '{left[0]}', ...")  # fmt: skip
+        if not any(compared.values()) and not any(self.drawn.values()):
             raise UsageError("nothing was compared: of these tensors the cores hold more or less than the plain graph",
                              origin=self.found.source, fix="--tensors=all, which has the loss and the variables")  # fmt: skip
 
@@ -450,63 +404,67 @@ class _Comparing:
         self.found.notes.append(f"the data of {' and '.join(ended)} end after {counted(step - 1, 'step')}")
         if len(ended) < len(self.found.engines):
             uneven = next(e for e in self.found.engines if (e in ended) != (self.found.engines[0] in ended))
-            op, lives = self.both.plain.graph.tensor(self.loss).node.op, OnCores(_LOSS)
-            self.found.differences.append(TensorDifference(self.loss, op, step, None, uneven, math.inf, str(lives.placement),
-                                                           lives.how, ""))  # fmt: skip
+            op, lives = self.both.plain.graph.tensor(self.loss).node.op, OnCores(_LOSS).lives
+            self.found.differences.append(TensorDifference(self.loss, op, step, None, uneven, math.inf, lives, ""))
 
-    def _tensors(self, held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
+    def _tensors(self, names: Iterable[str], held: Mapping[str, list[OnCores]]) -> Iterator[tuple[str, OnCores]]:
         """The tensors of the plain step that an engine can send to the host, in topological order."""
-        graph, names = self.both.plain.graph, _fetchable(self.both.plain)
+        graph = self.both.plain.graph
         sums = [s for s in graph.of_type(*ops.UNSORTED_SUMS) if source_of(s.inputs[1]).node.op in ops.UNIQUE]
         by_number = graph.descendants(sums)
         for name in names:
             if graph.tensor(name).node in by_number and not is_static(graph.tensor(name).shape):
                 continue  # rows of a gradient in the order of tf.unique; the cores may have them in that of the table
             ones = held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]
-            sent = [one for one in ones if any(self._sends(engine, name, one) for engine in self.graphs)]
-            if not sent and XLA in self.graphs and self._sends(XLA, name, _ON_NO_CORE):
-                sent = [_ON_NO_CORE]
-            yield from ((name, one) for one in sent)
+            sent = [one for one in ones if any(self._sent(engine, name, one) for engine in self.graphs)]
+            on_mesh = [_ON_NO_CORE] if XLA in self.graphs and self._sent(XLA, name, _ON_NO_CORE) else []
+            yield from ((name, one) for one in sent or on_mesh)
 
     def _place(self, engine: str, name: str, held: OnCores) -> str:
         """What an engine other than TensorFlow calls a value: XLA has the plain graph's tensors, whole."""
         return name if engine == XLA and held.tensor != _LOSS else held.tensor
 
-    def _sends(self, engine: str, name: str, held: OnCores) -> bool:
+    def _sent(self, engine: str, name: str, held: OnCores) -> Tensor | None:
+        """The tensor that an engine sends to the host, where it can."""
         found = self.there[engine].get(self._place(engine, name, held))
-        return found is not None and found.dtype == self.both.plain.graph.tensor(name).dtype
+        return found if found is not None and found.dtype == self.both.plain.graph.tensor(name).dtype else None
 
-    def _engine(self, engine: str, stack: ExitStack) -> Iterator[list[_Parts]]:
+    def _engine(self, engine: str) -> Generator[list[_Parts]]:
         """The compared values, step by step; without those that an engine does not have."""
         if engine == "plain":
-            steps = self.both.plain.steps(self.both.start, *self._split(name for name, _ in self.seen))
-            return ([[by[name]] for name, _ in self.seen] for _, by in steps)
-        tapped = graphdef.copy(self.graphs[engine])
-        shapes.infer(tapped)
-        names = dict.fromkeys(self._place(engine, *one) for one in self.seen if self._sends(engine, *one))
-        taps = Taps(tapped, [tapped.tensor(name) for name in names]) if names else None
-        session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, **self.on.get(engine, {}))
-        running = stack.enter_context(session)
-        own = running.report.get("own_streams", ())
-        self.own[engine] = [self.both.plain.graph[name] for name in own if name in self.both.plain.graph]
-        return self._on_cores(engine, running, taps)
+            for _, by in self.both.plain.steps(self.both.start, *self._split(name for name, _ in self.seen)):
+                yield [[by[name]] for name, _ in self.seen]
+            return
+        graph = self.graphs[engine]
+        sent = dict.fromkeys(tensor for one in self.seen if (tensor := self._sent(engine, *one)) is not None)
+        kept = tap(graph, list(sent)) | {name: [name] for name in self.variables}
+        with self.both.on_cores(graphdef.to_graph_def(graph), engine=engine, **self.on.get(engine, {})) as session:
+            self.drawn[engine] = self._depend_on(session.report.get("own_streams", ()))
+            while losses := session.train(1):
+                values = session.values([name for names in kept.values() for name in names])
+                parts: dict[str, _Parts] = {held: [values[name] for name in names] for held, names in kept.items()}
+                parts[_LOSS] = [np.asarray(losses[0])]
+                yield [parts.get(self._place(engine, *one), ()) for one in self.seen]
 
     def _split(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Tensors of the step, and variables."""
         every = dict.fromkeys(names)
         return [n for n in every if n not in self.variables], [n for n in every if n in self.variables]
 
-    def _on_cores(self, engine: str, session: TPUSession, taps: Taps | None) -> Iterator[list[_Parts]]:
-        while losses := session.train(1):
-            values = session.values(self.variables)
-            tensors = taps.steps[-1] if taps is not None else {}
-            by = {**tensors, _LOSS: [np.asarray(losses[0])], **{name: [values[name]] for name in values}}
-            yield [by.get(self._place(engine, *one), ()) for one in self.seen]
+    def _depend_on(self, names: Iterable[str]) -> set[str]:
+        """The compared tensors that are made of what nodes of the plain graph make, and the variables that it is written to."""
+        graph = self.both.plain.graph
+        made = graph.descendants([graph[name] for name in names if name in graph])
+        writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}
+        return {name for name, _ in self.seen if graph.tensor(name).node in {*made, *writes}}
+
+    def _drawn_on(self, engine: str) -> set[str]:
+        return self.drawn.get(engine, set()) | self.drawn.get(self.found.engines[0], set())
 
     def _look(self, step: int, engine: str, reference: Sequence[_Parts], other: Sequence[_Parts]) -> set[str]:
         """Record the differences of a step; returns the compared names."""
-        values = zip(self.seen, reference, other, strict=True)
-        apart = [(name, held, _apart(held, expected, actual)) for (name, held), expected, actual in values]
+        values, drawn = zip(self.seen, reference, other, strict=True), self._drawn_on(engine)
+        apart = [(name, held, _apart(held, one, two)) for (name, held), one, two in values if name not in drawn]
         wrong = {name for name, _, by in apart if max(by, default=0.0) > self.found.tolerance}
         same = {name for name, _, by in apart if by} - wrong
         for name, held, by in apart:
@@ -515,40 +473,24 @@ class _Comparing:
             if beyond and not known:  # a mesh has one value for all readers
                 node = self.both.plain.graph.tensor(name).node
                 reads = [str(tensor) for tensor in node.inputs]
-                how = (str(held.placement), held.how, held.because, held.reader) if engine != XLA else _DIVIDED
+                how = (held.lives, held.because, held.reader) if engine != XLA else _DIVIDED
                 self.found.differences.append(TensorDifference(
                     name, node.op, step, beyond[0] if len(by) > 1 else None, engine, max(by), *how,
                     tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
                 ))  # fmt: skip
         return wrong | same
 
-    def _leave_out_draws(self, engine: str, compared: set[str]) -> None:
-        """Leave out differences downstream of random ops that XLA draws from its own stream."""
-        graph = self.both.plain.graph
-        made = graph.descendants([*self.own.get(engine, ()), *self.own.get(self.found.engines[0], ())])
-        writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}
-        drawn = {name for name, _ in self.seen if graph.tensor(name).node in {*made, *writes}}
-        kept = [found for found in self.found.differences if found.engine != engine or found.tensor not in drawn]
-        if len(kept) < len(self.found.differences):
-            self.found.differences, self.drawn[engine] = kept, drawn
-            compared -= drawn
-            self.found.notes.append(f"{counted(len(drawn), 'tensor')} made of such numbers not compared with {engine}")
-
     def _leave_out_rounding(self, step: int) -> None:
         """Leave out differences that the plain graph shows as well when its weights start a rounding apart."""
-        names = list(dict.fromkeys(found.tensor for found in self.found.differences))
-        rounding = self.both.rounding(step, *self._split(names))
+        rounding = self.both.rounding(step, *self._split(found.tensor for found in self.found.differences))
         if rounding.losses[0] > self.found.tolerance:
             self.found.notes.append(CHANCE.format(rounding.losses[0]))
             return
-        explained = {name for name in names if rounding.explains(step, name) >= self._largest(name)}
-        if explained:
+        kept = [found for found in self.found.differences if found.difference > rounding.explains(step, found.tensor)]
+        if explained := {found.tensor for found in self.found.differences} - {found.tensor for found in kept}:
             few = f"{counted(len(explained), 'tensor')} in step {step}"
             self.found.notes.append(f"rounding alone makes as much of {few}, from weights a rounding apart")
-        self.found.differences = [found for found in self.found.differences if found.tensor not in explained]
-
-    def _largest(self, name: str) -> float:
-        return max(found.difference for found in self.found.differences if found.tensor == name)
+        self.found.differences = kept
 
 
 def _sized_by_data(graph: Graph) -> set[Node]:
@@ -581,19 +523,10 @@ def _apart(held: OnCores, expected: _Parts, actual: _Parts) -> list[float]:
 
 
 def _fetchable(plain: PlainRun) -> list[str]:
-    """The tensors of the plain step that can be fetched, in topological order: none of loops and branches, no handles."""
+    """The tensors of the plain step that can be fetched, in topological order."""
     graph = plain.graph
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    step = graph.ancestors(graph[name] for name in plain.roles.roots)
-    order = graph.topological_order(step)
-    on, frame_of = sides(graph), frames(graph)
-    found = []
-    for node in order:
-        aliases = any(tensor.dtype.is_handle for tensor in node.inputs[:1]) and node.op in ops.SHARES_MEMORY
-        if frame_of[node] or node in on or aliases or node.op in ops.SWITCH:
-            continue
-        found += [
-            str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not node.out(port).dtype.is_handle
-        ]
-    return found
+    order = graph.topological_order(graph.ancestors(graph[name] for name in plain.roles.roots))
+    aliases = {n for n in order if n.op in ops.SHARES_MEMORY and any(t.dtype.is_handle for t in n.inputs[:1])}
+    return [str(tensor) for tensor in _each_step(graph, order, "") if tensor.node not in aliases]

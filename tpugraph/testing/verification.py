@@ -70,11 +70,6 @@ class Comparison:
         return len(self.losses)
 
     @property
-    def ordered(self) -> list[str]:
-        """The variables, the one that differs most first."""
-        return sorted(self.variables, key=lambda name: (-largest(self.variables[name]), name))
-
-    @property
     def cells(self) -> list[tuple[int, str, float]]:
         """What was compared: step, variable ("" for the loss), difference."""
         rows: dict[str, Sequence[Cell]] = {"": self.losses, **self.variables}
@@ -105,15 +100,15 @@ class Comparison:
         return min((step for step, _, _ in self.beyond(tolerance)), default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        rows = {name: [_plain(cell) for cell in self.variables[name]] for name in self.ordered}
-        worst = next(iter(self.ordered), "")
+        """The same as plain dicts and lists (JSON), the variable that differs most first."""
+        most = {name: max(cell for cell in row if cell is not None) for name, row in self.variables.items()}
+        rows = {
+            name: list(map(_plain, self.variables[name])) for name in sorted(most, key=lambda name: (-most[name], name))
+        }
+        worst = next(iter(rows), "")
         return {"what": self.what, "steps": self.steps, "loss": _plain(max(self.losses, default=0.0)), "variable": worst,
-                "difference": _plain(largest(self.variables.get(worst, ()))), "losses": list(map(_plain, self.losses)),
+                "difference": _plain(most.get(worst, 0.0)), "losses": list(map(_plain, self.losses)),
                 "variables": rows}  # fmt: skip
-
-
-def largest(row: Sequence[Cell]) -> float:
-    return max((cell for cell in row if cell is not None), default=0.0)
 
 
 def _plain(cell: Cell) -> float | str | None:
@@ -142,28 +137,8 @@ def relative(expected: Any, actual: Any, whole: Any = None) -> float:
     return float(np.abs(left - right)[~same].max()) / max(scale, _FLOOR)
 
 
-Model = str | os.PathLike[str] | Graph
-Convert = Callable[[Graph, ConvertOptions], Program]
-
 CHANCE = "two runs of the plain graph differ by {:.1e} in the first loss: a difference may be chance"
 """Said where not even the plain graph repeats itself, from weights a rounding apart: its input does not."""
-
-
-def draws_otherwise(names: Sequence[str]) -> str:
-    """A note that names random ops whose numbers are XLA's own; "" where there are none."""
-    return f"XLA draws other numbers than TensorFlow for {first_of(names)}: what reads them differs" if names else ""
-
-
-def comparable(options: ConvertOptions, **changes: Any) -> ConvertOptions:
-    """The options under which the cores compute the plain graph's losses and variables, its random numbers included."""
-    return replace(options, random="plain", **changes)
-
-
-def load(model: Model, rebind: Mapping[str, str] | None, notes: list[str]) -> Graph:
-    """A repeatable copy of a plain graph."""
-    graph = repeatable(model if isinstance(model, Graph) else graphdef.load(model), notes)
-    rebind_files(graph, dict(rebind or {}))
-    return graph
 
 
 @dataclass
@@ -172,6 +147,7 @@ class Pair:
 
     plain: PlainRun
     program: Program
+    options: ConvertOptions  # of the conversion of the plain graph
     start: Values  # what the variables of both start with
     notes: list[str]  # what was changed so that they can be compared
 
@@ -199,23 +175,29 @@ class Pair:
             session.initialize()
             known = set(session.variable_names())
             session.assign({name: value for name, value in self.start.items() if name in known})
-            note = draws_otherwise(session.report.get("own_streams", ()))
-            self.notes += [note] if note and note not in self.notes else []
+            if own := session.report.get("own_streams"):
+                note = f"XLA draws other numbers than TensorFlow for {first_of(own)}: what reads them differs"
+                self.notes += [note] if note not in self.notes else []
             yield session
 
 
 @contextmanager
 def pair(
-    model: Model,
+    model: str | os.PathLike[str] | Graph,
     options: ConvertOptions,
     *,
     checkpoint_path: str | None = None,
     rebind: Mapping[str, str] | None = None,
-    convert_with: Convert = convert,
+    convert_with: Callable[[Graph, ConvertOptions], Program] = convert,
 ) -> Iterator[Pair]:
-    """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores."""
+    """The plain graph, run by TensorFlow at its own batch, and its conversion, which shares each of its batches among the cores.
+
+    Both are repeatable, and the cores draw what the plain graph draws.
+    """
     notes: list[str] = []
-    original = load(model, rebind, notes)
+    original = repeatable(model if isinstance(model, Graph) else graphdef.load(model), notes)
+    rebind_files(original, dict(rebind or {}))
+    options = replace(options, random="plain")
     if options.global_batch:
         original.roles = find_roles(original, options)
         another_batch(
@@ -225,7 +207,7 @@ def pair(
     program = convert_with(graphdef.copy(original), options)
     plain = _plain_run(original, options, program, notes)
     try:
-        yield Pair(plain, program, first_values(plain, program, checkpoint_path, notes), notes)
+        yield Pair(plain, program, options, first_values(plain, program, checkpoint_path, notes), notes)
     finally:
         plain.close()
 
@@ -254,7 +236,8 @@ def _plain_run(graph: Graph, options: ConvertOptions, program: Program, notes: l
 
 def first_values(plain: PlainRun, program: Program, path: str | None, notes: list[str]) -> Values:
     if path is None:
-        return plain.initial_values(list(plain.roles.variables))
+        plain.open({})
+        return plain.values(list(plain.roles.variables))
     saved = saved_variables(graphdef.from_graph_def(program.graph_def, source=plain.graph.source))
     prefix = resolve(path, notes.append)
     if check(prefix, saved):
@@ -303,7 +286,7 @@ def verify(
     """
     say = progress or (lambda text: None)
     say("converting")
-    chosen = comparable(options, iterations_per_loop=steps)
+    chosen = replace(options, iterations_per_loop=steps)
     engine: dict[str, Any] = {}
     if layout is not None:
         chosen = replace(chosen, num_replicas=1)
@@ -366,27 +349,3 @@ def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]
     return (
         [f"rounding alone makes as much of {first_few(list(names), 3)}, from weights a rounding apart"] if names else []
     )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What :func:`verify` would do: the rows of a step, the trainings in order, the checkpoint, and the graph for the cores."""
-
-    batch: str
-    runs: list[str]
-    starts_from: str | None
-    converted: Program
-
-
-def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: str | None = None,
-         rebind: Mapping[str, str] | None = None) -> Plan:  # fmt: skip
-    """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph."""
-    program = convert(load(model, rebind, []), comparable(options, iterations_per_loop=steps))
-    start = None
-    if checkpoint_path is not None:
-        start = resolve(checkpoint_path, lambda text: None)
-        check(start, saved_variables(graphdef.from_graph_def(program.graph_def, source=model)))
-    loop = f", then one loop of {steps}" if steps > 1 else ""
-    cores = counted(program.report["num_replicas"], "core")
-    runs = [f"the plain graph, {counted(steps, 'step')}", f"{cores}, {counted(steps, 'single step')}{loop}"]
-    return Plan(program.report["batch"]["line"], runs, None if start is None else str(start), program)
