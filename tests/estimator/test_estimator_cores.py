@@ -375,6 +375,17 @@ def test_generators_of_predictions(tmp_path: Path, checkpoint: str) -> None:
     assert len(list(itertools.islice(made.predict(read, checkpoint_path=checkpoint), 40))) == 40
 
 
+def test_hooks_of_predictions_that_are_left(tmp_path: Path, checkpoint: str, use_tpu: bool) -> None:
+    watch = Watch()
+    left = on(tmp_path, use_tpu=use_tpu).predict(
+        read, hooks=[watch], checkpoint_path=checkpoint, yield_single_examples=False
+    )
+    for _ in range(2):
+        next(left)
+    left.close()  # type: ignore[attr-defined]
+    assert watch.calls == ["begin", "created", *["before", "after"] * 2]
+
+
 def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
     def bare(features: Any, labels: Any, mode: str) -> Any:
         return EstimatorSpec(mode, predictions=linear(features, labels, mode).predictions["y"])

@@ -84,10 +84,11 @@ def predict_on_cores(model: CoresModel, checkpoint: str | None, hooks: Sequence[
         found = (
             {k: rows[n] for k in keys if (n := prediction_name(k)) in rows} if isinstance(keys, dict) else rows[SINGLE]
         )
+        with traced.graph.as_default():
+            around.after_loop({})
         yield from _examples(found) if single else [found]
         check_current(turn, model.turn)
         with traced.graph.as_default():
-            around.after_loop({})
             around.before_loop()
     around.end()
 
@@ -108,18 +109,16 @@ def predict(
     model.start(checkpoint)
     runs.after_create_session()
     turn, tried = model.turn, 0
-    try:
-        while not runs.stop_requested:
-            tried += 1
-            try:
-                with naming_bad_batch(model.traced, tried):
-                    batch = runs.run(predictions)
-            except tf.errors.OutOfRangeError:
-                break
-            yield from _examples(batch) if single else [batch]
-            check_current(turn, model.turn)
-    finally:
-        runs.end()
+    while not runs.stop_requested:
+        tried += 1
+        try:
+            with naming_bad_batch(model.traced, tried):
+                batch = runs.run(predictions)
+        except tf.errors.OutOfRangeError:
+            break
+        yield from _examples(batch) if single else [batch]
+        check_current(turn, model.turn)
+    runs.end()
 
 
 def _examples(batch: Any) -> Iterator[Any]:
