@@ -30,12 +30,15 @@ def test_checkpoints_are_evaluated_on_the_way(tmp_path: Path, use_tpu: bool) -> 
     assert found is not None
     assert found["global_step"] == 25
     steps = [call[2] for call in exporter.calls]
-    assert steps == [10, 20, 25, 25]
-    assert [call[3] for call in exporter.calls] == [False] * 3 + [True]
+    assert steps == [10, 20, 25]
+    assert [call[3] for call in exporter.calls] == [False] * 2 + [True]
     assert exporter.calls[0][:2] == ("best", "model.ckpt-10")
     assert exported == [str(tmp_path / "export" / "best")]
     with pytest.raises(ValueError, match="at step 25 already"):
         train_and_evaluate(made, TrainSpec(train_fn, max_steps=25), EvalSpec(eval_fn))
+    again = Exporter()  # what training starts with is not evaluated again
+    train_and_evaluate(made, TrainSpec(train_fn, max_steps=30), EvalSpec(eval_fn, exporters=again, throttle_secs=0))
+    assert [call[2] for call in again.calls] == [30]
 
 
 def test_the_throttle_holds_back(tmp_path: Path) -> None:

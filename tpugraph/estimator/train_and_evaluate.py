@@ -79,9 +79,9 @@ def train_and_evaluate(
     """
     for value, kind in ((estimator, TPUEstimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         check_type("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
-    evaluations = _Evaluations(estimator, eval_spec)
+    evaluations = _Evaluations(estimator, eval_spec, train_spec.max_steps)
     if estimator.config.task_type == EVALUATOR:
-        return evaluations.watch(train_spec.max_steps)
+        return evaluations.watch()
     config = estimator.config
     refuse_to_train(config.task_type, config.task_id, beside_chief=not config.is_chief)
     if estimator.latest_checkpoint() is not None and train_spec.max_steps is not None \
@@ -96,25 +96,31 @@ def train_and_evaluate(
 class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
     """Evaluates checkpoints when they are saved."""
 
-    def __init__(self, estimator: TPUEstimator, spec: EvalSpec) -> None:
+    def __init__(self, estimator: TPUEstimator, spec: EvalSpec, max_steps: int | None) -> None:
         self._estimator = estimator
         self._spec = spec
+        self._max_steps = max_steps
+        self._start: int | None = None
         self._step = 0
         self._when = time.monotonic()
         self._metrics: dict[str, Any] | None = None
         self._exported: list[Any] = []
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        if global_step_value and time.monotonic() - self._when >= self._spec.throttle_secs:
+        if self._start is None:
+            self._start = global_step_value
+        # the checkpoint that training starts with is not evaluated, and the last one by finish()
+        last = self._max_steps is not None and global_step_value >= self._max_steps
+        if global_step_value > self._start and not last and time.monotonic() - self._when >= self._spec.throttle_secs:
             self._evaluate(final=False)
 
     def finish(self) -> tuple[dict[str, Any] | None, list[Any]]:
         self._evaluate(final=True)
         return self._metrics, self._exported
 
-    def watch(self, max_steps: int | None) -> tuple[dict[str, Any] | None, list[Any]]:
+    def watch(self) -> tuple[dict[str, Any] | None, list[Any]]:
         """Evaluates what another process saves, up to the checkpoint of ``max_steps`` steps."""
-        spec, estimator = self._spec, self._estimator
+        spec, estimator, max_steps = self._spec, self._estimator, self._max_steps
         if estimator.config.task_id > 0:
             raise ArgumentError(f"TF_CONFIG calls this process evaluator {estimator.config.task_id}, but there can only be one "
                                 "`evaluator` task", fix='"task": {"type": "evaluator", "index": 0}')  # fmt: skip
