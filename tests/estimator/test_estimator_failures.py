@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
-from estimators import assert_trained, dataset, estimator, input_fn, linear_fn
+from estimators import assert_trained, checkpoint_of, dataset, estimator, input_fn, linear_fn
 from tpugraph import RunConfig, TPUConfig, TPUEstimator
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.runtime.checkpoints.saver import Saver
@@ -166,6 +166,15 @@ def test_another_shape_in_a_later_batch(tmp_path: Path, use_tpu: bool, batches: 
     assert ("each core's part had [8, 3], [8]" if use_tpu else "the first one had [32, 3], [32]") in text
     assert "fix     give all batches one shape: padded_batch" in text
     assert len(text) < 600
+
+
+def test_a_checkpoint_of_other_shapes(tmp_path: Path, use_tpu: bool) -> None:
+    checkpoint = checkpoint_of(tmp_path, w=np.ones([3, 2], np.float32))
+    made = estimator(tmp_path, use_tpu=use_tpu)
+    for call in (made.evaluate, lambda read, steps: made.train(read, steps=steps)):
+        with pytest.raises(tpugraph.CheckpointError, match=r"of another shape: w is \[3, 2\], not \[3, 1\]") as raised:
+            call(input_fn, steps=1)
+        assert checkpoint in str(raised.value)
 
 
 def test_a_batch_that_cannot_be_read(tmp_path: Path, use_tpu: bool) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tpugraph
 from closeness import assert_close
-from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, linear_with, scalars_in
+from estimators import ROWS, TARGETS, assert_trained, by_hand, estimator, input_fn, linear_fn, linear_with, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
 from tpugraph.estimator.hooks import HostSession
 
@@ -214,7 +214,7 @@ def test_saving_listeners(tmp_path: Path, use_tpu: bool) -> None:
 
         def after_save(self, session: Any, global_step_value: int) -> Any:
             calls.append(("after", int(global_step_value)))
-            return global_step_value >= 8
+            return global_step_value >= 8 or global_step_value == 0  # the first is of no account
 
         def end(self, session: Any, global_step_value: int) -> None:
             calls.append(("end", int(global_step_value)))
@@ -246,6 +246,26 @@ def test_a_scaffold_initialises(tmp_path: Path, use_tpu: bool) -> None:
     estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, max_steps=1)
     for name, value in (("w", 5.0), ("w/Momentum", 2.0)):
         assert tf.train.load_variable(str(tmp_path / "model.ckpt-0"), name).tolist() == [[value]] * 3
+
+
+@pytest.mark.parametrize("hook", ["init_fn", "local_init_op"])
+def test_a_scaffold_gives_values_to_what_its_saver_leaves_out(tmp_path: Path, hook: str, use_tpu: bool) -> None:
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        frozen = tf1.get_variable("frozen", [3, 1], initializer=tf1.random_normal_initializer(), trainable=False)
+        spec = linear_fn({"x": features["x"] + tf.transpose(frozen)}, labels, mode, params)
+        given = tf1.assign(frozen, tf.zeros([3, 1]))
+        how = {"init_fn": lambda scaffold, session: session.run(given), "local_init_op": given}[hook]
+        saver = tf1.train.Saver([v for v in tf1.global_variables() if v is not frozen])
+        scaffold = tf1.train.Scaffold(saver=saver, **{hook: how})
+        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold=scaffold)
+
+    trained = estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, steps=4)
+    assert_trained(trained, 4)
+    if hook == "local_init_op":  # which is run where a training goes on, too
+        estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, steps=1)
+        return
+    with pytest.raises(tpugraph.CheckpointError, match="nothing gives the variables frozen a first value"):
+        estimator(tmp_path, models, use_tpu=use_tpu).train(input_fn, steps=1)
 
 
 def test_a_saver_names_the_variables(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir import graphdef
+from tpugraph.ir.walks import reached
 from tpugraph.runtime.checkpoints.checkpoint_folder import newest, verify
 from tpugraph.runtime.checkpoints.saver import compare_keys, resolve, write_durably
 from tpugraph.runtime.event_files import Events
@@ -127,17 +128,40 @@ def _listed(label: str, names: list[str]) -> str:
 PREFIX = "model.ckpt"
 
 
+def restored(traced: Traced) -> Iterator[tuple[str, list[int] | None, list[str]]]:
+    """What the saver of a model restores: keys, and the shapes and names of the variables that are assigned the values.
+
+    The shape is None where it is open, or where a part of the value, or what is made of it, is assigned.
+    """
+    path = traced.graph.get_tensor_by_name(traced.scaffold.saver.saver_def.filename_tensor_name)
+    for read in (op for op in path.consumers() if op.type in ops.RESTORES):
+        keys, slices = (np.ravel(tf.get_static_value(tensor)) for tensor in read.inputs[1:3])
+        for key, part, value in zip(keys, slices, read.outputs, strict=True):
+            users = reached(value.consumers(), lambda op: (user for out in op.outputs for user in out.consumers()))
+            targets = [op.inputs[0].op for op in users if op.type in ops.WRITES]
+            whole = not part and all(op.type in ops.WRITES or op.type in ops.IDENTITIES for op in users)
+            shapes = [tf.TensorShape(target.get_attr("shape")) for target in targets if whole]
+            shape = next((shape.as_list() for shape in shapes if shape.is_fully_defined()), None)
+            yield key.decode(), shape, [target.name for target in targets]
+
+
+def _saved_variables(traced: Traced) -> set[str]:
+    return {name for _, _, names in restored(traced) for name in names}
+
+
 def check_keys(traced: Traced, prefix: str) -> None:
-    """Raise CheckpointError where a checkpoint lacks a key that the saver of a model reads."""
-    saver = traced.scaffold.saver.saver_def
-    path = traced.graph.get_tensor_by_name(saver.filename_tensor_name)
-    reads = [op for op in path.consumers() if op.type in ops.RESTORES]
-    keys = [key.decode() for op in reads for key in np.ravel(tf.get_static_value(op.inputs[1]))]
+    """Raise CheckpointError where a checkpoint lacks a key that the saver of a model reads, or has a variable of another shape."""
     try:
-        compare_keys(Path(prefix), dict.fromkeys(keys))
+        compare_keys(Path(prefix), {key: shape for key, shape, _ in restored(traced)})
     except CheckpointError as error:
         error.origin = error.origin or traced.source
         raise
+
+
+def unsaved(traced: Traced) -> list[Any]:
+    """The variables that the saver of a model leaves out."""
+    saved = _saved_variables(traced)
+    return [v for v in traced.graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES) if v.op.name not in saved]
 
 
 def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: WarmStartSettings | None) -> str:
@@ -153,11 +177,15 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
     if latest is not None:
         check_keys(traced, str(latest))
-        return str(latest)
     missing = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
+    if latest is not None and missing:
+        missing = [name for name in missing if name not in _saved_variables(traced)]
     if missing:
+        source = "init_op or init_fn" if latest is None else "saver hold them or its local_init_op"
         raise CheckpointError(f"nothing gives the variables {', '.join(missing[:5])} a first value",
-                              fix="let the scaffold's init_op or init_fn initialise them")  # fmt: skip
+                              fix=f"let the scaffold's {source} initialise them")  # fmt: skip
+    if latest is not None:
+        return str(latest)
     return write(traced, host, os.path.join(model_dir, PREFIX), keep=traced.keep)
 
 
@@ -223,6 +251,7 @@ class Checkpoints:
         for listener in self._listeners:
             listener.before_save(self._model.host, step)
         self._saved(step, f"{self._path}-{step}")
+        self.stop_requested = False  # after the first checkpoint a listener stops nothing
 
     def save_if_due(self, step: int) -> None:
         """Saves if it is time to; training goes on if that fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Assigns variables by name; unknown names are skipped."""
-        known = [(self._by_name[name].initializer, value) for name, value in values.items() if name in self._by_name]
-        if known:
-            feed = {initializer.inputs[1]: value for initializer, value in known}
-            super().run([initializer for initializer, _ in known], feed)
+        assign(super().run, [(self._by_name[name], value) for name, value in values.items() if name in self._by_name])
 
     def values(self, names: list[str]) -> dict[str, Any]:
         found = super().run({name: self._by_name[name] for name in names})
@@ -102,6 +99,13 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
         written = dict.fromkeys(op.inputs[i].op.name for op, indices in writes for i in indices)
         takes = [op for op in run if op.type in ops.INPUTS and op.type not in ops.PLACEHOLDERS]
         return _Cone(tuple(variables), tuple(written), takes[0] if takes else None)
+
+
+def assign(run: Callable[..., Any], values: Sequence[tuple[Any, Any]]) -> None:
+    """Assigns variables, with ``Session.run``."""
+    given = [variable.initializer for variable, _ in values]
+    if given:
+        run(given, {initializer.inputs[1]: value for initializer, (_, value) in zip(given, values, strict=True)})
 
 
 def _names(fetches: Any) -> str:

@@ -357,6 +357,7 @@ def initialising_all(scaffold: Any) -> Any:
     given = scaffold.local_init_op
     if given is None:  # that of Scaffold.finalize does
         return scaffold
+    given = tf.group(given)  # it may be a tensor, or a variable that it assigns
     known = reached((given,), producers)
     others = [variable for variable in tf1.local_variables() if variable.initializer not in known]
     whole = tf.group(given, tf1.variables_initializer(others), tf1.tables_initializer())

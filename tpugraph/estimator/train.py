@@ -16,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import check_int
-from tpugraph.estimator.checkpoints import Checkpoints, WarmStartSettings, first_checkpoint
+from tpugraph.estimator.checkpoints import Checkpoints, WarmStartSettings, first_checkpoint, unsaved
 from tpugraph.estimator.compiling import converted
 from tpugraph.estimator.embeddings import room_for_ids
-from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks
+from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks, assign
 from tpugraph.estimator.host_call import TAG, HostCall, split_summary
 from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import PlainModel
@@ -260,6 +260,8 @@ class Training:
         prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
         session.initialize()
         start: int = session.restore(prefix, with_input=False)
+        held = {v.op.name for v in unsaved(self._traced)} & set(session.variable_names(local=True))
+        session.assign(host.values(sorted(held)))
         host.follow(session)
         if start:
             say(f"restored {prefix} at step {start:,}")
@@ -378,11 +380,17 @@ class PlainTraining(Training):
         session = self._model.session
         with HostSession(self._traced.graph, self._config.session_config) as host:
             prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
+            left_out = unsaved(self._traced)
+            values = host.run(left_out)
         self._model.start(prefix)
+        assign(session.run, list(zip(left_out, values, strict=True)))
         tf1.train.write_graph(self._traced.graph_def(), self._model_dir, "graph.pbtxt")
-        if start := int(session.run(tf1.train.get_global_step())):
+        if start := self._global_step():
             say(f"restored {prefix} at step {start:,}")
         return start
+
+    def _global_step(self) -> int:
+        return int(self._model.session.run(tf1.train.get_global_step()))
 
     def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
         spec, summaries = self._traced.spec, self._traced.scaffold.summary_op
