@@ -67,6 +67,27 @@ def test_steps_max_steps_and_resuming(tmp_path: Path, use_tpu: bool, said: list[
     assert other.train(input_fn, max_steps=13).get_variable_value("global_step") == 13
 
 
+@pytest.mark.parametrize(("counts", "runs"), [(2, 2), (0.5, 8)])
+def test_max_steps_are_those_that_the_model_counts(tmp_path: Path, counts: float, runs: int, use_tpu: bool) -> None:
+    """Two optimizers count twice in a run; one that accumulates gradients counts every other run."""
+
+    def models(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec, step = linear_fn(features, labels, mode, params), tf1.train.get_global_step()
+        done = tf1.get_variable("runs", [], tf.int64, initializer=tf1.zeros_initializer(), trainable=False)
+        change = tf1.train.GradientDescentOptimizer(0.1).minimize(spec.loss)
+        with tf.control_dependencies([change, done.assign_add(1)]):
+            if counts == 2:
+                return spec._replace(train_op=tf.group(step.assign_add(1), step.assign_add(1)))
+            odd = tf.equal(done.read_value() % 2, 1)
+            return spec._replace(train_op=tf1.cond(odd, tf.no_op, lambda: tf.group(step.assign_add(1))))
+
+    trained = estimator(tmp_path, models, use_tpu=use_tpu, loop=1, save_checkpoints_steps=2).train(
+        input_fn, max_steps=4
+    )
+    assert (trained.get_variable_value("global_step"), trained.get_variable_value("runs")) == (4, runs)
+    assert saved(tmp_path) == [0, 2, 4]
+
+
 def test_the_start_says_how_the_batch_is_made_up(tmp_path: Path, use_tpu: bool, said: list[str]) -> None:
     estimator(tmp_path, use_tpu=use_tpu, log_step_count_steps=4).train(input_fn, max_steps=10)
     assert ("global batch 32 = 4 cores x 8" if use_tpu else "batch 32, without TPU") in said

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -208,6 +209,14 @@ class Traced:
     def train_op(self) -> str:
         op = self.spec.train_op
         return str(op.name if isinstance(op, tf.Operation) else op.op.name)
+
+    @cached_property
+    def counts_steps(self) -> bool:
+        """Whether the train op changes the global step."""
+        run = reached((self.graph.get_operation_by_name(self.train_op),), producers)
+        ends = [op.inputs[i].op for op in run if op.type in ops.WRITES for i in ops.WRITES[op.type].variables]
+        step = tf1.train.get_global_step(self.graph)
+        return step.op in reached(ends, lambda op: [t.op for t in op.inputs[:1]])  # behind the switches of a condition
 
     @property
     def keep(self) -> int:

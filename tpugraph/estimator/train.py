@@ -280,11 +280,11 @@ class Training:
             due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
             self._asked_steps += count
             losses = self._loop(step, count, due=due)
-            step += len(losses)
+            before, step = step, self._step_after(step, len(losses))
             if losses:
                 known = {self._traced.loss: np.float32(losses[-1]), **self._arrived}
                 self._hooks.after_loop(known, losses)  # hooks see a NaN loss
-                self._after(step, losses, events)
+                self._after(before, step, losses, events)
                 meter.update(step, losses[-1])
                 if not self._interrupted:
                     checkpoints.save_if_due(step)
@@ -292,6 +292,13 @@ class Training:
                 say(f"the data ended after {counted(step - start, 'step')}")
                 break
         return step
+
+    def _step_after(self, step: int, runs: int) -> int:
+        """The global step after a loop: the model may count two in a run, or one in several; where it counts none, the runs are."""
+        return self._global_step() if self._traced.counts_steps else step + runs
+
+    def _global_step(self) -> int:
+        return int(self._model.session.global_step)
 
     def _route(self) -> None:
         """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
@@ -334,16 +341,16 @@ class Training:
         if due:
             self._summary = step, rest.SerializeToString()
 
-    def _after(self, step: int, losses: list[float], events: Events) -> None:
+    def _after(self, before: int, step: int, losses: list[float], events: Events) -> None:
         """Checks the losses of a loop, and writes summaries."""
-        first = step - len(losses) + 1
-        bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
-        if bad is not None:
-            raise self._not_finite(first + bad, losses[bad])
+        steps = [before + (step - before) * (i + 1) // len(losses) for i in range(len(losses))]
+        for at, loss in zip(steps, losses, strict=True):
+            if not math.isfinite(loss):
+                raise self._not_finite(at, loss)
         every = self._config.save_summary_steps or 0
-        for index, loss in enumerate(losses[:-1]):
-            if every and (first + index) % every == 0:
-                events.scalars(first + index, loss=loss)
+        for at, loss in zip(steps[:-1], losses[:-1], strict=True):
+            if every and at % every == 0:
+                events.scalars(at, loss=loss)
         if self._summary is not None:
             self._summary_at = self._summary[0]
             events.summary(*self._summary)
