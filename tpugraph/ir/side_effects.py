@@ -51,7 +51,7 @@ def _side_effects_in(graph: Graph, caller: Node, name: str, function: Any) -> It
     found = [definition for definition in function.node_def if definition.op in ops.REACH]
     if not found:
         return
-    names = _distinct(_strings_in([function])) or _strings(graph, caller.inputs)
+    names = _texts(_strings_in([function])) or _strings(graph, caller.inputs)
     for definition in found:
         where = f"{definition.name} ({definition.op}) in the function '{name}'"
         yield SideEffect(where, definition.op, ops.REACH[definition.op], names)
@@ -89,10 +89,10 @@ def _in_memory(node: Node) -> bool:
 
 def _strings(graph: Graph, tensors: Iterable[Tensor]) -> tuple[str, ...]:
     """The string constants that tensors are computed from."""
-    return _distinct(_constants(graph.ancestors([tensor.node for tensor in tensors], data_only=True)).values())
+    return _texts(_constants(graph.ancestors([tensor.node for tensor in tensors], data_only=True)).values())
 
 
-def _distinct(constants: Iterable[Iterable[bytes]]) -> tuple[str, ...]:
+def _texts(constants: Iterable[Iterable[bytes]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value.decode("utf-8", "replace") for held in constants for value in held if value))
 
 
@@ -128,8 +128,8 @@ def file_names(graph: Graph) -> set[str]:
     """String constants of the graph and of its functions that look like file names."""
     of_checkpoints = (node.inputs[1].node for node in graph.of_type(*ops.TENSOR_SAVES, *ops.RESTORES))
     functions = function_library.functions_named(graph).values()
-    found = {*_distinct([*_constants(graph.of_type(*ops.CONSTANTS)).values(), *_strings_in(functions)])}
-    found.difference_update(_distinct(_constants(of_checkpoints).values()))  # they are the keys of variables
+    found = {*_texts([*_constants(graph.of_type(*ops.CONSTANTS)).values(), *_strings_in(functions)])}
+    found.difference_update(_texts(_constants(of_checkpoints).values()))  # they are the keys of variables
     return {text for text in found if text not in graph and _looks_like_file(text)}
 
 
@@ -149,7 +149,7 @@ def local_files(graph: Graph) -> list[str]:
     takes = [n for n in graph if ops.is_dataset(n.op) or n.op in ops.FILE_OPERANDS or n.op in ops.ENQUEUES]
     given = {*_strings(graph, [tensor for node in takes for tensor in node.inputs])}
     functions = function_library.functions_named(graph).values()
-    given.update(_distinct(_strings_in(f for f in functions if any(node.op in ops.FILE_OPERANDS for node in f.node_def))))
+    given.update(_texts(_strings_in(f for f in functions if any(node.op in ops.FILE_OPERANDS for node in f.node_def))))
     given = {text for text in given if "://" not in text}
     return sorted(given & file_names(graph)) if given else []
 
