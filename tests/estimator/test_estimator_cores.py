@@ -133,13 +133,20 @@ def by_shape(features: Any, labels: Any, mode: str) -> Any:
     return _spec(tf.reshape(features["x"] @ tf1.get_variable("w", [3, 1]), [rows]), labels, mode)
 
 
-@pytest.mark.parametrize("model", [linear, reshaped, by_shape])
+def with_python(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """Reads the batch size for nothing, and has a Python function, which each trace numbers anew."""
+    assert params["batch_size"]
+    rows = tf1.py_func(lambda rows: rows, [features["x"]], tf.float32)
+    return linear({"x": tf.ensure_shape(rows, [None, 3])}, labels, mode)
+
+
+@pytest.mark.parametrize("model", [linear, with_python, reshaped, by_shape])
 def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any, said: list[str]) -> None:
     """A model that holds the batch size is evaluated on full batches, and predicts every row; any other leaves no row out."""
     found, predicted = both(on(tmp_path, model), checkpoint_path=checkpoint)
     assert not [line for line in said if "without cores" in line]
-    assert any("fixed number of rows" in line for line in said) == (model is not linear)
-    count = COUNT if model is linear else COUNT // 16 * 16
+    assert any("fixed number of rows" in line for line in said) == (model in (reshaped, by_shape))
+    count = COUNT // 16 * 16 if model in (reshaped, by_shape) else COUNT
     assert found["mean"] == pytest.approx(scores()[:count].mean(), abs=1e-6)
     assert found["loss"] == pytest.approx(losses(scores()[:count]), rel=1e-6)
     assert_close(predicted, scores(), 1e-5)

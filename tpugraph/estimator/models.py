@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.estimator.checkpoints import check_keys, initialize, write
 from tpugraph.estimator.compiling import converted
 from tpugraph.estimator.hooks import HostSession
@@ -286,9 +287,11 @@ def _step(traced: Traced, fed: TracedInput) -> bytes:
     beside = None if traced.host_call is None else traced.host_call[1]
     ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
     starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
-    return fingerprint(
-        definition(list(reached(starts, lambda op: (o for o in producers(op) if o.name not in fed.ops))))
-    )
+    made = definition(list(reached(starts, lambda op: (o for o in producers(op) if o.name not in fed.ops))))
+    for node in made.node:
+        if node.op in ops.PYTHON:
+            node.attr.pop("token", None)  # the number that each trace gives its Python functions
+    return fingerprint(made)
 
 
 def why_not(error: TpuGraphError) -> str:
