@@ -69,7 +69,7 @@ def test_steps_max_steps_and_resuming(tmp_path: Path, use_tpu: bool, said: list[
 
 @pytest.mark.parametrize(("counts", "runs"), [(2, 2), (0.5, 8)])
 def test_max_steps_are_those_that_the_model_counts(tmp_path: Path, counts: float, runs: int, use_tpu: bool) -> None:
-    """Two optimizers count twice in a run; one that accumulates gradients counts every other run."""
+    """One model counts two steps in a run; one that accumulates gradients counts every other run."""
 
     def models(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         spec, step = linear_fn(features, labels, mode, params), tf1.train.get_global_step()
@@ -77,7 +77,7 @@ def test_max_steps_are_those_that_the_model_counts(tmp_path: Path, counts: float
         change = tf1.train.GradientDescentOptimizer(0.1).minimize(spec.loss)
         with tf.control_dependencies([change, done.assign_add(1)]):
             if counts == 2:
-                return spec._replace(train_op=tf.group(step.assign_add(1), step.assign_add(1)))
+                return spec._replace(train_op=tf.group(step.assign_add(2)))
             odd = tf.equal(done.read_value() % 2, 1)
             return spec._replace(train_op=tf1.cond(odd, tf.no_op, lambda: tf.group(step.assign_add(1))))
 

@@ -105,21 +105,33 @@ def _noise(graph: Graph, loss: str | None) -> list[Node]:
 
 
 def find_step(graph: Graph, cone: Container[Node]) -> Finding | None:
-    """The step counter: an integer scalar variable that a node of the step increments by one, or None."""
+    """The step counter: an integer scalar variable that a node of the step increments by one, or None.
+
+    One in the collection ``global_step`` may be changed in another way.
+    """
     hinted = {name.partition(":")[0] for name in graph.collections.get("global_step", [])}
     found: list[tuple[tuple[bool, bool, bool, int], Finding]] = []
     for position, node in enumerate(graph.of_type(*ops.WRITES)):
         if node not in cone or ops.WRITES[node.op].kind != "assign":
             continue
         variables = written_variables(node)
-        if not variables or not match(_ADDS_ONE, node.out()):
+        adds_one = match(_ADDS_ONE, node.out())
+        if not variables or not (adds_one or variables[0].name in hinted):
             continue
         variable = variables[0]
         kind = variable.attr("dtype")
         if kind is None or kind.floating or variable.attr("shape") != ():
             continue
         rank = (variable.name in hinted, variable.name == "global_step", kind.name == "int64", -position)
-        found.append((rank, Finding(variable.name, f"a scalar {kind} that '{node.name}' increments by one")))
+        found.append(
+            (
+                rank,
+                Finding(
+                    variable.name,
+                    f"a scalar {kind} that '{node.name}' {'increments by one' if adds_one else 'changes'}",
+                ),
+            )
+        )
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
