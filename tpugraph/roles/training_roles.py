@@ -123,15 +123,8 @@ def find_step(graph: Graph, cone: Container[Node]) -> Finding | None:
         if kind is None or kind.floating or variable.attr("shape") != ():
             continue
         rank = (variable.name in hinted, variable.name == "global_step", kind.name == "int64", -position)
-        found.append(
-            (
-                rank,
-                Finding(
-                    variable.name,
-                    f"a scalar {kind} that '{node.name}' {'increments by one' if adds_one else 'changes'}",
-                ),
-            )
-        )
+        how = "increments by one" if adds_one else "changes"
+        found.append((rank, Finding(variable.name, f"a scalar {kind} that '{node.name}' {how}")))
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
