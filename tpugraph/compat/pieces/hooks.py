@@ -6,7 +6,6 @@ import operator
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,39 +74,57 @@ def _evaluations(folder: str, metric_name: str) -> dict[int, float]:
     return {event.step: event.value for event in events.Scalars(metric_name)} if known else {}
 
 
-def _by_metric(reached: Callable[[dict[int, float], Any], bool], limit: str) -> Callable[..., Any]:
-    """What makes a hook that stops where ``reached`` says so of a metric's values by step and of the argument ``limit``."""
+def _metric_hook(estimator: Any, metric_name: str, reached: Callable[[dict[int, float]], bool], eval_dir: str | None,
+                 min_steps: int, run_every_secs: float | None, run_every_steps: int | None) -> Any:  # fmt: skip
+    """A hook that stops training where ``reached`` says so of the values of a metric by step, from ``min_steps`` on."""
+    folder = eval_dir or estimator.eval_dir()
 
-    def hook(estimator: Any, metric_name: str, most: Any = None, eval_dir: str | None = None, min_steps: int = 0,
-             run_every_secs: float | None = 60, run_every_steps: int | None = None, **named: Any) -> Any:  # fmt: skip
-        folder, bound = eval_dir or estimator.eval_dir(), named[limit] if most is None else most
+    def stops() -> bool:
+        values = _evaluations(folder, metric_name)
+        return reached({step: value for step, value in values.items() if step >= min_steps})
 
-        def stops() -> bool:
-            found = _evaluations(folder, metric_name)
-            return reached({step: value for step, value in found.items() if step >= min_steps}, bound)
-
-        return make_early_stopping_hook(estimator, stops, run_every_secs, run_every_steps)
-
-    return hook
+    return make_early_stopping_hook(estimator, stops, run_every_secs, run_every_steps)
 
 
-def _stale(better: Callable[[float, float], bool], found: dict[int, float], most: int) -> bool:
-    """Whether more than ``most`` steps came after the best value up to then."""
-    best, since = None, 0
-    for step, value in found.items():
+def _stale(better: Callable[[float, float], bool], values: dict[int, float], steps: int) -> bool:
+    """Whether the best value so far was ever ``steps`` steps old."""
+    best, best_step = None, 0
+    for step, value in values.items():
         if best is None or better(value, best):
-            best, since = value, step
-        elif step - since >= most:
+            best, best_step = value, step
+        elif step - best_step >= steps:
             return True
     return False
 
 
-stop_if_higher_hook = _by_metric(lambda found, least: any(value >= least for value in found.values()), "threshold")
-"""A hook that stops training once a metric of an evaluation is at least the threshold."""
-stop_if_lower_hook = _by_metric(lambda found, most: any(value <= most for value in found.values()), "threshold")
-stop_if_no_increase_hook = _by_metric(partial(_stale, operator.gt), "max_steps_without_increase")
-"""A hook that stops training once a metric has not risen for so many steps."""
-stop_if_no_decrease_hook = _by_metric(partial(_stale, operator.lt), "max_steps_without_decrease")
+def stop_if_higher_hook(estimator: Any, metric_name: str, threshold: float, eval_dir: str | None = None, min_steps: int = 0,
+                        run_every_secs: float | None = 60, run_every_steps: int | None = None) -> Any:  # fmt: skip
+    """A hook that stops training once a metric of an evaluation is at least the threshold."""
+    return _metric_hook(estimator, metric_name, lambda values: any(value >= threshold for value in values.values()),
+                        eval_dir, min_steps, run_every_secs, run_every_steps)  # fmt: skip
+
+
+def stop_if_lower_hook(estimator: Any, metric_name: str, threshold: float, eval_dir: str | None = None, min_steps: int = 0,
+                       run_every_secs: float | None = 60, run_every_steps: int | None = None) -> Any:  # fmt: skip
+    """A hook that stops training once a metric of an evaluation is at most the threshold."""
+    return _metric_hook(estimator, metric_name, lambda values: any(value <= threshold for value in values.values()),
+                        eval_dir, min_steps, run_every_secs, run_every_steps)  # fmt: skip
+
+
+def stop_if_no_increase_hook(estimator: Any, metric_name: str, max_steps_without_increase: int, eval_dir: str | None = None,
+                             min_steps: int = 0, run_every_secs: float | None = 60,
+                             run_every_steps: int | None = None) -> Any:  # fmt: skip
+    """A hook that stops training once a metric has not risen for so many steps."""
+    return _metric_hook(estimator, metric_name, lambda values: _stale(operator.gt, values, max_steps_without_increase),
+                        eval_dir, min_steps, run_every_secs, run_every_steps)  # fmt: skip
+
+
+def stop_if_no_decrease_hook(estimator: Any, metric_name: str, max_steps_without_decrease: int, eval_dir: str | None = None,
+                             min_steps: int = 0, run_every_secs: float | None = 60,
+                             run_every_steps: int | None = None) -> Any:  # fmt: skip
+    """A hook that stops training once a metric has not fallen for so many steps."""
+    return _metric_hook(estimator, metric_name, lambda values: _stale(operator.lt, values, max_steps_without_decrease),
+                        eval_dir, min_steps, run_every_secs, run_every_steps)  # fmt: skip
 
 
 # --------------------------------------------------------------------------- evaluation in between
