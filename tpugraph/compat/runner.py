@@ -31,7 +31,8 @@ class _Parser(argparse.ArgumentParser):
 def flags_of(words: Sequence[str] | None) -> argparse.Namespace:
     """The runner's own flags, the ``program`` and its ``arguments``."""
     parser = _Parser(
-        "python -m tpugraph.compat", allow_abbrev=False, epilog="python -m tpugraph.compat train.py --use_tpu=true --model_dir=out",
+        "python -m tpugraph.compat", allow_abbrev=False,
+        epilog="example: python -m tpugraph.compat train.py --use_tpu=true --model_dir=out",
         description="Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is installed. What follows the "
                     "program is its own; a program for TPUEstimator has its own --use_tpu as well.")  # fmt: skip
     parser.add_argument("--use_tpu", choices=("true", "false"), help="whether a plain tf.estimator.Estimator trains on cores; "
@@ -114,7 +115,8 @@ def _tensorflow_1(flags: argparse.Namespace):  # type: ignore[no-untyped-def]
     if os.environ.get(LOG_LEVEL) in ("2", "3"):  # nor TensorFlow 2's deprecation warnings
         deprecation._PRINT_DEPRECATION_WARNINGS = False
         warnings.filterwarnings("ignore", ".* is deprecated and will be removed", UserWarning)
-    tf.compat.v1.disable_v2_behavior()
+    with deprecation.silence():  # the program did not call it
+        tf.compat.v1.disable_v2_behavior()
     plain_estimator.use_cores(
         None if flags.use_tpu is None else flags.num_cores * (flags.use_tpu == "true"), flags.max_ids
     )
