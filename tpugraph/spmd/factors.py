@@ -20,16 +20,19 @@ def rank(tensor: Tensor) -> int:
 def signature(node: Node) -> Signature | None:
     """The signature of a node, also where operands name dimensions; None where factors do not describe it."""
     record = ops.record(node.op)
-    words = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
-    if words is None:
+    factors_of_word = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
+    if factors_of_word is None:
         return signatures.of(node)
-    told = _axis_and_size_operands(node)
-    is_open = record.dims != "reduce" and any(t.shape is None for i, t in enumerate(node.inputs) if i not in told)
-    made = None if is_open else words(node)
-    if made is None:
+    if record.dims != "reduce":
+        named = _axis_and_size_operands(node)
+        if any(tensor.shape is None for index, tensor in enumerate(node.inputs) if index not in named):
+            return None
+    found = factors_of_word(node)
+    if found is None:
         return None
+    operands, outputs = found
     linear = record.linear_in(signatures.call_of(node))
-    return Signature(tuple(made[0]), tuple(made[1]), linear, signatures.reduce_op(node))
+    return Signature(tuple(operands), tuple(outputs), linear, signatures.reduce_op(node))
 
 
 def _axis_and_size_operands(node: Node) -> set[int]:
@@ -37,76 +40,83 @@ def _axis_and_size_operands(node: Node) -> set[int]:
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
 
 
-Made = tuple[list[Factors], list[Factors]]
+OperandsAndOutputs = tuple[list[Factors], list[Factors]]
+"""The factors of each operand and of each output."""
 
 
-def _letters(tensor: Tensor) -> list[str]:
+def _own_factors(tensor: Tensor) -> list[str]:
+    """A factor of its own for each dimension."""
     return [f"d{axis}" for axis in range(MOST_DIMENSIONS if tensor.shape is None else len(tensor.shape))]
 
 
-def _source(node: Node) -> int:
-    told = _axis_and_size_operands(node)
-    return next(i for i in range(len(node.inputs)) if i not in told)
+def _data_operand(node: Node) -> int:
+    """The index of the first operand that is neither axes nor sizes."""
+    named = _axis_and_size_operands(node)
+    return next(index for index in range(len(node.inputs)) if index not in named)
 
 
-def _only(node: Node, index: int, factors: Sequence[str]) -> list[Factors]:
-    return [tuple(factors) if i == index else None for i in range(len(node.inputs))]
+def _only(node: Node, operand: int, factors: Sequence[str]) -> list[Factors]:
+    """Factors of one operand, and no claim for the others."""
+    return [tuple(factors) if index == operand else None for index in range(len(node.inputs))]
 
 
-def _permute(node: Node) -> Made | None:
+def _permute(node: Node) -> OperandsAndOutputs | None:
     order = integers(node.inputs[1])
     if order is None:
         return None
-    letters = _letters(node.inputs[0])
+    letters = _own_factors(node.inputs[0])
     return _only(node, 0, letters), [tuple(letters[axis] for axis in order)]
 
 
-def _insert(node: Node) -> Made | None:
-    axes, letters = integers(node.inputs[1]), _letters(node.inputs[0])
+def _insert(node: Node) -> OperandsAndOutputs | None:
+    axes = integers(node.inputs[1])
     if axes is None:
         return None
+    letters = _own_factors(node.inputs[0])
     place = axes[0] % (len(letters) + 1)
     return _only(node, 0, letters), [(*letters[:place], WHOLE, *letters[place:])]
 
 
-def _drop(node: Node) -> Made | None:
-    source, letters = node.inputs[0], _letters(node.inputs[0])
-    named = [axis % len(letters) for axis in node.attr("squeeze_dims", ()) or ()]
-    if not named and None in (source.shape or ()):
-        return None
-    gone = named or [axis for axis, size in enumerate(source.shape or ()) if size == 1]
-    marked = [WHOLE if axis in gone else letter for axis, letter in enumerate(letters)]
-    return _only(node, 0, marked), [tuple(letter for axis, letter in enumerate(letters) if axis not in gone)]
+def _drop(node: Node) -> OperandsAndOutputs | None:
+    letters, shape = _own_factors(node.inputs[0]), node.inputs[0].shape or ()
+    dropped = [axis % len(letters) for axis in node.attr("squeeze_dims", ()) or ()]
+    if not dropped:
+        if None in shape:
+            return None
+        dropped = [axis for axis, size in enumerate(shape) if size == 1]
+    marked = [WHOLE if axis in dropped else letter for axis, letter in enumerate(letters)]
+    return _only(node, 0, marked), [tuple(letter for axis, letter in enumerate(letters) if axis not in dropped)]
 
 
-def _along(node: Node) -> Made | None:
+def _along(node: Node) -> OperandsAndOutputs | None:
     """The dimensions that an operand names are taken whole, and kept."""
-    index = _source(node)
-    axes, letters = named_axes(node), _letters(node.inputs[index])
+    index, axes = _data_operand(node), named_axes(node)
     if axes is None:
         return None
-    marked = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters)]
+    marked = [WHOLE if axis in axes else letter for axis, letter in enumerate(_own_factors(node.inputs[index]))]
     return _only(node, index, marked), [tuple(marked)] * len(node.outputs or ())
 
 
-def _reduce(node: Node) -> Made | None:
+def _reduce(node: Node) -> OperandsAndOutputs | None:
     axes = named_axes(node)
     if axes is None:
         return None
-    letters, kept = _letters(node.inputs[0]), node.attr("keep_dims", False)
+    letters, kept = _own_factors(node.inputs[0]), node.attr("keep_dims", False)
     left = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters) if kept or axis not in axes]
     return _only(node, 0, letters), [tuple(left)]
 
 
 def named_axes(node: Node) -> set[int] | None:
     """The dimensions in the axis operand; in the gradient of a broadcast they follow from two static shapes."""
-    operand, source = ops.record(node.op).axis_operand(len(node.inputs)), node.inputs[_source(node)]
-    if operand is None or node.inputs[operand].node.op in ops.BROADCAST_AXES:
-        return None if operand is None else _broadcast_axes(node.inputs[operand])
-    axes = integers(node.inputs[operand])
-    if axes is None or (source.shape is None and min(axes, default=0) < 0):
+    operand = ops.record(node.op).axis_operand(len(node.inputs))
+    if operand is None:
         return None
-    return {axis % rank(source) if rank(source) else axis for axis in axes}
+    if node.inputs[operand].node.op in ops.BROADCAST_AXES:
+        return _broadcast_axes(node.inputs[operand])
+    axes, data = integers(node.inputs[operand]), node.inputs[_data_operand(node)]
+    if axes is None or (data.shape is None and min(axes, default=0) < 0):
+        return None
+    return {axis % rank(data) if rank(data) else axis for axis in axes}
 
 
 def _broadcast_axes(tensor: Tensor) -> set[int] | None:
@@ -118,49 +128,49 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
     if sizes[0] is None or sizes[1] is None:
         return None
     own = sizes[tensor.port] or []
-    lead = max(map(len, sizes)) - len(own)  # type: ignore[arg-type]
-    return {*range(lead), *(lead + axis for axis, size in enumerate(own) if size == 1)}
+    added = max(len(sizes[0]), len(sizes[1])) - len(own)
+    return {*range(added), *(added + axis for axis, size in enumerate(own) if size == 1)}
 
 
-def _concat(node: Node) -> Made | None:
+def _concat(node: Node) -> OperandsAndOutputs | None:
     data, axes = ops.record(node.op).data_operands(len(node.inputs)), named_axes(node)
     if axes is None:
         return None
-    letters = [WHOLE if axis in axes else letter for axis, letter in enumerate(_letters(node.inputs[data[0]]))]
-    return [tuple(letters) if i in data else None for i in range(len(node.inputs))], [tuple(letters)]
+    letters = [WHOLE if axis in axes else letter for axis, letter in enumerate(_own_factors(node.inputs[data[0]]))]
+    return [tuple(letters) if index in data else None for index in range(len(node.inputs))], [tuple(letters)]
 
 
-def _like(node: Node) -> Made | None:
+def _like(node: Node) -> OperandsAndOutputs | None:
     """A dimension of equal size in operand and output is unaffected by the op."""
-    index, out = _source(node), node.out()
-    if out.shape is None:
+    operand, result = _data_operand(node), node.out().shape
+    if result is None:
         return None
-    source = node.inputs[index].shape or ()
-    lead = len(out.shape) - len(source)
-    if lead < 0:
+    shape = node.inputs[operand].shape or ()
+    added = len(result) - len(shape)
+    if added < 0:
         return None
-    same = [axis for axis, size in enumerate(source) if size is not None and size == out.shape[lead + axis]]
-    same += [axis for axis in range(len(source)) if axis not in same and _untouched(node, axis)]
-    inputs = [f"d{axis}" if axis in same else WHOLE for axis in range(len(source))]
-    return _only(node, index, inputs), [(*[WHOLE] * lead, *inputs)]
+    same = [axis for axis, size in enumerate(shape) if size is not None and size == result[added + axis]]
+    same += [axis for axis in range(len(shape)) if axis not in same and _untouched(node, axis)]
+    factors = [f"d{axis}" if axis in same else WHOLE for axis in range(len(shape))]
+    return _only(node, operand, factors), [(*[WHOLE] * added, *factors)]
 
 
 def _untouched(node: Node, axis: int) -> bool:
     """Whether an unknown dimension is unchanged: no padding, or one repetition."""
-    told = integers(node.inputs[1]) if len(node.inputs) > 1 else None
-    if told is None:
+    numbers = integers(node.inputs[1]) if len(node.inputs) > 1 else None
+    if numbers is None:
         return False
     if node.op in ops.TILES:
-        return told[axis] == 1
+        return numbers[axis] == 1
     if node.op in ops.PADS:
-        return told[2 * axis : 2 * axis + 2] == [0, 0]
+        return numbers[2 * axis : 2 * axis + 2] == [0, 0]
     if node.op in ops.PLAIN_SLICES:
         size = integers(node.inputs[2])
-        return told[axis] == 0 and size is not None and size[axis] == -1
+        return numbers[axis] == 0 and size is not None and size[axis] == -1
     return False
 
 
-def _sliced(node: Node) -> Made | None:
+def _sliced(node: Node) -> OperandsAndOutputs | None:
     """The dimensions that a strided slice, or its gradient, leaves whole."""
     gradient = node.op in ops.SLICE_GRADIENTS
     whole = node.out().shape if gradient else node.inputs[0].shape
@@ -194,19 +204,26 @@ def sliced_places(node: Node, size: int) -> list[tuple[int | None, int | None, i
     dimensions of an ellipsis or without bounds.
     """
     begin = node.inputs[1 if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS else 0].shape
-    count = None if node.inputs[2].shape in (None, (None,)) or begin is None else (node.inputs[2].shape or (0,))[0]
+    end = node.inputs[2].shape
+    count = (end or (0,))[0] if begin is not None and end is not None else None
     if count is None:
         return None
-    masks = {name: int(node.attr(f"{name}_mask", 0)) for name in ("ellipsis", "new_axis", "shrink_axis")}
-    new = [p for p in range(count) if masks["new_axis"] >> p & 1 and not masks["ellipsis"] >> p & 1]
-    wide = size - (count - len(new) - bool(masks["ellipsis"]))
+
+    def masked(kind: str) -> set[int]:
+        mask = int(node.attr(f"{kind}_mask", 0))
+        return {place for place in range(count) if mask >> place & 1}
+
+    ellipsis = masked("ellipsis")
+    new = masked("new_axis") - ellipsis
+    picked = masked("shrink_axis") - new
+    of_ellipsis = size - (count - len(new) - len(ellipsis))
     parts: list[tuple[bool, bool, int | None]] = []  # in the source, in the result, index
     for place in range(count):
-        if masks["ellipsis"] >> place & 1:
-            parts += [(True, True, None)] * wide
+        if place in ellipsis:
+            parts += [(True, True, None)] * of_ellipsis
         else:
-            parts.append((place not in new, place in new or not masks["shrink_axis"] >> place & 1, place))
-    parts += [(True, True, None)] * (size - sum(of_source for of_source, *_ in parts))
+            parts.append((place not in new, place not in picked, place))
+    parts += [(True, True, None)] * (size - sum(in_source for in_source, *_ in parts))
     axes, targets = itertools.count(), itertools.count()
     return [(next(axes) if source else None, next(targets) if result else None, at) for source, result, at in parts]
 
