@@ -74,21 +74,22 @@ def in_folder(flags: Parsed) -> Parsed:
         checkpoint = variables
     else:
         return flags
-    needs = flags.values.get("checkpoint", "") is None and flags.values.get("model_dir") is None
-    return replace(
-        flags, model=str(chosen), values={**flags.values, **({"checkpoint": str(checkpoint)} if needs else {})}
-    )
+    values = dict(flags.values)
+    if values.get("checkpoint", "") is None and values.get("model_dir") is None:
+        values["checkpoint"] = str(checkpoint)
+    return replace(flags, model=str(chosen), values=values)
 
 
 def load(flags: Parsed, console: Console, *, whole: bool = False) -> Program:
     """The converted graph in MODEL, or the plain one converted, for one core where XLA partitions the step; prints the batch."""
     loaded = graphdef.sniff(Path(flags.model))
-    whole, cores = whole or by_xla(flags), cores_of(loaded.graph_def)
-    if whole:
+    cores = cores_of(loaded.graph_def)
+    one_core = whole or by_xla(flags)
+    if one_core:
         refuse_cores(flags)
-    plain = plain_of(flags.model) if whole or cores is None or flags["mode"] != "train" else None
+    plain = plain_of(flags.model) if one_core or cores is None or flags["mode"] != "train" else None
     if plain is not None:
-        program = convert_plain(flags, plain, num_replicas=1 if whole else flags["num_replicas"] or cores)
+        program = convert_plain(flags, plain, num_replicas=1 if one_core else flags["num_replicas"] or cores)
         console.say(program.summary().splitlines()[0], program.report["batch"]["line"],
                     *(f"note        {line}" for line in program.report["step_order"]["said"]))  # fmt: skip
         return program
@@ -140,8 +141,10 @@ def convert_plain(flags: Parsed, plain: Loaded | None = None, /, **more: Any) ->
 
 def by_xla(flags: Parsed) -> bool:
     """Whether XLA partitions the plain step, which is then converted for one core; --mesh without --engine implies it."""
-    if "engines" in flags.given or flags.values.get("engine") == "xla":
-        return flags.values.get("engine") == "xla" or "xla" in flags["engines"]
+    if flags.values.get("engine") == "xla":
+        return True
+    if "engines" in flags.given:
+        return "xla" in flags["engines"]
     return "engine" not in flags.given and flags.values.get("mesh") is not None
 
 
@@ -158,8 +161,10 @@ def refuse_cores(flags: Parsed) -> None:
 
 
 def _asked(flags: Parsed, plain: Loaded | None, **more: Any) -> ConvertOptions:
+    """The options of the command line; where it says nothing, those of the conversion that kept a plain training graph."""
     kept = plain.options if plain and flags.values.get("mode", "train") == "train" else {}
-    return options(flags, **{name: kept[name] for name in kept if name not in {*flags.given, "passes"}} | more)
+    unsaid = {name: value for name, value in kept.items() if name not in {*flags.given, "passes"}}
+    return options(flags, **unsaid | more)
 
 
 def layout_of(flags: Parsed, platform: str | None = None) -> Layout | None:

@@ -75,11 +75,11 @@ def run(flags: Parsed, console: Console) -> Outcome:
     console.say(report.verdict)
     if report.runs:
         _add_targets(report, flags, console)
-    beside = output.with_suffix(".json")
+    figures = output.with_suffix(".json")
     files.write_together({output: page.make("report", report.title, report).encode(),
-                          beside: (json.dumps(report, indent=1, default=vars) + "\n").encode()})  # fmt: skip
-    console.say(f"wrote {output} and {beside}")
-    return Outcome({**vars(report), "written": [str(output), str(beside)]}, code=0 if report.runs else 1)
+                          figures: (json.dumps(report, indent=1, default=vars) + "\n").encode()})  # fmt: skip
+    console.say(f"wrote {output} and {figures}")
+    return Outcome({**vars(report), "written": [str(output), str(figures)]}, code=0 if report.runs else 1)
 
 
 def _add_targets(report: Report, flags: Parsed, console: Console) -> None:
@@ -107,7 +107,7 @@ def _topology(name: str, cores: int) -> str:
         return name
     sizes = {topology: count for topology, count in TOPOLOGIES.items() if topology.partition(":")[0] == name}
     enough = [topology for topology in sizes if sizes[topology] >= cores]
-    return min(enough, key=lambda t: sizes[t]) if enough else max(sizes, key=lambda t: sizes[t])
+    return min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
 
 
 def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console: Console) -> Target:
@@ -142,18 +142,19 @@ def _ways(topology: str, flags: Parsed, console: Console) -> list[dict[str, Any]
 def _line(target: Target) -> str:
     if target.compiled is None:
         return f"{target.topology:<10} refused: {target.error}"
-    said, size = target.compiled, tpu_compiler.size_text
-    return (f"{target.topology:<10} compiles, {size(said['peak'])} of {size(said['hbm'])} per core, at least "
-            f"{said['step_seconds'] * 1e6:,.1f} us a step, bound by {said['bound_by']}")  # fmt: skip
+    compiled = target.compiled
+    peak, memory = tpu_compiler.size_text(compiled["peak"]), tpu_compiler.size_text(compiled["hbm"])
+    return (f"{target.topology:<10} compiles, {peak} of {memory} per core, at least "
+            f"{compiled['step_seconds'] * 1e6:,.1f} us a step, bound by {compiled['bound_by']}")  # fmt: skip
 
 
 def _collectives(graph: Graph, program: Program) -> list[Collective]:
-    """What the cores combine in each step, largest first; the loss that they combine once, after the loop, is not of it."""
+    """What the cores combine in each step, largest first, without the loss, which they combine once, after the loop."""
     shapes.infer(graph)
-    said = program.report.get("collectives", {}).get("combined", {})
+    reasons = program.report.get("collectives", {}).get("combined", {})
     last = {tensor.node for node in graph.with_attr("_tpu_output_identity") for tensor in node.inputs}
     found = [
-        Collective(str(node.inputs[0]), said.get(str(node.inputs[0]), _SUMMED), shapes.byte_size(node.out()))
+        Collective(str(node.inputs[0]), reasons.get(str(node.inputs[0]), _SUMMED), shapes.byte_size(node.out()))
         for node in graph.of_type("CrossReplicaSum")
         if node not in last
     ]

@@ -167,13 +167,13 @@ def check(
         history.finish(graph)
     converted = time.perf_counter()
     device, nodes = _device(graph), {node.name: node for node in graph}
-    findings = list(_without_kernels(graph, device, nodes))
+    findings = list(_kernel_findings(graph, device, nodes))
     findings += [_finding(nodes, "path", "", f"the input reads '{name}'") for name in local_files(graph)]
     looked = time.perf_counter()
     complaint = refusal or _lower(graph, nodes)
-    if complaint is None:  # the table was too careful
+    if complaint is None:  # XLA takes what the table of kernels held against it
         findings = [finding for finding in findings if finding.cause in _BEYOND_XLA]
-    if complaint is not None and not any(finding.node == complaint.node for finding in findings):
+    elif not any(finding.node == complaint.node for finding in findings):
         findings.append(complaint)
     order = list(CAUSES)
     findings.sort(key=lambda finding: order.index(finding.cause))
@@ -300,13 +300,13 @@ def _device(graph: Graph) -> list[Node]:
     return [node for node in step if node in reached and node.op not in ops.SUMMARIES | ops.SAVES | ops.ASSERTS]
 
 
-def _without_kernels(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
-    """Nodes of the device, and of the functions that they call, that XLA has no kernel for."""
-    missing = list(_missing(graph, device))
-    without = {name for name, _, _ in missing}
-    for name, op, (cause, fault, fix) in missing:
+def _kernel_findings(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
+    """Nodes of the device, and of the functions that they call, that no XLA kernel takes."""
+    faults = list(_kernel_faults(graph, device))
+    at_fault = {name for name, _, _ in faults}
+    for name, op, (cause, fault, fix) in faults:
         forward = _gradient_of(nodes, name)
-        if forward in without:
+        if forward in at_fault:
             fix = f"goes when '{forward}' is replaced"
         yield _finding(nodes, cause, name, fault, fix, op=op)
 
@@ -343,8 +343,8 @@ def kernels() -> Mapping[str, tuple[Mapping[str, frozenset[Any]], ...]]:
     return {op: tuple(taken) for op, taken in found.items()}
 
 
-def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[tuple[str, str, _Fault]]:
-    """Nodes without a kernel with op and fault; ``caller/inner`` names a node of a library function."""
+def _kernel_faults(graph: Graph, device: Iterable[Node]) -> Iterator[tuple[str, str, _Fault]]:
+    """Nodes that no kernel takes, each with op and fault; ``caller/inner`` names a node of a library function."""
     library = function_library.functions_named(graph)
     for node in device:
         if node.op in ops.ALL_REDUCES and node.attr("T").name not in REDUCED:
@@ -355,12 +355,12 @@ def _missing(graph: Graph, device: Iterable[Node]) -> Iterator[tuple[str, str, _
         called = function_library.used_by(graph, [node]).values() if library else ()
         inner = [(f"{node.name}/{each.name}", each.op, each.attr) for function in called for each in function.node_def]
         for name, op, raw in [*inner, (node.name, ops.TO_RESOURCE.get(node.op, node.op), node.raw_attrs)]:
-            found = None if op in library or op in _LOWERED else _judge(op, raw)
+            found = None if op in library or op in _LOWERED else _kernel_fault(op, raw)
             if found is not None:
                 yield name, op, found
 
 
-def _judge(op: str, raw: Mapping[str, Any]) -> _Fault | None:
+def _kernel_fault(op: str, raw: Mapping[str, Any]) -> _Fault | None:
     decoded = {name: attrs.decode(value) for name, value in raw.items() if name[0] != "_"}
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
     if op in ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):

@@ -92,7 +92,7 @@ class PlainModel:
 
 
 _TIMED_LOOP = 100  # batches of a loop whose length is a time: evaluation and prediction do not measure their pace
-_WHAT = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
+_MODE_NAMES = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
 
 
 class CoresModel:
@@ -199,14 +199,14 @@ class ModelCache:
         model = self.kept(request.mode, (fed.fingerprint, keys), lambda: self._make(request, fed, check, keys))
         if isinstance(model, CoresModel):
             return model
-        say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {model}")
+        say(f"note: the {_MODE_NAMES[request.mode]} runs on this machine, without cores: {model}")
         return None
 
     def _make(
         self, request: Request, fed: TracedInput, check: Callable[[Traced], object], keys: Any
     ) -> CoresModel | str:
         """The model, or why it cannot be converted."""
-        if why := _of_input(request, fed):
+        if why := _why_not_this_input(request, fed):
             return why
         traced = _trace(request, fed)
         check(traced)
@@ -229,8 +229,8 @@ class ModelCache:
         return "" if not given or reach(given, None).hosts > 1 else given
 
 
-def _of_input(request: Request, fed: TracedInput) -> str:
-    """Why the cores cannot take the input; "" where they can."""
+def _why_not_this_input(request: Request, fed: TracedInput) -> str:
+    """Why the input cannot be read for cores; "" where it can."""
     if not fed.is_dataset:
         return "input_fn returns tensors, whose end cannot be told; return the Dataset"
     if fed.placeholders:
@@ -263,9 +263,9 @@ def _trace(request: Request, fed: TracedInput) -> Traced:
     except (TypeError, ValueError) as error:
         if request.mode != ModeKeys.PREDICT or request.plan.cores < 2:
             raise
-        rows = request.plan.per_core
-        say(f"note: model_fn needs the rows of one core ({first_words(error)[:120]}): one core predicts, "
-            f"{counted(rows or 0, 'row')} a step")  # fmt: skip
+        failure = first_words(error)[:120]
+    rows = request.plan.per_core
+    say(f"note: model_fn needs the rows of one core ({failure}): one core predicts, {counted(rows or 0, 'row')} a step")
     one = replace(fixed, plan=replace(request.plan, cores=1, global_batch=rows, per_host=rows))
     return trace_model(one, trace_input(one))
 
@@ -276,22 +276,23 @@ def _holds_batch_size(request: Request, traced: Traced, fed: TracedInput) -> boo
     twice = replace(request, plan=replace(request.plan, global_batch=rows, per_core=2 * (request.plan.per_core or 0)))
     fed_twice = trace_input(twice)
     try:
-        return _step(traced, fed) != _step(trace_model(twice, fed_twice), fed_twice)
+        return _step_fingerprint(traced, fed) != _step_fingerprint(trace_model(twice, fed_twice), fed_twice)
     except (TypeError, ValueError):
         return True
 
 
-def _step(traced: Traced, fed: TracedInput) -> bytes:
+def _step_fingerprint(traced: Traced, fed: TracedInput) -> bytes:
     """The fingerprint of the ops behind the input."""
     spec = traced.spec
-    beside = None if traced.host_call is None else traced.host_call[1]
-    ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
-    starts = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
-    made = definition(list(reached(starts, lambda op: (o for o in producers(op) if o.name not in fed.ops))))
-    for node in made.node:
+    host_call = None if traced.host_call is None else traced.host_call[1]
+    results = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), host_call])
+    starts = [result if isinstance(result, tf.Operation) else result.op for result in results if result is not None]
+    behind = reached(starts, lambda op: (producer for producer in producers(op) if producer.name not in fed.ops))
+    graph_def = definition(list(behind))
+    for node in graph_def.node:
         if node.op in ops.PYTHON:
             node.attr.pop("token", None)  # the number that each trace gives its Python functions
-    return fingerprint(made)
+    return fingerprint(graph_def)
 
 
 def why_not(error: TpuGraphError) -> str:

@@ -104,7 +104,7 @@ def _same(x: Any, group_assignment: Any = None, name: Any = None) -> Any:
     return tf.identity(x, name=name)
 
 
-_PASSING = frozenset({"metadata", "_output_shapes"})  # attributes that differ from trace to trace
+_DIFFER_BY_TRACE = frozenset({"metadata", "_output_shapes"})  # attributes
 _QUOTED = re.compile(r'(?<=")[^"\\]+(?=")')
 
 
@@ -122,15 +122,16 @@ def fingerprint(graph_def: Any) -> bytes:
 
     def add(nodes: Any) -> None:
         for node in nodes:
-            told = type(node)()
-            told.CopyFrom(node)
-            told.ClearField("experimental_debug_info")
+            rest = type(node)()
+            rest.CopyFrom(node)
+            rest.ClearField("experimental_debug_info")
             for key in sorted(node.attr):
-                if node.attr[key].HasField("tensor"):
+                is_tensor = node.attr[key].HasField("tensor")
+                if is_tensor:
                     digest.update(node.attr[key].SerializeToString(deterministic=True))
-                if node.attr[key].HasField("tensor") or key in _PASSING:
-                    del told.attr[key]
-            digest.update(_QUOTED.sub(number, str(told)).encode())
+                if is_tensor or key in _DIFFER_BY_TRACE:
+                    del rest.attr[key]
+            digest.update(_QUOTED.sub(number, str(rest)).encode())
 
     add(graph_def.node)
     done = 0
@@ -338,8 +339,9 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
     spanned = request.config.tpu_config.num_cores_per_replica or 1
-    seen = (1, 1) if request.one_program and deployment is None else (plan.hosts, max(plan.cores, 1))
-    context = TPUContext(*seen, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
+    as_one = request.one_program and deployment is None
+    hosts, cores = (1, 1) if as_one else (plan.hosts, max(plan.cores, 1))
+    context = TPUContext(hosts, cores, deployment, spanned) if request.on_tpu or request.serves_on_tpu else None
     use_tpu = bool(plan.cores) or request.serves_on_tpu
     if deployment is None and plan.cores and rows is not None and rows == plan.global_batch:
         rows = WholeBatch(rows)
@@ -424,7 +426,7 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
         tf1.train.create_global_step(graph)
         with padded_batches(request.shapes, measures=bool(plan.cores)) as noted:
             returned, is_dataset = _call_for_hosts(request, rows)
-        if plan.cores and is_dataset and _measures(request, returned, noted):
+        if plan.cores and is_dataset and _measure_if_open(request, returned, noted):
             return _trace_input(request, rows)
         at_global = False
         if is_dataset:
@@ -446,16 +448,15 @@ def _trace_input(request: Request, rows: int | None) -> TracedInput | None:
     return TracedInput(graph, features, labels, at_global, digest, is_dataset, names, placeholders)
 
 
-def _measures(request: Request, dataset: Any, noted: Any) -> bool:
+def _measure_if_open(request: Request, dataset: Any, noted: Any) -> bool:
     """Measures an input of open shapes, unless that was done before; returns whether it did."""
     graph = tf1.get_default_graph()
     fed = request.batch_axis is not None or any(op.type in ops.PLACEHOLDERS for op in graph.get_operations())
     if fed or request.shapes is not None or not (noted or is_open(dataset)):
         return False
     if request.mode != ModeKeys.TRAIN and not noted:
-        inputs.check_static(
-            dataset
-        )  # what the first batches have in common, another reading of an endless input may not
+        # what the first batches have in common, another reading of an endless input may not
+        inputs.check_static(dataset)
     config = request.config
     found = measure(dataset, noted, config.tpu_config.max_ids, config.session_config)
     request.measured.append((request.input_fn, request.mode, found))
@@ -484,12 +485,17 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     The function is called once per core or host as the input mode says; for further hosts only if it asks for its host, or
     returns tensors.
     """
-    plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
-    calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
+    plan = request.plan
+    calls = plan.hosts
+    if request.input_mode == InputPipelineConfig.BROADCAST:
+        calls = 1
+    elif request.input_mode == InputPipelineConfig.PER_SHARD_V1:
+        calls = plan.cores
 
     def call(index: int) -> tuple[Any, bool]:
-        host, served = index * plan.hosts // max(calls, 1), max(plan.cores // max(calls, 1), 1)
-        params = params_of(request, rows, Deployment(host, index, max(calls, 1), served))
+        count = max(calls, 1)
+        host, cores_of_call = index * plan.hosts // count, max(plan.cores // count, 1)
+        params = params_of(request, rows, Deployment(host, index, count, cores_of_call))
         found = call_input_fn(request.input_fn, request.mode, params, request.config)
         inputs.check_returned(found, request.input_mode)
         asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)

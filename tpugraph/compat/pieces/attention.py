@@ -56,7 +56,7 @@ class AttentionMechanism:
 
 
 class _BaseAttentionMechanism(AttentionMechanism):
-    """The memory ``[batch, positions, columns]``, zero behind each row's length, its keys, and what makes weights of scores."""
+    """Holds a memory ``[batch, positions, columns]`` and its keys; the memory is zero behind each row's length."""
 
     def __init__(self, query_layer: Any, memory: Any, probability_fn: Callable[[Any, Any], Any],
                  memory_sequence_length: Any = None, memory_layer: Any = None, check_inner_dims_defined: bool = True,
@@ -166,7 +166,7 @@ class BahdanauAttention(LuongAttention):
 class _Monotonic:
     """Weights that move in one direction over the memory; noise on the scores drives them to zero or one."""
 
-    def _begin(self, noise: float, seed: int | None, bias: float, mode: str) -> None:
+    def _make_monotonic(self, noise: float, seed: int | None, bias: float, mode: str) -> None:
         def weights(score: Any, before: Any) -> Any:
             start = tf1.constant_initializer(bias)
             score += tf1.get_variable("attention_score_bias", [], score.dtype, initializer=start)
@@ -192,7 +192,7 @@ class LuongMonotonicAttention(_Monotonic, LuongAttention):
                  score_bias_init: float = 0.0, mode: str = "parallel", dtype: Any = None,
                  name: str = "LuongMonotonicAttention") -> None:  # fmt: skip
         LuongAttention.__init__(self, num_units, memory, memory_sequence_length, scale, None, score_mask_value, dtype)
-        self._begin(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
+        self._make_monotonic(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
 
 
 class BahdanauMonotonicAttention(_Monotonic, BahdanauAttention):
@@ -207,7 +207,7 @@ class BahdanauMonotonicAttention(_Monotonic, BahdanauAttention):
         BahdanauAttention.__init__(
             self, num_units, memory, memory_sequence_length, normalize, None, score_mask_value, dtype
         )
-        self._begin(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
+        self._make_monotonic(sigmoid_noise, sigmoid_noise_seed, score_bias_init, mode)
 
 
 # --------------------------------------------------------------------------- the cell
@@ -267,12 +267,17 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
         self._layers = list(attention_layer or [None] * len(self._mechanisms))
         if len(self._layers) != len(self._mechanisms):
             raise ValueError(f"{len(self._layers)} attention layers for {len(self._mechanisms)} attention mechanisms")
-        widths = [mechanism.values.shape.as_list()[-1] if layer is None else layer.compute_output_shape(
-                      [None, cell.output_size + mechanism.values.shape.as_list()[-1]]).as_list()[-1]
-                  for mechanism, layer in zip(self._mechanisms, self._layers, strict=True)]  # fmt: skip
-        self._cell, self._attention_size, self._history, self._output_attention, self._initial, self._attend = (
-            cell, sum(widths), alignment_history, output_attention, initial_cell_state,
-            attention_fn or _compute_attention)  # fmt: skip
+        self._attention_size = 0
+        for mechanism, layer in zip(self._mechanisms, self._layers, strict=True):
+            columns = mechanism.values.shape.as_list()[-1]
+            if layer is not None:
+                columns = layer.compute_output_shape([None, cell.output_size + columns]).as_list()[-1]
+            self._attention_size += columns
+        self._cell = cell
+        self._history = alignment_history
+        self._output_attention = output_attention
+        self._initial = initial_cell_state
+        self._attend = attention_fn or _compute_attention
         self._join = cell_input_fn or (lambda inputs, attention: tf.concat([inputs, attention], -1))
 
     def _item_or_tuple(self, values: Any) -> Any:
@@ -308,10 +313,11 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
         histories = state.alignment_history if self._is_multi else (state.alignment_history,)
         attended = [self._attend(mechanism, output, before, layer)
                     for mechanism, before, layer in zip(self._mechanisms, states, self._layers, strict=True)]  # fmt: skip
-        attention = tf.concat([one[0] for one in attended], 1)
-        pairs = zip(histories, attended, strict=True)
-        history = [past.write(state.time, one[1]) if self._history else () for past, one in pairs]
+        contexts, weights, next_states = zip(*attended, strict=True)
+        attention = tf.concat(contexts, 1)
+        if self._history:
+            histories = [past.write(state.time, one) for past, one in zip(histories, weights, strict=True)]
         new = AttentionWrapperState(
-            cell_state, attention, state.time + 1, self._item_or_tuple(one[1] for one in attended),
-            self._item_or_tuple(history), self._item_or_tuple(one[2] for one in attended))  # fmt: skip
+            cell_state, attention, state.time + 1, self._item_or_tuple(weights), self._item_or_tuple(histories),
+            self._item_or_tuple(next_states))  # fmt: skip
         return attention if self._output_attention else output, new

@@ -104,7 +104,8 @@ class _Clustering(clustering_ops.KMeans):  # type: ignore[misc]
     """TensorFlow's k-means, whose steps with mini batches read the counts and the centers in no order with their updates."""
 
     def _infer_graph(self, inputs: Any, clusters: Any) -> Any:
-        *_, self._nearest = found = list(super()._infer_graph(inputs, clusters))
+        found = list(super()._infer_graph(inputs, clusters))
+        self._nearest = found[-1]
         return found
 
     def _mini_batch_sync_updates_op(self, *variables: Any) -> Any:
@@ -118,8 +119,9 @@ class _Clustering(clustering_ops.KMeans):  # type: ignore[misc]
         before, clusters = tf.identity(cluster_centers), tf.shape(total_counts)[0]
         counts = tf.math.bincount(tf.cast(index, tf.int32), minlength=clusters, dtype=tf.int64)
         total = total_counts + counts
-        counts, least = (tf.cast(one, points.dtype)[:, None] for one in (counts, tf.maximum(total, 1)))
-        moved = before + (tf.math.unsorted_segment_sum(points, index, clusters) - counts * before) / least
+        assigned = tf.cast(counts, points.dtype)[:, None]
+        weight = tf.cast(tf.maximum(total, 1), points.dtype)[:, None]
+        moved = before + (tf.math.unsorted_segment_sum(points, index, clusters) - assigned * before) / weight
         return tf.group(tf1.assign(cluster_centers, moved), tf1.assign(total_counts, total))
 
 

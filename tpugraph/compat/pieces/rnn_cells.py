@@ -79,9 +79,10 @@ class LayerNormLSTMCell(Cell):
         output = num_proj or num_units
         super().__init__(LSTMStateTuple(num_units, output), output, reuse=reuse)
         self._units, self._norm = num_units, layer_norm
-        self._start = tf1.constant_initializer(norm_shift), tf1.constant_initializer(norm_gain)
+        self._shift, self._gain = tf1.constant_initializer(norm_shift), tf1.constant_initializer(norm_gain)
         self._peepholes, self._initializer, self._project = use_peepholes, initializer, num_proj
-        self._clips, self._forget_bias, self._activation = (cell_clip, proj_clip), forget_bias, activation or tf.tanh
+        self._cell_clip, self._proj_clip = cell_clip, proj_clip
+        self._forget_bias, self._activation = forget_bias, activation or tf.tanh
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         with tf1.variable_scope(tf1.get_variable_scope(), initializer=self._initializer):
@@ -94,10 +95,10 @@ class LayerNormLSTMCell(Cell):
         forget = tf.sigmoid(gates["forget"] + self._forget_bias + self._peep("w_f_diag", memory))
         kept = tf.sigmoid(gates["input"] + self._peep("w_i_diag", memory)) if "input" in gates else 1 - forget
         new = self._normal(forget * memory + kept * self._candidate(gates["transform"]), "state")
-        new = _clipped(new, self._clips[0])
+        new = _clipped(new, self._cell_clip)
         output = tf.sigmoid(gates["output"] + self._peep("w_o_diag", new)) * self._activation(new)
         if self._project:
-            output = _clipped(linear(output, self._project, False, self._names[1]), self._clips[1])
+            output = _clipped(linear(output, self._project, False, self._names[1]), self._proj_clip)
         return output, LSTMStateTuple(new, output)
 
     def _candidate(self, scores: Any) -> Any:
@@ -109,10 +110,9 @@ class LayerNormLSTMCell(Cell):
     def _normal(self, value: Any, scope: str) -> Any:
         if not self._norm:
             return value
-        shift, gain = self._start
         with tf1.variable_scope(scope):
-            gamma = tf1.get_variable("gamma", value.shape[1:], value.dtype, initializer=gain)
-            beta = tf1.get_variable("beta", value.shape[1:], value.dtype, initializer=shift)
+            gamma = tf1.get_variable("gamma", value.shape[1:], value.dtype, initializer=self._gain)
+            beta = tf1.get_variable("beta", value.shape[1:], value.dtype, initializer=self._shift)
         mean, variance = tf.nn.moments(value, [1], keepdims=True)
         return tf.nn.batch_normalization(value, mean, variance, beta, gamma, 1e-12)
 

@@ -107,7 +107,7 @@ class CompiledLoop(Engine):
         return self._ahead.available(steps)
 
     def save_position(self) -> str:
-        if self._ahead.parted:
+        if self._ahead.partly_taken:
             return "a loop took a part of what was read for it"
         if not self._ahead.waiting:  # else it was saved before more was read
             self._hold()
@@ -139,7 +139,7 @@ class CompiledLoop(Engine):
     def train(self, loop: TrainingLoop) -> Trained:
         """Run a training loop, and read the input of the next one meanwhile."""
         if not self._on_devices:
-            self.devices.put(self.devices.same(loop.trained, self._session.run(self._reads)))
+            self.devices.put(self.devices.values_of_first(loop.trained, self._session.run(self._reads)))
             self._on_devices = True
         staged = self._ahead.take(loop.steps)
         steps = -self.agree(-staged.steps)  # several processes all end with the shortest input

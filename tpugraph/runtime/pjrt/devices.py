@@ -49,14 +49,19 @@ class Devices:
     notes: Sequence[str] = ()
 
     def __init__(self, module: Module, layout: Layout | None = None, *, platform: str = "cpu") -> None:
-        self.module, self.layout = module, layout.shrunk(module) if layout else None
-        if layout and self.layout and self.layout.mesh.size < layout.mesh.size:
-            self.notes = [f"{self.layout.mesh.size} of {layout.mesh.size} devices train: more do not divide the batch"]
-        of_core = {
-            value: ((_CORE,),) if value.kind in _OF_A_CORE else () for value in (*module.arguments, *module.results)
-        }
-        self.specs: Mapping[Value, Spec] = self.layout.specs(module) if self.layout else of_core
-        axes = self.layout.mesh.axes if self.layout else {_CORE: module.num_replicas}
+        self.module = module
+        self.layout = None if layout is None else layout.shrunk(module)
+        self.specs: Mapping[Value, Spec]
+        if layout is None or self.layout is None:
+            values = (*module.arguments, *module.results)
+            self.specs = {value: ((_CORE,),) if value.kind in _OF_A_CORE else () for value in values}
+            axes: Mapping[str, int] = {_CORE: module.num_replicas}
+        else:
+            self.specs = self.layout.specs(module)
+            axes = self.layout.mesh.axes
+            used, given = self.layout.mesh.size, layout.mesh.size
+            if used < given:
+                self.notes = [f"{used} of {given} devices train: more do not divide the batch"]
         self._jax = jax_client.load("jax", "pjrt")
         client = jax_client.load("jaxlib.xla_client", "pjrt")
         self._devices = self._find(client, platform, math.prod(axes.values()))
@@ -72,18 +77,20 @@ class Devices:
                            fix="convert without --shard_tables, or train in one process")  # fmt: skip
         self._variables: dict[str, Any] = {}
         if self.layout:
-            code, options = mesh.annotated(module, self.layout, self.specs), mesh.options(self.layout, self._devices)
+            code = mesh.annotated(module, self.layout, self.specs)
+            options = mesh.options(self.layout, self._devices)
         else:
-            code, options = jax_client.parse(module.code), jax_client.options(module.num_replicas, self._devices)
+            code = jax_client.parse(module.code)
+            options = jax_client.options(module.num_replicas, self._devices)
         self._compile(client, code, options, platform)
         if self.layout:
             text, sharded = self._run.hlo_modules()[0].to_string(), mesh.sharded_shapes(module, self.specs)
             self.cost = Cost.of(self._run, text, sharded)
 
     def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
-        how = [self.specs[value] for value in (*self.module.arguments, *self.module.results)]
-        step = zlib.crc32(repr(how).encode(), zlib.crc32(self.module.code))
-        if len(set(self._of_all(np.asarray([step])))) > 1:
+        specs = [self.specs[value] for value in (*self.module.arguments, *self.module.results)]
+        checksum = zlib.crc32(repr(specs).encode(), zlib.crc32(self.module.code))
+        if len(set(self._of_all(np.asarray([checksum])))) > 1:
             raise RunError("the processes do not compile the same step",
                            fix="give all of them the same model and options, and the same versions of tpugraph, TensorFlow and "
                            "jax")  # fmt: skip
@@ -109,12 +116,14 @@ class Devices:
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
     def about(self) -> dict[str, Any]:
-        """Of a layout the mesh, XLA's collectives, the sharded variables that they gather whole, and the shardings of variables."""
+        """What a report says of a layout: ``sharded`` has the mesh axes of each dimension of the sharded variables, and ``gathered``
+        those of the variables that XLA gathers whole.
+        """
         if self.layout is None:
             return {}
-        lie = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
+        sharded = {name: [list(axes) for axes in spec] for name, spec in mesh.sharded(self.module, self.specs).items()}
         return {"mesh": str(self.layout.mesh), "collectives": self.cost.collectives, "gathered": self.cost.gathered,
-                "sharded": lie}  # fmt: skip
+                "sharded": sharded}  # fmt: skip
 
     @property
     def processes(self) -> int:
@@ -123,14 +132,14 @@ class Devices:
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        for value in self._of(*HELD):
+        for value in self._arguments(*HELD):
             if value.name in values:
                 self._variables[value.name] = self._place(
                     value, np.asarray(values[value.name], value.dtype).__getitem__
                 )
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """The values of variables; for a table that the cores share the shards of all."""
+        """The values of variables; that of a table that the cores share has the shards of all cores."""
         return {name: self._whole(self._variables[name]) for name in (self._variables if names is None else names)}
 
     @property
@@ -142,7 +151,7 @@ class Devices:
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
         """Put the batches of each core of this process, each [iterations, ...], on the devices, from any thread."""
         placed = []
-        for value, parts in zip(self._of("infeed"), zip(*infeed, strict=True), strict=True):
+        for value, parts in zip(self._arguments("infeed"), zip(*infeed, strict=True), strict=True):
             own = {core: np.asarray(part, value.dtype) for core, part in zip(self.own, parts, strict=True)}
             placed.append(self._place(value, partial(_at, own, value.shape[0])))
         return placed
@@ -176,7 +185,7 @@ class Devices:
         return [list(of_core) for of_core in zip(*sent, strict=True)], outputs
 
     def _whole(self, array: Any) -> Array:
-        """An array on the devices; where it is the same on all that of the first, else its shards gathered from all processes."""
+        """The whole value of an array on the devices; its shards are gathered from all processes where it is sharded over them."""
         own = array.is_fully_addressable or array.is_fully_replicated
         return np.asarray(array) if own else self._allgather(array)
 
@@ -194,7 +203,7 @@ class Devices:
         """The maximum over the processes."""
         return int(self._of_all(np.asarray([number], np.int64)).max())
 
-    def same(self, step: int, values: Mapping[str, Array]) -> Mapping[str, Array]:
+    def values_of_first(self, step: int, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """The initial values of the first process, for all: each may have drawn its own weights.
 
         Raises:
@@ -217,7 +226,7 @@ class Devices:
             return np.concatenate([send(part, self.first) for part in parts]).view(array.dtype).reshape(array.shape)
 
     def _place(self, value: Value, shard: Callable[[Any], Array]) -> Any:
-        """An argument on the devices, whose shard at an index of the whole is given."""
+        """Put an argument on the devices; ``shard`` gives the part of it at an index."""
         with self._jax.enable_x64(True):
             return self._jax.make_array_from_callback(self._shape(value), self._sharding(value), shard)
 
@@ -228,7 +237,7 @@ class Devices:
         spec = self._jax.sharding.PartitionSpec(*(axes or None for axes in self.specs[value]))
         return self._jax.sharding.NamedSharding(self._mesh, spec)
 
-    def _of(self, *kinds: str) -> list[Value]:
+    def _arguments(self, *kinds: str) -> list[Value]:
         return [value for value in self.module.arguments if value.kind in kinds]
 
 
@@ -257,14 +266,14 @@ class Prefetcher:
     """Batches read at most one loop ahead.
 
     Attributes:
-        parted: whether a loop has taken some of the prefetched batches and others are left.
+        partly_taken: whether a loop has taken some of the prefetched batches and others are left.
     """
 
     def __init__(self, stage: Stage, read: Read, before: Callable[[], None]) -> None:
         self._place = stage
         self._read = read
         self._before = before
-        self.parted = False
+        self.partly_taken = False
         self._next: Future[Staged] | None = None
         self._wanted = 0  # the steps that were requested of the next batches
 
@@ -275,8 +284,8 @@ class Prefetcher:
         ready, self._next = self._next, None
         found = ready.result()
         self._wanted -= count
-        self.parted = self._wanted > 0
-        if self.parted:
+        self.partly_taken = self._wanted > 0
+        if self.partly_taken:
             self._next = Future()
             self._next.set_result(self._rest(found, count))
         return replace(found, steps=min(found.steps, count))
@@ -300,7 +309,7 @@ class Prefetcher:
         """Drop the prefetched batches, after reading has finished."""
         if self._next is not None:
             self._next.exception()  # waits
-            self._next, self.parted = None, False
+            self._next, self.partly_taken = None, False
 
     def _stage_ahead(self, count: int) -> Staged:
         self._before()
