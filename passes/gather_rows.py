@@ -59,9 +59,10 @@ def _dequeue_bypassing(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
     """The tensors that bypass the device through a queue, which the infeed's loop fills."""
     if not ends:
         return []
-    kinds, name, make = [t.dtype for t in ends], "tpugraph/beside/queue", Builder(graph, device=HOST_DEVICE)
-    kept = {"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""}
-    queue = graph.add("FIFOQueueV2", name, attrs=kept, device=HOST_DEVICE, outputs=[(_RESOURCE, ())])
+    kinds, name = [tensor.dtype for tensor in ends], "tpugraph/beside/queue"
+    attributes = {"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""}
+    queue = graph.add("FIFOQueueV2", name, attrs=attributes, device=HOST_DEVICE, outputs=[(_RESOURCE, ())])
+    make = Builder(graph, device=HOST_DEVICE)
     taken = make.node("QueueDequeueV2", [queue.out()], name="tpugraph/beside/dequeue", shapes=[t.shape for t in ends],
                       component_types=kinds, timeout_ms=-1)  # fmt: skip
     graph.keep(Queues((queue.name,)))

@@ -54,7 +54,8 @@ class Partition(Pass):
         demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()
-        share, leaving = "" if loss is None else str(step.share_of_loss(loss)), step.leaving()
+        share = "" if loss is None else str(step.share_of_loss(loss))
+        leaving = step.leaving()
         if roles.mode == "train":
             _mark_leaving(graph, leaving)
         _tell_local_shapes(graph, seeds)

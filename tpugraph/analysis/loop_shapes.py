@@ -60,7 +60,8 @@ def _elements(graph: Graph) -> dict[Tensor, Shape]:
         shape = None if shapes.is_static(taken.shape) else _element(node.inputs[0])
         if shape is not None and ops.LIST_CONTENTS[node.op].stacked:
             number = int(node.attr("num_elements", -1))
-            shape = (taken.shape[0] if taken.shape else number if number >= 0 else None, *shape)
+            length = None if number < 0 else number
+            shape = (taken.shape[0] if taken.shape else length, *shape)
         if shape is not None and shape != taken.shape:
             found[taken] = shape
     return found
@@ -104,9 +105,8 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
-        array = source_of(
-            node.inputs[0], _HANDS_ON | ops.CONTAINER_GRADIENTS
-        ).node  # gradients are shaped as their values
+        # gradients are shaped as their values
+        array = source_of(node.inputs[0], _HANDS_ON | ops.CONTAINER_GRADIENTS).node
         if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
             continue
         given = {shape for user in readers(array, through=_HANDS_ON) for shape in _put(user)}
@@ -115,7 +115,9 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
         if shape is not None and (held.stacked or (held.joined and shape)):
             whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
             count = integers(array.inputs[0]) if whole else None
-            first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
+            first = taken.shape[0] if taken.shape else None
+            if count:
+                first = count[0] * (shape[0] or 0)
             places = taken.node.inputs[1].shape if held.stacked and not held.joined else None
             first = places[0] if first is None and places else first
             shape = (first, *shape[held.joined :])

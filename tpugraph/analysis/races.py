@@ -133,7 +133,8 @@ class Writes:
         if all(self._runs_with(node, reader) for node in writes):
             return writes
         found: dict[Node, None] = {}
-        stack, seen = [reader] if reader is not use.node else list(reader.producers()), {use.node}
+        stack = list(reader.producers()) if reader is use.node else [reader]
+        seen = {use.node}
         while stack:
             node = stack.pop()
             if node in seen or not (self._before.get(node, 0) | self.bit(node)) & wanted:

@@ -195,10 +195,15 @@ def _bad_value(command: Command, flags: Flags, message: str) -> UsageError:
     usage = f"{_usage(flag, flags)}: {flag.help}"
     if words.startswith("Missing value"):
         return UsageError(f"--{flag.name} needs a value", fix=usage)
-    given, kind, values = words.partition(":")[0], flag.parser, values_of(flag)
-    expected = (f"one of {', '.join(values)}" if values else "true or false" if flag.boolean else
-                f"a whole number of at least {kind.lower_bound}" if isinstance(kind, absl_flags.IntegerParser) else
-                "a number of at least 0")  # fmt: skip
+    given, values = words.partition(":")[0], values_of(flag)
+    if values:
+        expected = f"one of {', '.join(values)}"
+    elif flag.boolean:
+        expected = "true or false"
+    elif isinstance(flag.parser, absl_flags.IntegerParser):
+        expected = f"a whole number of at least {flag.parser.lower_bound}"
+    else:
+        expected = "a number of at least 0"
     return UsageError(f"{given} is not {expected}", fix=did_you_mean(given.partition("=")[2], values, usage))
 
 

@@ -83,7 +83,9 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
 
 def _parts(root: str, rest: str) -> list[str]:
     path = module_path(root, rest)
-    return rest.split(".") if path is None else path.split(".") if path else []
+    if path == "":
+        return []
+    return (rest if path is None else path).split(".")
 
 
 def _chain(node: ast.AST, aliases: dict[str, list[str]]) -> list[str] | None:

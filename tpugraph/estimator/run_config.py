@@ -189,7 +189,9 @@ def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: 
     if cluster is not None and session_config is not None and session_config.HasField("cluster_def"):
         raise ArgumentError("RunConfig has both a cluster and a session_config with a cluster_def",
                             fix="leave the cluster_def out")  # fmt: skip
-    address = cluster.master() if cluster is not None else told.master if master is None else master
+    address = told.master if master is None else master
+    if cluster is not None:
+        address = cluster.master()
     if evaluation_master is not None:
         return address, evaluation_master
     return address, told.evaluation_master or ("" if told.kind == EVALUATOR else address)

@@ -131,8 +131,9 @@ class Requests:
 
     @cached_property
     def _hosts(self) -> int:
-        workers, master = self.config.workers, self.config.master
-        return len(workers) if workers else reach(master, None).hosts if master else 1
+        if self.config.workers:
+            return len(self.config.workers)
+        return reach(self.config.master, None).hosts if self.config.master else 1
 
 
 class TPUEstimator:

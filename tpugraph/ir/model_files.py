@@ -67,7 +67,11 @@ def parse(data: bytes, path: Path) -> Loaded:
             fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel, an event file or a model_dir",
         )
     kind, message = found
-    meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
+    meta = None
+    if kind == "SavedModel":
+        meta = message.meta_graphs[0]
+    elif kind == "MetaGraphDef":
+        meta = message
     graph_def = message if meta is None else meta.graph_def
     return Loaded(kind, graph_def, meta, path, data, *_unpacked(graph_def, path))
 

@@ -63,11 +63,11 @@ class PaddedLists:
             self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
         remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
 
-    def _near(self, node: Node) -> LookupNodes:
+    def _builder(self, node: Node) -> LookupNodes:
         return LookupNodes(self.graph, f"{node.name}/padded", source=node)
 
     def _pad(self, fill: Node, bound: Bound, *, ids: bool) -> _Padded:
-        make, kind = self._near(fill), fill.out(1).dtype
+        make, kind = self._builder(fill), fill.out(1).dtype
         padding = np.asarray(-1 if ids else 0, kind.name)
         dense = self._dense(fill, bound, make.const(padding))
         if not ids:
@@ -79,18 +79,18 @@ class PaddedLists:
 
     def _dense(self, fill: Node, bound: Bound, padding: Tensor) -> Tensor:
         """The entries of each row, left-aligned, [rows, most], on the host."""
-        make = self._near(fill)
+        make = self._builder(fill)
         rows = make.first_column(fill.out(0), shrink_axis_mask=2)
         shape = make.const(np.asarray([bound.rows, bound.most], np.int64))
         count = make.const(np.int64(bound.rows))
-        given, kinds = [shape, fill.out(1), padding, count, rows], [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]
-        dense = make.add("RaggedTensorToTensor", given, row_partition_types=kinds)
+        operands = [shape, fill.out(1), padding, count, rows]
+        dense = make.add("RaggedTensorToTensor", operands, row_partition_types=[b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"])
         self.graph.add_control(dense.node, self._checked(fill, rows, count, bound))
         return dense
 
     def _checked(self, fill: Node, rows: Tensor, count: Tensor, bound: Bound) -> Node:
         """An assertion that no row has more entries than the bound."""
-        make = self._near(fill)
+        make = self._builder(fill)
         ones = make.add("OnesLike", [rows])
         entries = make.add("UnsortedSegmentSum", [ones, rows, count])
         longest = make.add("Max", [entries, make.const(np.asarray([0], np.int32))], keep_dims=False)
@@ -114,14 +114,15 @@ class PaddedLists:
         elif step.roles.get(1) == "segments":
             self._replace(step.node, self._spread(step, step.node.inputs[0], "Sum"))
 
-    def added_up(self, step: _Step) -> None:
+    def sum_gradients(self, step: _Step) -> None:
         """Replace gradients per distinct id by gradients per entry."""
         if step.roles.get(1) == "places":
             self.skip(step)
 
     def reduce(self, step: _Step) -> None:
         """A sum, or a mean, over the entries of each row."""
-        make, node, how = self._near(step.node), step.node, step.node.op.rpartition("Segment")[2]
+        node = step.node
+        make, how = self._builder(node), node.op.rpartition("Segment")[2]
         rows, kind = node.inputs[0], node.out().dtype
         if node.op.startswith("Sparse") and step.roles[1] == "values":
             rows = make.add("GatherV2", [rows, node.inputs[1], make.const(np.int32(0))], batch_dims=0)
@@ -132,7 +133,7 @@ class PaddedLists:
 
     def gradient(self, step: _Step) -> None:
         """The gradient of each entry: its share of its row's gradient."""
-        make, node = self._near(step.node), step.node
+        make, node = self._builder(step.node), step.node
         spread = self._spread(step, node.inputs[0], node.op.removeprefix("SparseSegment").partition("Grad")[0])
         sparse, by_entry = len(node.outputs or ()) == 2, step.roles[1] == "values"
         if sparse and by_entry:
@@ -142,7 +143,9 @@ class PaddedLists:
         self._replace(node, spread)
 
     def _spread(self, step: _Step, values: Tensor, how: str) -> Tensor:
-        make, width = self._near(step.node), [int(size or 0) for size in (values.shape or ())[1:]]
+        """Give each entry the value of its row, times its weight in the row."""
+        make = self._builder(step.node)
+        width = [int(size or 0) for size in (values.shape or ())[1:]]
         once = make.as_shape(values, [-1, 1, *width])
         deep = make.add("Mul", [once, self._share(step, values.dtype, how, len(width))])
         return make.as_shape(deep, [-1, *width])
@@ -153,7 +156,7 @@ class PaddedLists:
         assert fill is not None  # values per row of the batch have segments
         if (fill, kind, how, width) in self._shares:
             return self._shares[fill, kind, how, width]
-        make = self._near(fill)
+        make = self._builder(fill)
         share = make.as_dtype(self._made[fill].present, kind)
         if how != "Sum":
             count = make.add("Sum", [share, make.const(np.asarray([1], np.int32))], keep_dims=True)
@@ -174,20 +177,20 @@ class PaddedLists:
 
 
 _TOO_MANY = "a row has more ids than the padding of"
-_SAID = re.compile(_TOO_MANY + r" (?P<node>[^ ,]+), which has room for (?P<room>\d+):\]? *\[?(?P<longest>\d+)")
+_TOO_MANY_TEXT = re.compile(_TOO_MANY + r" (?P<node>[^ ,]+), which has room for (?P<room>\d+):\]? *\[?(?P<longest>\d+)")
 
 
 NO_IDS = "a row of the batch has no entry in"
-_SAID_NONE = re.compile(NO_IDS + r" (?P<node>[^ ,]+):")
+_NO_IDS_TEXT = re.compile(NO_IDS + r" (?P<node>[^ ,]+):")
 
 
 def ids_of_a_row(message: str) -> RunError | None:
     """The error for a row with too many ids, or with none, where a message of TensorFlow reports one."""
-    none = _SAID_NONE.search(message)
+    none = _NO_IDS_TEXT.search(message)
     if none is not None:
         return RunError(f"a row of the batch has no id in '{none['node']}'", node=none["node"],
                         fix="look up with tf.nn.safe_embedding_lookup_sparse, which takes rows without ids")  # fmt: skip
-    said = _SAID.search(message)
+    said = _TOO_MANY_TEXT.search(message)
     if said is None:
         return None
     return RunError(
@@ -219,5 +222,5 @@ _REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
     **dict.fromkeys(ops.PICKS, PaddedLists.gather),
     **dict.fromkeys((*ops.SPARSE_SEGMENTS, "SegmentSum"), PaddedLists.reduce),
     **dict.fromkeys(ops.ALL_SEGMENT_GRADS, PaddedLists.gradient),
-    **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.added_up),
+    **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.sum_gradients),
 }

@@ -142,7 +142,9 @@ def find_evaluation(
         }
     cone = graph.ancestors(graph[f.name] for f in updates)
     losses = _losses(found, [node for node in found.writes if node in cone])
-    finding = named(graph, loss, "loss") if loss else losses[0][0] if losses else NO_LOSS
+    finding = losses[0][0] if losses else NO_LOSS
+    if loss:
+        finding = named(graph, loss, "loss")
     if metrics is None and finding.name:
         values = _without_shared_scope(_with_loss(found, values, finding, losses))
     if not updates and not finding.name:

@@ -169,8 +169,11 @@ def _lower_cluster(graph: Graph, metadata: Node) -> None:
 
 def _core(node: Node) -> int:
     """The core whose feed a host's node serves: its number, else that of the device it is put on."""
-    told, placed = node.attr("device_ordinal", -1), _CORE_OF_DEVICE.search(node.device)
-    return int(told) if told >= 0 else int(placed.group(1)) if placed else 0
+    ordinal = int(node.attr("device_ordinal", -1))
+    if ordinal >= 0:
+        return ordinal
+    placed = _CORE_OF_DEVICE.search(node.device)
+    return int(placed.group(1)) if placed else 0
 
 
 def _as_tuples(graph: Graph) -> None:

@@ -31,12 +31,13 @@ def add_checkpoint_ops(graph: Graph) -> None:
     _save(make, prefix, keys, slices, values, "tpugraph/save")
     _restore(make, prefix, keys, slices, [graph[v.name] for v in saved], "tpugraph/restore")
     if iterators:
-        own, whole = [ITERATOR_KEY.format(node.name) for node in iterators], [""] * len(iterators)
+        iterator_keys = [ITERATOR_KEY.format(node.name) for node in iterators]
+        no_slices = [""] * len(iterators)
         name = "tpugraph/save_with_input"
-        values += [make.add("SerializeIterator", [node.out()], (None,), name=f"{name}/input", external_state_policy=0)
-                   for node in iterators]  # fmt: skip
-        _save(make, prefix, keys + own, slices + whole, values, name)
-        _restore(make, prefix, own, whole, iterators, "tpugraph/restore_input")
+        states = [make.add("SerializeIterator", [node.out()], (None,), name=f"{name}/input", external_state_policy=0)
+                  for node in iterators]  # fmt: skip
+        _save(make, prefix, keys + iterator_keys, slices + no_slices, values + states, name)
+        _restore(make, prefix, iterator_keys, no_slices, iterators, "tpugraph/restore_input")
 
 
 def _strings(make: Builder, name: str, values: Sequence[str]) -> Tensor:
@@ -49,10 +50,9 @@ def _value(make: Builder, handle: Node) -> Tensor:
     if not handle.has_attr(ROWS):
         return value
     begin = make.constant([0] * len(shape), _INT32, name="tpugraph/save/begin")
-    held = (handle.attr(ROWS), *shape[1:])
-    return make.add(
-        "Slice", [value, begin, make.constant(held, _INT32, name="tpugraph/save/size")], held, name="tpugraph/save/rows"
-    )
+    rows = (handle.attr(ROWS), *shape[1:])
+    size = make.constant(rows, _INT32, name="tpugraph/save/size")
+    return make.add("Slice", [value, begin, size], rows, name="tpugraph/save/rows")
 
 
 def _save(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], values: list[Tensor], name: str) -> None:
@@ -60,17 +60,18 @@ def _save(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], val
     make.node("SaveV2", inputs, name=name)
 
 
-def _restore(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], held: list[Node], name: str) -> None:
+def _restore(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], handles: list[Node], name: str) -> None:
     inputs = [prefix, _strings(make, f"{name}/keys", keys), _strings(make, f"{name}/slices", slices)]
-    kinds = [node.attr("dtype", attrs.dtype("variant")) for node in held]
+    kinds = [node.attr("dtype", attrs.dtype("variant")) for node in handles]
     read = make.node("RestoreV2", inputs, name=f"{name}/read", dtypes=kinds)
-    make.node("NoOp", name=name, controls=[_give(make, node, read.out(port), name) for port, node in enumerate(held)])
+    assigned = [_assign(make, node, read.out(port), name) for port, node in enumerate(handles)]
+    make.node("NoOp", name=name, controls=assigned)
 
 
-def _give(make: Builder, held: Node, value: Tensor, name: str) -> Node:
+def _assign(make: Builder, handle: Node, value: Tensor, name: str) -> Node:
     """Restore a checkpoint value into an iterator or a variable; into a shard zero-padded."""
-    if held.op in ops.ITERATORS:
-        return make.node("DeserializeIterator", [held.out(), value], name=f"{name}/state")
-    if held.has_attr(ROWS):
-        value = padded(make, value, held.attr(ROWS), held.attr("shape"), name=f"{name}/padded")
-    return make.node("AssignVariableOp", [held.out(), value], name=f"{name}/assign")
+    if handle.op in ops.ITERATORS:
+        return make.node("DeserializeIterator", [handle.out(), value], name=f"{name}/state")
+    if handle.has_attr(ROWS):
+        value = padded(make, value, handle.attr(ROWS), handle.attr("shape"), name=f"{name}/padded")
+    return make.node("AssignVariableOp", [handle.out(), value], name=f"{name}/assign")

@@ -31,7 +31,7 @@ def refuse_copies(nodes: Iterable[Node]) -> None:
 
 
 class Step:
-    """The step."""
+    """The nodes of a step, by what they depend on and what depends on them, which decides where they can be cut."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -97,15 +97,15 @@ class Step:
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
-        bound = self.upstream.keys() | self.variable_dependents.keys() | self.variables.keys()
-        meeting = [n for n in self.cone if n in on_device and n in self.host_dependents and n not in bound]
-        late = {**self.graph.descendants(meeting), **self.after_variables}  # nodes that are not before the device
+        on_one_side = self.upstream.keys() | self.variable_dependents.keys() | self.variables.keys()
+        movable = [n for n in self.cone if n in on_device and n in self.host_dependents and n not in on_one_side]
+        late = {**self.graph.descendants(movable), **self.after_variables}  # nodes that are not before the device
         for node in self.cone:
             if node not in self.host_dependents or node in self.variable_dependents or node in self.variables:
                 continue
             for tensor in self._used_outputs(node):
-                held = self._bound_to_place(node) or (node in late and node not in self.upstream)
-                size = None if held else bounded_bytes(tensor, bounds)
+                cannot_cross = self._bound_to_place(node) or (node in late and node not in self.upstream)
+                size = None if cannot_cross else bounded_bytes(tensor, bounds)
                 if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
                     capacity[tensor] = size
                 if node in self.upstream:
@@ -123,8 +123,8 @@ class Step:
         if not sinks:
             return []
         found = minimum_cut(edges, capacity, sources, sinks)
-        if found is None and meeting:  # their operands cannot cross
-            for node in meeting:
+        if found is None and movable:  # their operands cannot cross
+            for node in movable:
                 self.graph.note(
                     node, "reads several rows, and its operands cannot cross: each core's host gives it its own"
                 )
@@ -186,11 +186,8 @@ class Step:
         device: NodeSet = {}
         postponed: NodeSet = {}
         walked: set[int] = set()  # nodes with equal control inputs share a tuple
-        stack = [
-            node
-            for node in self.roots
-            if not (node in self.host_dependents and node not in self.variable_dependents and node.out() in crossing)
-        ]
+        of_host = self.host_dependents.keys() - self.variable_dependents.keys()
+        stack = [node for node in self.roots if not (node in of_host and node.out() in crossing)]
         while stack:
             node = stack.pop()
             if node in device or node in self.variables:

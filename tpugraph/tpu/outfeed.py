@@ -319,7 +319,7 @@ class _Collected:
         self.graph = graph
         self.name = name
         self.value = value
-        self.shape = None if value.shape is None else (None, *value.shape[1:]) if value.shape else ()
+        self.shape = (None, *value.shape[1:]) if value.shape else value.shape
         self.make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
         self.array = self.make.node(
             "TensorArrayV3", [self.make.constant(np.int32(0))], name=name, shapes=[(2,), ()], dtype=value.dtype,

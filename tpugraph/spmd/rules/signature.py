@@ -134,7 +134,8 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
     wants: dict[int, Placement] = dict.fromkeys(wide, VALUES)
     wants |= {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial)}
     same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # coordinates stay local to this core
-    made = [reduced if port in lacking else inputs[first] if same else VALUES for port in range(len(signature.outputs))]
+    carrying = inputs[first] if same else VALUES
+    made = [reduced if port in lacking else carrying for port in range(len(signature.outputs))]
     averaged = lacking if signature.reduce_op == "mean" else ()
     return Verdict(made, {} if same and not lacking else wants, averaged, why="entry by entry")
 
