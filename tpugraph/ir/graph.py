@@ -28,8 +28,6 @@ _new = tuple.__new__  # a third of the time of Use(...), which matters for every
 
 @dataclass
 class Edits:
-    """Edit counts of a graph."""
-
     added: int = 0
     removed: int = 0
     changed: int = 0

@@ -40,8 +40,6 @@ _Outputs = dict[Node, Kinds]
 
 
 class Signature(NamedTuple):
-    """The input and output dtypes of a node."""
-
     inputs: Kinds
     outputs: Kinds
 
