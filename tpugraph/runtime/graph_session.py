@@ -20,7 +20,7 @@ from tpugraph.support.errors import RunError, TpuGraphError
 
 IDLE_SECONDS = 600.0  # the default for stalled runs: a file or a socket may recover after minutes
 _TICK = 0.25
-_BUSY = 0.005  # CPU seconds per tick above which the process is busy; a step takes more, the watch and servers of it less
+_BUSY = 0.005  # CPU seconds per tick above which the process is busy: less than a step takes, more than idle servers do
 
 
 class StallWatch:
