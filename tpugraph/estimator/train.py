@@ -384,6 +384,8 @@ class PlainTraining(Training):
             self._model.close()
 
     def _open(self) -> int:
+        with self._traced.graph.as_default(), tf.control_dependencies([self._traced.spec.train_op]):
+            self._step_read = tf.identity(tf1.train.get_global_step(), "tpugraph/step_after_run")
         session = self._model.session
         with HostSession(self._traced.graph, self._config.session_config) as host:
             prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
@@ -392,18 +394,19 @@ class PlainTraining(Training):
         self._model.start(prefix)
         assign(session.run, list(zip(left_out, values, strict=True)))
         tf1.train.write_graph(self._traced.graph_def(), self._model_dir, "graph.pbtxt")
-        if start := self._global_step():
-            say(f"restored {prefix} at step {start:,}")
-        return start
+        self._step = int(session.run(tf1.train.get_global_step()))
+        if self._step:
+            say(f"restored {prefix} at step {self._step:,}")
+        return self._step
 
     def _global_step(self) -> int:
-        return int(self._model.session.run(tf1.train.get_global_step()))
+        return int(self._step)
 
     def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
         spec, summaries = self._traced.spec, self._traced.scaffold.summary_op
         wanted = [summaries] if due and summaries is not None else []
         try:
-            _, loss, *found = self._hooks.run([spec.train_op, spec.loss, *wanted])
+            _, loss, self._step, *found = self._hooks.run([spec.train_op, spec.loss, self._step_read, *wanted])
         except tf.errors.OutOfRangeError:
             return []
         if found:
