@@ -95,7 +95,7 @@ class _Body:
 
     def change(self, node: Any, values: Mapping[str, Any]) -> None:
         """Set attributes, and operands to new constants; a parallel interleave becomes one of a single thread instead."""
-        if "ParallelInterleave" in node.op:
+        if "cycle_length" in _operands(node):
             _interleave(node)
             return
         operands, kinds = _operands(node), {argument.name: argument.type for argument in ops.op_def(node.op).input_arg}
