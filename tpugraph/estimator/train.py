@@ -385,7 +385,9 @@ class PlainTraining(Training):
 
     def _open(self) -> int:
         with self._traced.graph.as_default(), tf.control_dependencies([self._traced.spec.train_op]):
-            self._step_read = tf.identity(tf1.train.get_global_step(), "tpugraph/step_after_run")
+            self._step_read = (
+                tf1.train.get_global_step().read_value()
+            )  # tf.identity would take a read from before the step
         session = self._model.session
         with HostSession(self._traced.graph, self._config.session_config) as host:
             prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
