@@ -40,11 +40,11 @@ def _einsum(call: Call) -> str | None:
     return None if inside or not equation else f"{operands}->{output}"
 
 
-product = page("matrix", linear="each", tpu_lacks=frozenset({"int64", "uint64"}))
-product("MatMul", dims=_product("", "transpose_a", "transpose_b"), role="matmul", fused=True)
-product("BatchMatMul BatchMatMulV2", dims=_product("...", "adj_x", "adj_y"), role="product", fused=True)
-product("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"))
-product("Einsum", dims=_einsum)
+contraction = page("matrix", linear="each", tpu_lacks=frozenset({"int64", "uint64"}))
+contraction("MatMul", dims=_product("", "transpose_a", "transpose_b"), role="matmul", fused=True)
+contraction("BatchMatMul BatchMatMulV2", dims=_product("...", "adj_x", "adj_y"), role="product", fused=True)
+contraction("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"))
+contraction("Einsum", dims=_einsum)
 op("SparseMatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each")
 op("Cross", dims="...C, ...C -> ...C", linear="each")
 
@@ -106,11 +106,11 @@ op("IsotonicRegression", dims="bI -> bI, bI")
 
 # --------------------------------------------------------------------------- Fourier transforms
 
-fourier = page("matrix", tpu_lacks=frozenset({"float64", "complex128"}))
+fft = page("matrix", tpu_lacks=frozenset({"float64", "complex128"}))
 for _rank, _whole in (("", "I"), ("2D", "IJ"), ("3D", "IJK")):
     _lengths = "*" * len(_whole)
-    fourier(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all")
-    fourier(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_lengths}, - -> ...{_lengths}", linear="0", constants=(1,))
+    fft(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all")
+    fft(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_lengths}, - -> ...{_lengths}", linear="0", constants=(1,))
 
 # --------------------------------------------------------------------------- recurrent cells
 

@@ -37,10 +37,9 @@ def _affine(call: Call) -> str | None:
 op("Softmax LogSoftmax", dims="...C -> ...C", fused=True)
 batch_norm = page("normalisation", role="batch_norm", linear=_affine)
 gradient = page("normalisation", role="batch_norm_gradient", linear="0", backward=True)
-for _versions, _more in ((("", "V2"), ""), (("V3",), ", -")):  # the third has one more output, which its gradient reads
-    _made = _batch_norm(f"X, c, c, c, c -> X, c, c, c, c{_more}", f"X, c, c, c, c -> X, -, -, -, -{_more}")
-    for _version in _versions:
-        batch_norm(f"FusedBatchNorm{_version}", dims=_made)
-        gradient(f"FusedBatchNormGrad{_version}", dims=_batch_norm(f"X, X, c, c, c{_more} -> X, c, c, -, -"))
+for _version, _more in (("", ""), ("V2", ""), ("V3", ", -")):  # V3 has one more output, which its gradient reads
+    _dims = _batch_norm(f"X, c, c, c, c -> X, c, c, c, c{_more}", f"X, c, c, c, c -> X, -, -, -, -{_more}")
+    batch_norm(f"FusedBatchNorm{_version}", dims=_dims)
+    gradient(f"FusedBatchNormGrad{_version}", dims=_batch_norm(f"X, X, c, c, c{_more} -> X, c, c, -, -"))
 op("LRN", dims="nhwC -> nhwC")
 op("LRNGrad", dims="nhwC, nhwC, nhwC -> nhwC", linear="0", backward=True)

@@ -220,7 +220,7 @@ def op(names: str, **facts: Any) -> None:
 
 
 def page(family: str, **common: Any) -> Callable[..., None]:
-    """The registrar of a page: :func:`op` with the family and the facts that the ops of the page have in common."""
+    """A registrar: :func:`op` with the family and the facts that several ops of the page have in common."""
 
     def register(names: str, **facts: Any) -> None:
         op(names, **{"family": family, **common, **facts})

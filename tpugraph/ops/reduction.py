@@ -47,10 +47,10 @@ def _rows(operands: str) -> Callable[[Call], str | None]:
 
 _UNSORTED = "tf.math.unsorted_segment_sum and its kin, with num_segments a constant"
 _GATHER = "make the values dense in the input function (a fixed number per row, padded), then tf.gather and a masked tf.reduce_sum"
-unsorted = page("reduction", role="unsorted_segments", dims=_segments, rows_operand=2, constants=(2,))
-unsorted("UnsortedSegmentSum", linear="0")
+unsorted_segment = page("reduction", role="unsorted_segments", dims=_segments, rows_operand=2, constants=(2,))
+unsorted_segment("UnsortedSegmentSum", linear="0")
 for _reduce_op in ("max", "min", "prod"):
-    unsorted(f"UnsortedSegment{_reduce_op.capitalize()}", reduce_op=_reduce_op)
+    unsorted_segment(f"UnsortedSegment{_reduce_op.capitalize()}", reduce_op=_reduce_op)
 op("SegmentSum SegmentMean", role="segments", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
 op("SegmentProd SegmentMin SegmentMax", role="segments", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op(
@@ -62,11 +62,17 @@ op(
 )
 op("SparseSegmentSumWithNumSegments", dims=_rows("*+, z, z, - -> *+"), linear="0")
 op("SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments", dims=_rows("*+, *, *, - -> *+"), linear="0")
-all_rows = page("reduction", role="row_segment_gradient", linear="0", rows_operand=3, backward=True)
-all_rows("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"))
-all_rows("SparseSegmentMeanGrad SparseSegmentSqrtNGrad", dims=_rows("*+, *, *, - -> *+"))
-own_rows = page("reduction", role="segment_gradient", linear="0", sizes=(3,), backward=True)
-own_rows("SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2", dims=_rows("*+, *, *, - -> *+, -"))
+dense_gradient = page("reduction", role="row_segment_gradient", linear="0", rows_operand=3, backward=True)
+dense_gradient("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"))
+dense_gradient("SparseSegmentMeanGrad SparseSegmentSqrtNGrad", dims=_rows("*+, *, *, - -> *+"))
+op(
+    "SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2",
+    role="segment_gradient",
+    dims=_rows("*+, *, *, - -> *+, -"),
+    linear="0",
+    sizes=(3,),
+    backward=True,
+)
 
 # --------------------------------------------------------------------------- along one dimension
 

@@ -42,7 +42,7 @@ def having(holds: Callable[[Op], bool]) -> frozenset[str]:
 
 
 def with_role(*roles: str) -> frozenset[str]:
-    """The op types with one of the roles, each of which some record has."""
+    """The op types with one of the roles; a role that no record has is an error."""
     if unknown := {*roles} - {record.role for record in records().values()}:
         raise ValueError(f"no op has the role {', '.join(sorted(unknown))}")
     return having(lambda record: record.role in roles)
@@ -154,7 +154,6 @@ DEQUEUES = with_role("dequeue", "dequeue_many")
 BATCH_DEQUEUES = with_role("dequeue_many")
 """Dequeues of exactly as many elements as operand 1 says."""
 ENQUEUES = with_role("enqueue")
-QUEUE_CLOSES = with_role("close_queue")
 PLACEHOLDERS = with_role("placeholder")
 DEFAULTS = with_role("default")
 """Placeholders with a default: the operand, unless fed."""
