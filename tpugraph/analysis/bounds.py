@@ -58,6 +58,10 @@ def _rows_of_operand(index: int) -> Rule:
     return rows
 
 
+def _rows_of_identity(tensor: Tensor) -> Answer:
+    return (yield _rows, tensor.node.inputs[tensor.port])
+
+
 def _rows_of_lookup(tensor: Tensor) -> Answer:
     """Along dimension 0 the number of indices; along the others the table's size."""
     node = tensor.node
@@ -116,8 +120,6 @@ def _rows_of_cross(tensor: Tensor) -> Answer:
 
 def _rows_of_signature(tensor: Tensor) -> Answer:
     """The most rows of the operands whose first factor is the output's, as in a matrix product."""
-    if tensor.node.op in ops.IDENTITIES:
-        return (yield _rows, tensor.node.inputs[tensor.port])
     signature = signatures.of(tensor.node)
     made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
     if signature is None or not made or made[0] == signatures.WHOLE:
@@ -170,6 +172,7 @@ def _rows_of_stitch(tensor: Tensor) -> Answer:
 
 _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.SHAPED_BY, _rows_of_shape),
+    **dict.fromkeys(ops.IDENTITIES, _rows_of_identity),
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
     **dict.fromkeys(ops.ROWS_OPERAND, _rows_operand),
     **dict.fromkeys(

@@ -100,12 +100,12 @@ def _element(source: Tensor) -> Shape:
 
 
 def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
-    """TensorArray elements that are read one by one; a gradient array gets no shapes."""
+    """The shapes of elements that are read from TensorArrays."""
     found: dict[Tensor, Shape] = {}
     takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
-        # gradients are shaped as their values
+        # a gradient has the shape of its value
         array = source_of(node.inputs[0], _HANDS_ON | ops.CONTAINER_GRADIENTS).node
         if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
             continue

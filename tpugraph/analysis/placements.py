@@ -57,7 +57,7 @@ class Partial:
     reduce_op: str = "sum"
 
     def __str__(self) -> str:
-        return f"partial {'sum' if self.reduce_op == 'sum' else f'{self.reduce_op}imum'}"
+        return {"sum": "partial sum", "max": "partial maximum"}.get(self.reduce_op, "partial minimum")
 
 
 @dataclass(frozen=True)

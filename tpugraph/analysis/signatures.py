@@ -39,14 +39,14 @@ def call_of(node: Node) -> Call:
 
 
 def reduce_op(node: Node) -> str | None:
-    """A mean of integers rounds once, so it is not a mean of the cores' means."""
+    """What combines slices; None for a mean of integers, which is rounded and so is no mean of the cores' means."""
     found = ops.record(node.op).reduce_op
     whole = found == "mean" and node.out().dtype.name.startswith(("int", "uint"))
     return None if whole else found
 
 
 def of(node: Node) -> Signature | None:
-    """The signature of a node with known ranks; None where factors do not describe it, or depend on values of operands."""
+    """The signature of a node; None where factors do not describe it, a rank is unknown, or the values of operands matter."""
     record = ops.record(node.op)
     if record.dims is None or (isinstance(record.dims, str) and record.dims in ops.WORDS):
         return None
@@ -67,7 +67,7 @@ def _numbered(record: Op, call: Call, outputs: int, reduces: str | None) -> Sign
     found = record.signature(call)
     if found is None:
         return None
-    pairs = [(text, rank) for text, rank in zip(found.operands, call.ranks, strict=False)]
+    pairs = list(zip(found.operands, call.ranks, strict=False))
     if any(rank is None for text, rank in pairs if text != "-"):
         if len(pairs) > 1 and record.role != "add_n":
             return None

@@ -1,4 +1,4 @@
-"""Builds the nodes that replace a lookup's."""
+"""Builds the nodes of rewritten lookups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpugraph.ir.builder import Builder
 
 
 class LookupNodes(Builder):
-    """Builds nodes on behalf of one of a lookup; their shapes are inferred later."""
+    """Builds nodes that replace a node of a lookup; shape inference visits them later."""
 
     def const(self, value: Any) -> Tensor:
         """A constant with the dtype of a NumPy value; object arrays are strings."""
@@ -24,7 +24,7 @@ class LookupNodes(Builder):
         return self.add("Reshape", [tensor, self.const(np.asarray(shape, np.int32))])
 
     def first_column(self, matrix: Tensor, *, shrink_axis_mask: int) -> Tensor:
-        """A matrix's first column, of rank 2, or 1 where the mask is 2."""
+        """The first column of a matrix: a vector where ``shrink_axis_mask`` is 2, a matrix where it is 0."""
         ends = [self.const(np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
         return self.add("StridedSlice", [matrix, *ends], begin_mask=1, end_mask=1, ellipsis_mask=0, new_axis_mask=0,
                         shrink_axis_mask=shrink_axis_mask)  # fmt: skip

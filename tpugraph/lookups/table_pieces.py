@@ -126,13 +126,13 @@ class JoinedLookups:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    def _near(self, node: Node) -> LookupNodes:
+    def _builder(self, node: Node) -> LookupNodes:
         return LookupNodes(self.graph, f"{node.name}/joined", source=node)
 
     def join(self, lookup: PiecedLookup) -> None:
         """Rewrite one lookup; the shapes of the graph must be inferred again."""
         graph, stitch = self.graph, lookup.stitch
-        make = self._near(stitch)
+        make = self._builder(stitch)
         numbers, piece = lookup.parted.inputs
         deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
         rows: Tensor | None = None
@@ -157,7 +157,7 @@ class JoinedLookups:
 
     def _mask(self, gather: Node, chosen: Tensor) -> None:
         """Gradients of all ids, zero where an id belongs to another piece."""
-        make, gradients = self._near(gather), gather.inputs[0]
+        make, gradients = self._builder(gather), gather.inputs[0]
         zeros = make.add("ZerosLike", [gradients])
         masked = make.add("SelectV2", [chosen, gradients, zeros])
         self.graph.replace_uses(gather.out(), masked)

@@ -287,7 +287,7 @@ _HANDED_ON = ops.IDENTITIES | ops.ENTER | ops.CASTS
 
 
 def _compared(cond: Node) -> Iterator[Node]:
-    """What the condition of a loop compares."""
+    """The nodes whose values the condition of a loop compares."""
     for node in comparisons(cond, ops.TRUTHS | ops.IDENTITIES | _BOTH_OR_EITHER):
         yield from (source_of(tensor, _HANDED_ON).node for tensor in node.inputs)
 

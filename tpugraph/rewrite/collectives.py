@@ -40,7 +40,8 @@ class Collectives(StepNodes):
 
     def sum_of_first(self, shape: Tensor) -> Tensor:
         """A shape whose first element is summed over the cores; the others are equal on all."""
-        rank, numbers = int((shape.shape or (1,))[0] or 1), self.sum(shape)
+        rank = int((shape.shape or (1,))[0] or 1)
+        numbers = self.sum(shape)
         if rank == 1:
             return numbers
         by_each = self.constant([1, *[self.count] * (rank - 1)], numbers.dtype, numbers)

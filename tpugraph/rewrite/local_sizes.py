@@ -98,7 +98,8 @@ class LocalSizes:
             return
         if node.op in ops.IDENTITIES and node.has_attr("shape"):  # EnsureShape
             self.graph.set_attr(node, "shape", attrs.encode(local_shape(node.attr("shape"), made, self.placing.cores)))
-        if node.op in ops.SQUEEZES and not node.attr("squeeze_dims", ()):  # a core may have one row, which stays
+        # a Squeeze without axes would also remove the dimension of the rows where the core has one row
+        if node.op in ops.SQUEEZES and not node.attr("squeeze_dims", ()):
             ones = [axis for axis, size in enumerate(node.inputs[0].shape or ()) if size == 1]
             self.graph.set_attr(node, "squeeze_dims", attrs.encode(ones))
         if record.shaped_by is not None:

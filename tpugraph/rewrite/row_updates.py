@@ -221,8 +221,8 @@ def _maker(graph: Graph, step: Node) -> Builder:
     return Builder(graph, f"{step.name}/touched", marks={CLUSTER_ATTR: CLUSTER}, source=step)
 
 
-# Norms: a sparse gradient has one row per distinct id of a core's batch. Rows of one id on two cores must be summed before they
-# are squared.
+# Norms: on each core a sparse gradient has one row per distinct id. Where two cores have rows for one id, the norm is that of
+# their sum, so the rows are summed before they are squared.
 
 
 def add_up_before_squares(graph: Graph, nodes: Iterable[Node]) -> None:

@@ -65,7 +65,8 @@ class StepNodes:
         key = (kind.name, array.tobytes(), array.shape)
         if not inside and not alone and key in self._constants:
             return self._constants[key]
-        make, controls = Builder(self.graph, marks=_MARKS, source=near.node), [near.node] if inside else []
+        controls = [near.node] if inside else []
+        make = Builder(self.graph, marks=_MARKS, source=near.node)
         made = make.constant(array, kind, name=name or f"{near.node.name}/const", controls=controls)
         self._frame_of[made.node] = self._frame(near)
         if not inside:
@@ -130,7 +131,7 @@ class StepNodes:
 
 
 def core_argument(make: Builder, values: Sequence[Tensor], name: str, own: str) -> Tensor:
-    """An argument of the cluster that is another value, or another handle, on each core; ``own`` names it there."""
+    """An argument of the cluster with one value, or one handle, per core; ``own`` names the core's own one."""
     given = make.add("TPUReplicatedInput", values, (), name=name)
     return replace(make, marks=_MARKS).add("Identity", [given], (), name=own, _tpu_input_identity=True)
 

@@ -12,6 +12,7 @@ from tpugraph.analysis.shapes import byte_size
 from tpugraph.ir import Node, Tensor
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Verdict
+from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.wording import counted
 
 _MOST_ALIKE = 3
@@ -87,9 +88,11 @@ class Explanation:
 
     def words(self, tensor: Tensor) -> str:
         placement = self.made(tensor)
-        size = tensor.shape[placement.axis] if isinstance(placement, Shard) and tensor.shape else None
+        if placement is None:
+            return "no value reaches it"
+        size = size_of(tensor, placement.axis) if isinstance(placement, Shard) else None
         if not isinstance(placement, Shard) or size is None:
-            return "no value reaches it" if placement is None else str(placement)
+            return str(placement)
         rows = counted(size // self.placing.cores // placement.outer, "row")
         return f"{placement} ({rows} a core{f' of each of {placement.outer} batches' if placement.outer > 1 else ''})"
 

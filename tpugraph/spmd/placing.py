@@ -22,7 +22,7 @@ class Verdict:
     """The result of a rule for one node."""
 
     outputs: Sequence[Placement | None]  # the placement of each output; None where no operand has one yet
-    # by operand, the placement that the node needs; those that the operands have already are left out
+    # by operand, the placement that the node needs, where the operand has another one
     wants: dict[int, Placement] = field(default_factory=dict)
     # outputs that are means over this core's rows, to be divided by the number of cores
     averaged: tuple[int, ...] = ()
@@ -155,9 +155,9 @@ class Placing:
         return list(self._users.get(key, ()))
 
 
-def whole(inputs: Sequence[Placement], *others: int) -> dict[int, Placement]:
-    """All operands but ``others`` wanted whole; every core has the handles of containers."""
-    return {i: REPLICATE for i, s in enumerate(inputs) if i not in others and not isinstance(s, Held)}
+def whole(inputs: Sequence[Placement], *kept: int) -> dict[int, Placement]:
+    """The wants of a node that reads its operands replicated, except ``kept`` and the handles of containers."""
+    return {i: REPLICATE for i, s in enumerate(inputs) if i not in kept and not isinstance(s, Held)}
 
 
 def join(a: Placement, b: Placement) -> Placement:
