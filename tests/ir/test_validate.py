@@ -113,6 +113,7 @@ def _input(name: str, *texts: str) -> Edit:
 NODES_AND_EDGES: dict[str, tuple[Edit, str]] = {
     "name": (_text("name", "a b", "last"), "'a b' is no name of a node"),
     "name with a line": (_text("name", "a\nb", "last"), r"'a\nb' is no name of a node"),
+    "name with an underscore": (_text("name", "_last", "last"), "'_last' is no name of a node"),
     "device": (_text("device", "/gpu:"), "'/gpu:' is no device"),
     "op": (_text("op", "Frobnicate"), "does not know the op Frobnicate"),
     "twice": (_text("name", "x"), "two nodes have the name 'x'"),

@@ -103,7 +103,7 @@ def to_graph_def(graph: Graph, nodes: Iterable[Node] | None = None) -> Any:
                 group = groups[id(node.controls)] = [f"^{control.name}" for control in node.controls]
             definition.input.extend(group)
         for key, value in node._attrs.items():
-            if key[0] == "_" and key != _TOLD_SHAPES:
+            if key[0] == "_" and key != "_output_shapes":
                 definition.attr[key].CopyFrom(value)
     return graph_def
 
@@ -126,9 +126,6 @@ def definitions(graph: Graph, nodes: Iterable[Node]) -> Any:
     return graph_def
 
 
-_TOLD_SHAPES = "_output_shapes"
-
-
 def _write(definition: Any, node: Node) -> None:
     """The parts of a node that affect dtypes and shapes."""
     definition.name = node.name
@@ -137,7 +134,7 @@ def _write(definition: Any, node: Node) -> None:
         definition.input.extend([f"{maker.name}:{port}" if port else maker.name for maker, port in node.inputs])
     attributes = definition.attr
     for key, value in node._attrs.items():
-        if key[0] != "_" or key == _TOLD_SHAPES:
+        if key[0] != "_" or key == "_output_shapes":
             attributes[key].CopyFrom(value)
 
 

@@ -68,6 +68,8 @@ class Validator:
         wanted: list[Kinds] = []
         try:
             for node, inputs, _ in wired:
+                if node.name[0] == "_" and arguments is None:  # only functions have such names
+                    raise GraphError(f"{node.name[:100]!r} is no name of a node")
                 if node.device and not _DEVICE.fullmatch(node.device):
                     raise GraphError(f"{node.device[:100]!r} is no device")
                 takes, outputs[node] = self._signature(node, len(inputs), in_body=arguments is not None)
