@@ -55,7 +55,7 @@ def _convert(graph: Graph, variables: list[Node]) -> None:
     for node in references:
         held = {key: value for key, value in node.raw_attrs.items() if key[0] != "_"}
         graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
-    remove_unread(graph, left, keep=frozenset(graph[name] for name in graph.roles.kept if name in graph))
+    remove_unread(graph, left)
     for variable in variables:
         _retype_variable(graph, variable)
 

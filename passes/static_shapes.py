@@ -37,8 +37,7 @@ class StaticShapes(Pass):
         fold(graph)
         remove_settled(graph)
         if graph.roles is not None:
-            keep = ends | {graph[name] for name in graph.roles.kept if name in graph}
-            remove_unread(graph, [node for node in graph if not node.consumers()], keep=keep)
+            remove_unread(graph, [node for node in graph if not node.consumers()], keep=ends)
 
 
 def _close_batch(graph: Graph, get_next: Node) -> None:

@@ -59,10 +59,7 @@ def fold_numbers(graph: Graph) -> None:
             graph.replace_uses(
                 reader.out(), _builder_near(graph, reader).constant(value.astype(kind.name), kind, name="folded")
             )
-    kept = set() if graph.roles is None else graph.roles.kept
-    for node in reversed(seen):
-        if not node.consumers() and node.name not in kept:
-            graph.remove(node)
+    remove_unread(graph, seen)
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -149,11 +149,16 @@ def ends_of(nodes: Iterable[Node]) -> frozenset[Node]:
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node], *, keep: frozenset[Node] = frozenset()) -> int:
-    """Remove the nodes that nothing uses, except ``keep``, and then their unused ancestors; returns the number removed."""
-    pending, removed = list(nodes), 0
+    """Remove the nodes that nothing uses, except ``keep`` and those that roles keep, and then their unused ancestors.
+
+    Returns the number removed.
+    """
+    kept: set[str] = set() if graph.roles is None else graph.roles.kept
+    pending = list(nodes)
+    removed = 0
     while pending:
         node = pending.pop()
-        if node not in graph or node in keep or node.consumers() or node.op in ops.WRITES:
+        if node not in graph or node in keep or node.name in kept or node.consumers() or node.op in ops.WRITES:
             continue
         before = node.producers()
         graph.remove(node)

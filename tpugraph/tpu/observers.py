@@ -60,7 +60,7 @@ def _remove(graph: Graph, doomed: Collection[Node]) -> None:
     """Remove nodes and their ancestors without other readers."""
     producers = [p for node in doomed for p in node.producers()]
     graph.remove_all(doomed)
-    remove_unread(graph, producers, keep=frozenset(graph[name] for name in graph.roles.kept if name in graph))
+    remove_unread(graph, producers)
 
 
 class Observers:
