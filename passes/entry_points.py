@@ -16,10 +16,7 @@ from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import reached
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.pipeline import Pass
-from tpugraph.tpu.program import DEVICE_PARTS
-
-NAME = "_tpugraph_name"
-"""Attribute with the user's name of a metric or prediction, which may have characters that a node's name cannot."""
+from tpugraph.tpu.program import DEVICE_PARTS, USER_NAME
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def _add_outputs(make: Builder, results: Results) -> None:
     outputs += [("predictions", name, results[f"prediction/{name}"]) for name in graph.roles.predictions]
     for scope, name, value in outputs:
         made = make.identity(graph.tensor(value), name=f"{scope}/{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}")
-        graph.set_attr(made.node, NAME, name)
+        graph.set_attr(made.node, USER_NAME, name)
 
 
 def _local_initializers(graph: Graph) -> list[Node]:

@@ -41,7 +41,7 @@ class Infeed(Pass):
 
     def run(self, graph: Graph) -> None:
         padding = [n for n in graph if n.made_by == "pad-batches" and not ops.is_stateful(n.op)]
-        remove_unread(graph, padding, keep=frozenset(graph) - frozenset(padding))  # as of a feature that is not used
+        remove_unread(graph, padding, keep=frozenset(graph) - frozenset(padding))  # such as those of an unused feature
         crossing = fed_to_device(graph)
         if not crossing:
             raise ConversionError("the device reads no host tensor: the step does not depend on the input",

@@ -37,7 +37,8 @@ class Placement(Pass):
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
-        refuse_copies(node for node in host if node in device and node not in {t.node for t in cut})
+        sent = {tensor.node for tensor in cut}
+        refuse_copies(node for node in host if node in device and node not in sent)
         in_front = _clone_shared(graph, device, host, cut)
         tail = Observers(graph, step, device, cut, in_front)
         tail.place()

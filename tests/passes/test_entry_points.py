@@ -8,9 +8,10 @@ from models import by_hand, check, finish, linear, squared_error, tf1, trace
 from tpugraph import testing
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.ir import Graph, graphdef
-from tpugraph.passes.entry_points import NAME, EntryPoints
+from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Variable
 from tpugraph.tpu.form_check import missing_entry_points
+from tpugraph.tpu.program import USER_NAME
 
 
 def test_golden() -> None:
@@ -119,9 +120,9 @@ def test_metrics_and_predictions_have_names_that_tensorflow_takes() -> None:
         results={"prediction/class id": "rows"},
     )  # fmt: skip
     metrics = [node for node in graph if node.name.startswith("tpugraph/metrics/")]
-    assert {node.name: node.attr(NAME) for node in metrics} == {
+    assert {node.name: node.attr(USER_NAME) for node in metrics} == {
         "tpugraph/metrics/mean__all_": "mean (all)",
         "tpugraph/metrics/AUC/_": "AUC/ä",
     }
-    assert graph["tpugraph/predictions/class_id"].attr(NAME) == "class id"
+    assert graph["tpugraph/predictions/class_id"].attr(USER_NAME) == "class id"
     assert graph["tpugraph/predictions/class_id"].inputs[0].node.name == "rows"

@@ -10,12 +10,10 @@ import numpy as np
 
 from tpugraph.ir import Graph
 from tpugraph.support.errors import RunError
-from tpugraph.tpu.program import DEVICE_PARTS, mode_of
+from tpugraph.tpu.program import DEVICE_PARTS, USER_NAME, mode_of
 
 Run = Callable[[int, str, list[str]], list[Any]]
 """Runs a loop of some steps with a device node; returns fetches of the host's part."""
-
-_NAME = "_tpugraph_name"
 
 
 class Evaluated(dict[str, float]):
@@ -52,9 +50,9 @@ def entry_points(graph: Graph) -> EntryPoints:
     device = "" if mode_of(graph) == "train" else DEVICE_PARTS[mode_of(graph)]
     named: dict[str, dict[str, str]] = {"tpugraph/metrics/": {}, "tpugraph/predictions/": {}}
     for node in graph if device else ():
-        scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(_NAME)), None)
+        scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(USER_NAME)), None)
         if scope is not None:
-            named[scope][node.attr(_NAME)] = f"{node.name}:0"
+            named[scope][node.attr(USER_NAME)] = f"{node.name}:0"
     metrics, predictions = named.values()
     return EntryPoints(device, metrics, predictions, "tpugraph/losses" in graph)
 

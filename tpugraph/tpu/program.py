@@ -21,6 +21,9 @@ from tpugraph.views.history import History
 DEVICE_PARTS = {"train": "tpugraph/train", "eval": "tpugraph/evaluate", "predict": "tpugraph/predict"}
 """The node that is the device's part of a loop, by what a converted graph is for."""
 
+USER_NAME = "_tpugraph_name"
+"""Attribute with the user's name of a metric or prediction, which may have characters that a node's name cannot."""
+
 
 @dataclass(repr=False)
 class Program:
@@ -99,11 +102,6 @@ class Program:
         return "\n".join(folded(_summary_lines(self.report)))
 
 
-def as_read(size: int | None) -> str:
-    """The bytes of the input's batch in words; unknown (None) with strings or unknown shapes."""
-    return "the input as read has strings or open shapes" if size is None else f"the input as read: {size:,}"
-
-
 def _summary_lines(report: dict[str, Any]) -> list[str]:
     if "nodes" not in report:
         return [f"TPU graph {report.get('source', '')}".rstrip()]
@@ -129,7 +127,9 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         lines.extend(_table_lines(report["tables"], report["num_replicas"]))
         lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
         lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
-        naive = f" ({as_read(traffic['infeed_naive'])})" if training else ""
+        size = traffic["infeed_naive"]
+        as_read = " has strings or open shapes" if size is None else f": {size:,}"
+        naive = f" (the input as read{as_read})" if training else ""
         lines.append(f"infeed      {traffic['infeed']:,} bytes per step{naive}")
         lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
         lines.append(f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run")
