@@ -87,7 +87,7 @@ class _Frames:
         self.around: dict[str, str] = {"": ""}
         enters = graph.of_type(*ops.ENTER)
         named: set[str] = {enter.attr("frame_name") for enter in enters}
-        if len(named) == 1 and not check:  # which takes no order
+        if len(named) == 1 and not check:  # which needs no topological order
             self.around |= dict.fromkeys(named, "")
             self.of |= dict.fromkeys(graph.descendants(enters, until=ops.EXIT), named.pop())
             return
