@@ -287,9 +287,9 @@ def partitioned(
         try:
             each = nest.flatten_up_to(part, dims[index])
         except (TypeError, ValueError):
-            each = [dims[index]]
+            each = [{}]  # of another structure
         if any(isinstance(parts, Mapping) for parts in each):
-            same_keys = isinstance(part, Mapping) and set(part) == set(dims[index])
+            same_keys = isinstance(part, Mapping) and isinstance(dims[index], Mapping) and set(part) == set(dims[index])
             differs = f"the structure of {what}s." if same_keys else f"{what} keys:"  # TensorFlow's words
             raise ArgumentError(
                 f"TPUConfig.input_partition_dims[{index}] mismatched {differs} {dims[index]!r} for {part!r}"
