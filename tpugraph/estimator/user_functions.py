@@ -16,7 +16,7 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of the parameters that a function takes by name, without those bound by ``functools.partial``."""
-    bound = getattr(function, "keywords", {})
+    bound = function.keywords if isinstance(function, functools.partial) else {}
     unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     given = inspect.signature(function).parameters.values()
     return tuple(p.name for p in given if p.kind not in unnamed and p.name not in bound)
@@ -86,7 +86,8 @@ for _name in "__getitem__ get __iter__ keys values items copy pop setdefault __o
     setattr(_WatchedParams, _name, _watching(_name))  # who takes all params reads the batch size too
 
 
-def _taken(function: Any, **given: Any) -> dict[str, Any]:
+def taken(function: Any, **given: Any) -> dict[str, Any]:
+    """Those of some arguments that a function takes."""
     return {name: value for name, value in given.items() if takes(function, name)}
 
 
@@ -98,7 +99,7 @@ def check_input_fn(input_fn: Any, owner: str = "") -> Any:
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
     check_input_fn(input_fn)
-    wanted = _taken(input_fn, mode=mode, params=params, config=config)
+    wanted = taken(input_fn, mode=mode, params=params, config=config)
     needed = [p.name for p in inspect.signature(input_fn).parameters.values()
               if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in wanted]  # fmt: skip
     if needed:
@@ -112,7 +113,7 @@ def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
 def call_model_fn(
     model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any
 ) -> EstimatorSpec | TPUEstimatorSpec:
-    wanted = _taken(model_fn, mode=mode, params=params, config=config)
+    wanted = taken(model_fn, mode=mode, params=params, config=config)
     if takes(model_fn, "labels"):
         wanted["labels"] = labels
     elif labels is not None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpugraph.estimator.inputs import is_dataset, next_element, split_labels
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import ModeKeys, plain_spec
-from tpugraph.estimator.user_functions import call_model_fn, takes
+from tpugraph.estimator.user_functions import call_model_fn, taken
 
 tf1 = tf.compat.v1
 
@@ -75,8 +75,9 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Any]) -> Estimator:
         spec = plain_spec(call_model_fn(inner, features, labels, mode, params, config))
         if mode != ModeKeys.EVAL:
             return spec
-        given = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}
-        more = metric_fn(**{name: value for name, value in given.items() if takes(metric_fn, name)})
+        more = metric_fn(
+            **taken(metric_fn, features=features, labels=labels, predictions=spec.predictions, config=config)
+        )
         return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **more})
 
     return Estimator(model_fn, estimator.model_dir, estimator.config, estimator.params)
@@ -84,8 +85,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Any]) -> Estimator:
 
 def call_logit_fn(logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any) -> Any:
     """Calls a logit function with those of the arguments that it takes."""
-    given = {"mode": mode, "params": params, "config": config}
-    return logit_fn(features=features, **{name: value for name, value in given.items() if takes(logit_fn, name)})
+    return logit_fn(features=features, **taken(logit_fn, mode=mode, params=params, config=config))
 
 
 class _Clipped(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
