@@ -138,6 +138,7 @@ def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixtu
     for words, wanted in (
         ("a.py --use_tpu=true b", ("a.py", ["--use_tpu=true", "b"], None, 8)),
         ("--use_tpu=true --num_cores=4 a.py", ("a.py", [], "true", 4)),
+        ("--use_tpu=False a.py", ("a.py", [], "false", 8)),
         ("--max_ids=9 a.py --max_ids=8", ("a.py", ["--max_ids=8"], None, 8)),
         ("--use_tpu=false -m a.b -m --help", ("a.b", ["-m", "--help"], "false", 8)),
     ):

@@ -35,8 +35,8 @@ def flags_of(words: Sequence[str] | None) -> argparse.Namespace:
         epilog="example: python -m tpugraph.compat train.py --use_tpu=true --model_dir=out",
         description="Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is installed. What follows the "
                     "program is its own; a program for TPUEstimator has its own --use_tpu as well.")  # fmt: skip
-    parser.add_argument("--use_tpu", choices=("true", "false"), help="whether a plain tf.estimator.Estimator trains on cores; "
-                        "without, where its RunConfig has a distribution strategy")  # fmt: skip
+    parser.add_argument("--use_tpu", choices=("true", "false"), type=str.lower, help="whether a plain tf.estimator.Estimator trains "
+                        "on cores; without, where its RunConfig has a distribution strategy")  # fmt: skip
     parser.add_argument("--num_cores", type=int, default=8, metavar="N", help="on how many at most; 8")
     parser.add_argument("--max_ids", type=int, default=0, metavar="N", help="what rows of different lengths are padded to; the "
                         "longest one of the first batches when left out")  # fmt: skip
