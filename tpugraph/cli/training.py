@@ -15,6 +15,7 @@ from typing import Any
 from tpugraph.cli.console import Console, loss_line
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.curves import Curves
+from tpugraph.runtime.checkpoints.checkpoint_folder import PREFIX
 from tpugraph.runtime.session import SummaryCallback, TPUSession
 from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
@@ -194,7 +195,7 @@ class Training:
         self._wait_for_save()
         in_background = self.in_background and self.done < self.steps and not self._signals
         with self.timeline.span(SAVE):
-            self._under_way = self.session.save(os.path.join(self.model_dir, "model.ckpt"), in_background=in_background)
+            self._under_way = self.session.save(os.path.join(self.model_dir, PREFIX), in_background=in_background)
             if not in_background:
                 self._wait_for_save()
         self._saved_at, self._saved_when = self.done, time.monotonic()

@@ -21,7 +21,7 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir import graphdef
 from tpugraph.ir.walks import reached
-from tpugraph.runtime.checkpoints.checkpoint_folder import newest, verify
+from tpugraph.runtime.checkpoints.checkpoint_folder import PREFIX, newest, verify
 from tpugraph.runtime.checkpoints.saver import compare_keys, resolve, write_durably
 from tpugraph.runtime.event_files import Events
 from tpugraph.support import files
@@ -125,11 +125,8 @@ def _listed(label: str, names: list[str]) -> str:
     return f"; {len(names)} {label}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
-PREFIX = "model.ckpt"
-
-
 def restored(traced: Traced) -> Iterator[tuple[str, list[int] | None, list[str]]]:
-    """What the saver of a model restores: keys, and the shapes and names of the variables that are assigned the values.
+    """Yields each key that the saver of a model restores, with the shape and the names of the variables that get its value.
 
     The shape is None where it is open, or where a part of the value, or what is made of it, is assigned.
     """
@@ -171,16 +168,16 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
     """
     scaffold = traced.scaffold
     latest = newest(Path(model_dir), warn)
+    from_checkpoint: set[str] = set()
     if latest is None:
         initialize(scaffold, host)
         warm_start(traced, host, warm)
-    host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
-    if latest is not None:
+    else:
         check_keys(traced, str(latest))
-    missing = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
-    if latest is not None and missing:
-        missing = [name for name in missing if name not in _saved_variables(traced)]
-    if missing:
+        from_checkpoint = _saved_variables(traced)
+    host.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+    uninitialized = [] if scaffold.ready_op is None else [name.decode() for name in host.run(scaffold.ready_op)]
+    if missing := [name for name in uninitialized if name not in from_checkpoint]:
         source = "init_op or init_fn" if latest is None else "saver hold them or its local_init_op"
         raise CheckpointError(f"nothing gives the variables {', '.join(missing[:5])} a first value",
                               fix=f"let the scaffold's {source} initialise them")  # fmt: skip

@@ -135,6 +135,7 @@ def _damaged(prefix: Path, words: str) -> CheckpointError:
 
 
 KEEP = 5  # the default number of checkpoints to keep
+PREFIX = "model.ckpt"  # of the checkpoints in a model_dir, as Estimator calls them
 _STAGED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(saving([._].*)?|tmp)")
 _TENSORFLOWS = re.compile(r"[^.].*(\.(index|data-\d+-of-\d+)\.tempstate\d+|-\d+_temp_[0-9a-f]{32})")
 _DATA = re.compile(r"(?P<name>[^.].*-\d+)\.(data-\d+-of-\d+|manifest)")
