@@ -86,6 +86,7 @@ def test_max_steps_are_those_that_the_model_counts(tmp_path: Path, counts: float
     )
     assert (trained.get_variable_value("global_step"), trained.get_variable_value("runs")) == (4, runs)
     assert saved(tmp_path) == [0, 2, 4]
+    assert min(losses_in(tmp_path)) == int(counts)  # the step after the first run
 
 
 def test_the_start_says_how_the_batch_is_made_up(tmp_path: Path, use_tpu: bool, said: list[str]) -> None:
@@ -258,11 +259,12 @@ def test_all_checkpoints_are_kept(tmp_path: Path, config: Any, steps: int) -> No
 def test_event_files(tmp_path: Path) -> None:
     def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
         tf1.summary.scalar("largest", tf.reduce_max(labels))
+        tf1.summary.scalar("tpugraph_smallest", tf.reduce_min(labels))
         return linear_fn(features, labels, mode, params)
 
     estimator(tmp_path, models, save_summary_steps=4, log_step_count_steps=4).train(input_fn, max_steps=12)
     found = {(tag, step): value for step, tag, value in scalars_in(tmp_path)}
-    assert {tag for tag, _ in found} == {"loss", "largest", "global_step/sec", "examples/sec"}
+    assert {tag for tag, _ in found} == {"loss", "largest", "tpugraph_smallest", "global_step/sec", "examples/sec"}
     assert {step for tag, step in found if tag == "largest"} == {4, 8, 12}
     assert np.allclose([found["loss", step] for step in (4, 8, 12)], by_hand(12)[0][3::4], rtol=1e-4)
     events = [e for p in tmp_path.glob("events*") for e in tf1.train.summary_iterator(str(p))]

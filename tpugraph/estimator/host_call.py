@@ -15,8 +15,8 @@ from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentTypeError
 
 tf1 = tf.compat.v1
-TAG = "tpugraph_"  # of tensors that leave the cores as summaries
-_CALL = f"{TAG}host_call_"
+# tags of tensors that leave the cores as summaries: those that hooks fetch, and those of the host call
+FETCHED, _CALL = "tpugraph_fetch_", "tpugraph_host_call_"
 _ROWS = "_rows"
 
 
@@ -150,7 +150,7 @@ def split_summary(summary: Any) -> tuple[dict[str, Any], Any]:
     """Splits a summary: the tensors for hooks and the host call by tag, and the rest, for TensorBoard."""
     found, rest = {}, tf1.Summary()
     for value in summary.value:
-        if value.tag.startswith(TAG):
+        if value.tag.startswith((FETCHED, _CALL)):
             found[value.tag] = tf.make_ndarray(value.tensor)
         else:
             rest.value.append(value)

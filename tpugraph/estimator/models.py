@@ -154,6 +154,7 @@ class ModelCache:
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
+        # by slot, the key and the model, or a text that says why there is none
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def close(self) -> None:
@@ -163,15 +164,14 @@ class ModelCache:
                 model.close()
 
     def kept(self, slot: Any, key: Any, make: Callable[[], Any]) -> Any:
-        """The model of a slot if it was made for the same key; else closes it and makes another."""
-        known, model = self._kept.get(slot, (None, ""))
-        if known == key:
-            return model
-        if not isinstance(model, str):
-            model.close()
-        self._kept.pop(slot, None)
-        self._kept[slot] = key, make()
-        return self._kept[slot][1]
+        """What was made for the slot, if it was made for the same key; else closes that model and makes another."""
+        known, found = self._kept.pop(slot, (None, ""))
+        if known != key:
+            if not isinstance(found, str):
+                found.close()
+            found = make()
+        self._kept[slot] = key, found
+        return found
 
     def plain(self, request: Request, prepare: Callable[[Traced], object] | None = None) -> PlainModel:
         """The plain model of a mode; the one at hand if the input is the same."""

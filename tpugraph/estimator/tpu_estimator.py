@@ -28,7 +28,7 @@ from tpugraph.estimator.specs import ALL_MODES, ModeKeys, hooks_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_training
-from tpugraph.estimator.train import Goal, PlainTraining, Training, TrainingModel
+from tpugraph.estimator.train import CoresTraining, Goal, PlainTraining, TrainingModel
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.runtime.checkpoints.checkpoint_folder import FolderLock, collect, newest
 from tpugraph.runtime.masters import reach
@@ -325,7 +325,7 @@ class TPUEstimator:
             spec = cores.traced.spec
             every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
             try:
-                Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
+                CoresTraining(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
             except (RolesError, ConversionError) as error:
                 if not request.plain or cores.session is not None:
                     raise

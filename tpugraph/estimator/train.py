@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType
@@ -20,7 +20,7 @@ from tpugraph.estimator.checkpoints import Checkpoints, WarmStartSettings, first
 from tpugraph.estimator.compiling import converted
 from tpugraph.estimator.embeddings import room_for_ids
 from tpugraph.estimator.hooks import HookedRuns, HostSession, LoopHooks, assign
-from tpugraph.estimator.host_call import TAG, HostCall, split_summary
+from tpugraph.estimator.host_call import FETCHED, HostCall, split_summary
 from tpugraph.estimator.input_faults import naming_bad_batch
 from tpugraph.estimator.models import PlainModel
 from tpugraph.estimator.reporting import Meter, say
@@ -141,7 +141,7 @@ class TrainingModel:
         """Exports tensors that depend on the input as summaries; converts the model anew."""
         added = []
         for tensor in tensors:
-            tag = f"{TAG}fetch_{len(self.routes)}"
+            tag = f"{FETCHED}{len(self.routes)}"
             self.routes[tag] = tensor
             added.append(tf1.summary.tensor_summary(tag, tensor, collections=[]))
         before = self.traced.scaffold.summary_op
@@ -168,21 +168,25 @@ class TrainingModel:
 class Training:
     """One call of ``train``: loops of steps, and hooks, checkpoints and summaries between them."""
 
-    _hooks_class: type[LoopHooks] = LoopHooks
+    _hooks_class = LoopHooks
     _stopping = "stopping at the end of this loop; once more to stop at once"
+
+    _open: Callable[[], int]  # opens the sessions and the input, restores the variables; returns the global step
+    _loop: Callable[..., list[float]]  # runs count steps, the last with summaries if due; returns their losses
+    _global_step: Callable[[], int]  # after a loop
 
     def __init__(self, model: TrainingModel | PlainModel, model_dir: str, config: RunConfig, hooks: Sequence[Any],
                  listeners: Sequence[Any], warm: WarmStartSettings | None) -> None:  # fmt: skip
-        self._model: Any = model
+        self._model = model
         self._traced: Traced = model.traced
         self._model_dir = model_dir
         self._config = config
-        self._hooks: Any = self._hooks_class(hooks, model)
+        self._hooks = self._hooks_class(hooks, model)
         self._listeners = listeners
         self._warm = warm
         self._length = LoopLength(config.tpu_config.iterations_per_loop if model.traced.plan.cores else 1)
         self._summary: tuple[int, bytes] | None = None
-        self._arrived: dict[str, Any] = {}
+        self._arrived: dict[str, Any] = {}  # what the hooks fetched of the last loop, by the tensor's name
         self._summary_at = -1
         self._call: HostCall | None = None
         self._interrupted = False
@@ -238,35 +242,6 @@ class Training:
             if self._call is not None:
                 self._call.close()
 
-    def _open(self) -> int:
-        """Converts the model, opens its sessions, restores the variables and opens the input; returns the global step."""
-        if self._traced.feeds and self._model.session is None:
-            self._feed_input()
-        self._model.open()
-        return self._start()
-
-    def _feed_input(self) -> None:
-        """Lets the hooks feed the input of a session of this machine; the cores read the same."""
-        traced, host = self._traced, self._model.host
-        traced.scaffold.saver.restore(host, first_checkpoint(traced, host, self._model_dir, self._warm))
-        self._hooks.after_create_session()
-        traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
-        if sum(np.asarray(value).nbytes for value in traced.feeds.values()) > _MOST_FED:
-            raise ConversionError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
-
-    def _start(self) -> int:
-        session, host = self._model.session, self._model.host
-        host.follow(None)
-        prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
-        session.initialize()
-        start: int = session.restore(prefix, with_input=False)
-        held = {v.op.name for v in unsaved(self._traced)} & set(session.variable_names(local=True))
-        session.assign(host.values(sorted(held)))
-        host.follow(session)
-        if start:
-            say(f"restored {prefix} at step {start:,}")
-        return start
-
     def _loops(self, start: int, last: int | None, checkpoints: Checkpoints, meter: Meter, events: Events) -> int:
         step = start
         while (last is None or step < last) and not self._stopped(checkpoints):
@@ -274,11 +249,8 @@ class Training:
             self._hooks.before_loop()
             if self._hooks.stop_requested:
                 break
-            if step == start:
-                self._route()
             every = self._config.save_summary_steps
             due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
-            self._asked_steps += count
             losses = self._loop(step, count, due=due)
             before, step = step, self._step_after(step, len(losses))
             if losses:
@@ -297,49 +269,8 @@ class Training:
         """The global step after a loop: the model may count two in a run, or one in several; where it counts none, the runs are."""
         return self._global_step() if self._traced.counts_steps else step + runs
 
-    def _global_step(self) -> int:
-        return int(self._model.session.global_step)
-
-    def _route(self) -> None:
-        """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
-        asked = [tensor for tensor, _ in self._hooks.of_input().values() if isinstance(tensor, tf.Tensor)]
-        if not asked:  # as always without cores, where hooks read what they like
-            return
-        routed = {tensor.name for tensor in self._model.routes.values()}
-        if missing := [tensor for tensor in asked if tensor.name not in routed]:
-            self._model.route(missing)
-            self._start()
-
     def _stopped(self, checkpoints: Checkpoints) -> bool:
         return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupted
-
-    def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
-        """Runs a loop in a thread, so that Ctrl-C can end it; ``due`` asks for summaries of its last step."""
-
-        def keep(step: int, serialized: bytes) -> None:
-            self._keep_summary(step, serialized, due=due)
-
-        wanted = keep if due or self._model.routes or self._call is not None else None
-        began = time.monotonic()
-        running = in_thread(lambda: self._model.session.train(count, on_summary=wanted), "tpugraph-train")
-        try:
-            ended(running)
-            losses: list[float] = running.result()
-        except KeyboardInterrupt:
-            self._model.close()
-            ended(running)
-            raise
-        self._length.done(len(losses), time.monotonic() - began)
-        return losses
-
-    def _keep_summary(self, step: int, serialized: bytes, *, due: bool) -> None:
-        """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
-        called, rest = split_summary(tf1.Summary.FromString(serialized))
-        self._arrived = {tensor.name: called[tag] for tag, tensor in self._model.routes.items()}
-        if self._call is not None:
-            rest.MergeFromString(self._call.run(step, called) or b"")
-        if due:
-            self._summary = step, rest.SerializeToString()
 
     def _after(self, before: int, step: int, losses: list[float], events: Events) -> None:
         """Checks the losses of a loop, and writes summaries."""
@@ -371,9 +302,88 @@ class Training:
         return NanLossDuringTrainingError(fault, origin=self._traced.source, fix=fix, step=step)
 
 
+class CoresTraining(Training):
+    """A training on cores: a loop is one run of their program, with the hooks called around it."""
+
+    _model: TrainingModel
+
+    def _open(self) -> int:
+        """Converts the model as well."""
+        if self._traced.feeds and self._model.session is None:
+            self._feed_input()
+        self._model.open()
+        return self._start()
+
+    def _feed_input(self) -> None:
+        """Lets the hooks feed the input of a session of this machine; the cores read the same."""
+        traced, host = self._traced, self._model.host
+        traced.scaffold.saver.restore(host, first_checkpoint(traced, host, self._model_dir, self._warm))
+        self._hooks.after_create_session()
+        traced.feeds.update((name, host.fed.get(name)) for name in traced.feeds)
+        if sum(np.asarray(value).nbytes for value in traced.feeds.values()) > _MOST_FED:
+            raise ConversionError("a hook feeds the input more than a graph holds", fix="a Dataset that reads files")
+
+    def _start(self) -> int:
+        session, host = self._model.session, self._model.host
+        host.follow(None)
+        prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
+        session.initialize()
+        start: int = session.restore(prefix, with_input=False)
+        held = {v.op.name for v in unsaved(self._traced)} & set(session.variable_names(local=True))
+        session.assign(host.values(sorted(held)))
+        host.follow(session)
+        if start:
+            say(f"restored {prefix} at step {start:,}")
+        return start
+
+    def _global_step(self) -> int:
+        return int(self._model.session.global_step)
+
+    def _route(self) -> None:
+        """Exports the tensors of the input that hooks ask for; nothing is trained yet."""
+        asked = [tensor for tensor, _ in self._hooks.of_input().values() if isinstance(tensor, tf.Tensor)]
+        routed = {tensor.name for tensor in self._model.routes.values()}
+        if missing := [tensor for tensor in asked if tensor.name not in routed]:
+            self._model.route(missing)
+            self._start()
+
+    def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
+        """Runs a loop in a thread, so that Ctrl-C can end it."""
+
+        def keep(step: int, serialized: bytes) -> None:
+            self._keep_summary(step, serialized, due=due)
+
+        if not self._asked_steps:
+            self._route()
+        self._asked_steps += count
+        wanted = keep if due or self._model.routes or self._call is not None else None
+        began = time.monotonic()
+        running = in_thread(lambda: self._model.session.train(count, on_summary=wanted), "tpugraph-train")
+        try:
+            ended(running)
+            losses: list[float] = running.result()
+        except KeyboardInterrupt:
+            self._model.close()
+            ended(running)
+            raise
+        self._length.done(len(losses), time.monotonic() - began)
+        return losses
+
+    def _keep_summary(self, step: int, serialized: bytes, *, due: bool) -> None:
+        """Splits the summaries: tensors for hooks and the host call, and the rest for TensorBoard."""
+        called, rest = split_summary(tf1.Summary.FromString(serialized))
+        self._arrived = {tensor.name: called[tag] for tag, tensor in self._model.routes.items()}
+        if self._call is not None:
+            rest.MergeFromString(self._call.run(step, called) or b"")
+        if due:
+            self._summary = step, rest.SerializeToString()
+
+
 class PlainTraining(Training):
     """A training without cores: a loop is one ``Session.run`` of the plain graph, which hooks may feed."""
 
+    _model: PlainModel
+    _hooks: HookedRuns
     _hooks_class = HookedRuns
     _stopping = "stopping after this step; once more to stop at once"
 
@@ -384,10 +394,9 @@ class PlainTraining(Training):
             self._model.close()
 
     def _open(self) -> int:
-        with self._traced.graph.as_default(), tf.control_dependencies([self._traced.spec.train_op]):
-            self._step_read = (
-                tf1.train.get_global_step().read_value()
-            )  # tf.identity would take a read from before the step
+        with tf.control_dependencies([self._traced.spec.train_op]):
+            # tf.identity would take a read from before the step
+            self._step_read = tf1.train.get_global_step().read_value()
         session = self._model.session
         with HostSession(self._traced.graph, self._config.session_config) as host:
             prefix = first_checkpoint(self._traced, host, self._model_dir, self._warm)
@@ -405,6 +414,7 @@ class PlainTraining(Training):
         return int(self._step)
 
     def _loop(self, step: int, count: int, *, due: bool) -> list[float]:
+        self._asked_steps += count
         spec, summaries = self._traced.spec, self._traced.scaffold.summary_op
         wanted = [summaries] if due and summaries is not None else []
         try:
@@ -412,5 +422,5 @@ class PlainTraining(Training):
         except tf.errors.OutOfRangeError:
             return []
         if found:
-            self._summary = step + count, found[0]
+            self._summary = self._step_after(step, count), found[0]
         return [float(loss)]
