@@ -28,7 +28,7 @@ MOVED: dict[str, Page] = {
 """Of each module the names that it had, and where they are now."""
 
 NEEDED_BY = ("tf_slim", "tensorflow.python.layers", "tensorflow.python.framework.ops")
-"""The modules, by how their names begin, that ask for what was moved."""
+"""Prefixes of the names of modules that ask for what was moved."""
 
 
 def restore() -> None:

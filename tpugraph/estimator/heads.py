@@ -40,9 +40,8 @@ class Head:
     labels_of: Callable[[Any], Any]  # labels as the loss takes them
     losses_of: Callable[..., Any]  # the loss of each example [batch, 1], of labels and logits
     predictions: Callable[[Any], dict[Any, Any]]  # of logits
-    metrics: Callable[
-        [Any, dict[Any, Any], Any], dict[str, Any]
-    ]  # of labels, predictions and weights; without average_loss
+    # of labels, predictions and weights; without average_loss
+    metrics: Callable[[Any, dict[Any, Any], Any], dict[str, Any]]
     export_outputs: Callable[[dict[Any, Any]], dict[str, Any]]  # of predictions
 
     def __init__(self, weight_column: Any, loss_reduction: str, name: str | None, loss_fn: Any = None) -> None:

@@ -545,11 +545,10 @@ class GRUBlockCellV2(Cell):
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         units, rows = self.output_size, inputs.shape.as_list()[1] + self.output_size
         names, dtype = self._names, inputs.dtype
-        gates, gates_bias = (
-            tf1.get_variable(names[0], [rows, 2 * units], dtype),
-            _filled(names[1], [2 * units], dtype, 1.0),
-        )
-        candidate, candidate_bias = tf1.get_variable(names[2], [rows, units], dtype), _filled(names[3], [units], dtype)
+        gates = tf1.get_variable(names[0], [rows, 2 * units], dtype)
+        gates_bias = _filled(names[1], [2 * units], dtype, 1.0)
+        candidate = tf1.get_variable(names[2], [rows, units], dtype)
+        candidate_bias = _filled(names[3], [units], dtype)
         found = gen_rnn_ops.gru_block_cell(inputs, state, gates, candidate, gates_bias, candidate_bias)
         return found.h, found.h
 
@@ -596,11 +595,9 @@ class TimeReversedFusedRNN(FusedRNNCell):
         lengths = options["sequence_length"]
 
         def reverse(steps: Any) -> Any:
-            return (
-                tf.reverse(steps, [0])
-                if lengths is None
-                else tf.reverse_sequence(steps, lengths, seq_axis=0, batch_axis=1)
-            )
+            if lengths is None:
+                return tf.reverse(steps, [0])
+            return tf.reverse_sequence(steps, lengths, seq_axis=0, batch_axis=1)
 
         outputs, state = self._cell(reverse(inputs), **options)
         return reverse(outputs), state
