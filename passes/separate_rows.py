@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.ir import Graph
 from tpugraph.ir.builder import Builder
-from tpugraph.tpu.evaluation_split import HostTail
+from tpugraph.tpu.evaluation_split import EvaluationSplit
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -29,7 +29,7 @@ class SeparateRows(Pass):
     def run(self, graph: Graph) -> None:
         _drop_prints(graph)
         _name_predictions(graph)
-        step = HostTail(graph)
+        step = EvaluationSplit(graph)
         step.refuse_in_the_middle()
         step.build()
         step.note_products()

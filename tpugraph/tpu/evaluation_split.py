@@ -28,6 +28,17 @@ from tpugraph.spmd.rules.signature import has_rule
 from tpugraph.spmd.splats import splat_value
 from tpugraph.tpu.device_cut import in_the_middle, refuse_copies
 
+ALL_ROWS = "PlaceholderWithDefault"
+"""A marker op for a value of the unpadded batch, replaced by the pass gather-rows; its input is the device's value."""
+
+TIMES = "_tpugraph_rows"
+"""Its attribute: elements of dimension 0 per row, to slice off the padding; 0 without padding."""
+
+_COPIED = "/tail"
+"""Suffix of the names of copies for the tail."""
+
+_INT32 = attrs.dtype("int32")
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -150,7 +161,7 @@ class RowPlacements:
 
 
 class EvaluationSplit:
-    """The step in two parts."""
+    """Splits the step into the device's part and the tail, which the host runs after it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -256,21 +267,7 @@ class EvaluationSplit:
             if self._multiplies_variables(node):
                 self.graph.note(node, f"'{node.name}' runs on the host, since {self.placed.blame(node)}", shown=True)
 
-
-ALL_ROWS = "PlaceholderWithDefault"
-"""A marker op for a value of the unpadded batch, replaced by the pass gather-rows; its input is the device's value."""
-
-TIMES = "_tpugraph_rows"
-"""Its attribute: elements of dimension 0 per row, to slice off the padding; 0 without padding."""
-
-_COPIED = "/tail"
-"""Suffix of the names of copies for the tail."""
-
-_INT32 = attrs.dtype("int32")
-
-
-class HostTail(EvaluationSplit):
-    """Separates the tail, ``nodes``, from the device's part."""
+    # ------------------------------------------------------------------ the tail on the host
 
     def build(self) -> None:
         """Rewire: the tail reads tensors from the device and the unpadded batch, and has copies of all else."""
