@@ -59,7 +59,8 @@ def _dequeue_bypassing(graph: Graph, ends: list[Tensor]) -> list[Tensor]:
     """The tensors that bypass the device through a queue, which the infeed's loop fills."""
     if not ends:
         return []
-    kinds, name = [tensor.dtype for tensor in ends], "tpugraph/beside/queue"
+    kinds = [tensor.dtype for tensor in ends]
+    name = "tpugraph/beside/queue"
     attributes = {"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""}
     queue = graph.add("FIFOQueueV2", name, attrs=attributes, device=HOST_DEVICE, outputs=[(_RESOURCE, ())])
     make = Builder(graph, device=HOST_DEVICE)

@@ -28,7 +28,7 @@ def add_entry_points(graph: Graph) -> bool:
     """Give a TPUEstimator training graph the entry points of a converted one; a RunError where it is not of the documented form.
 
     The loss of each step, which is core 0's own there, becomes the mean over the cores: the cluster sends it over its outfeed, too.
-    A graph that has entry points stays as it is, and the answer is False.
+    Returns False, and changes nothing, where the graph has entry points.
     """
     if any(name in graph for name in DEVICE_PARTS.values()):
         return False

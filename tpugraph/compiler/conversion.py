@@ -59,7 +59,8 @@ def convert(
     Raises:
         TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
     """
-    options, started = given(options, fields), time.perf_counter()
+    options = given(options, fields)
+    started = time.perf_counter()
     if isinstance(model, Graph):
         graph, plain = model, b""
     else:

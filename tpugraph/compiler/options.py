@@ -43,8 +43,8 @@ class ConvertOptions:
         batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
         random: ``per_core`` (each core draws its own rows, as a TPU does) or ``plain`` (every core takes its rows of what the
             plain graph draws).
-        step_order: ``reads_first`` or ``writes_first``: what comes first where the plain graph puts a read and a write of a
-            variable, such as the step counter, in no order.
+        step_order: ``reads_first`` or ``writes_first``: which runs first where the plain graph leaves a read and a write of a
+            variable, such as the step counter, unordered.
         batch_constants: of ``global_batch``: names of constants that grow with the batch.
         literals: of ``global_batch``: names of constants that do not.
         set_shape: shapes that the graph leaves open, as ``NODE:32,4``.
@@ -108,13 +108,13 @@ class ConvertOptions:
                 raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
     def kept(self) -> dict[str, Any]:
-        """What is not its default, for a later conversion of the same plain graph; of a number of cores and dumps nothing."""
+        """The options that are not defaults, for a later conversion of the same plain graph; without number of cores and dumps."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in found.items() if value != _DEFAULTS[name] and name not in _OF_ONE_RUN}
 
 
 def of_file(kept: Mapping[str, Any]) -> ConvertOptions:
-    """The options that a file keeps with its plain graph; passes of its own are none of them, as their code is not the file's."""
+    """The options that a file keeps with its plain graph, without ``passes``, whose code the file does not hold."""
     found = {
         name: tuple(value) if isinstance(value, list) else value for name, value in kept.items() if name != "passes"
     }

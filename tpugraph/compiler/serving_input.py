@@ -128,7 +128,8 @@ def _read(graph: Graph, features: Sequence[_Feature], rows: int) -> None:
         if feature.shape is None:
             _unwrap(graph, make, feature, taken.out(port))
             continue
-        (read,), value = feature.read, taken.out(port)
+        (read,) = feature.read
+        value = taken.out(port)
         graph.replace_uses(read, value if feature.kind == read.dtype else make.cast(value, read.dtype))
 
 

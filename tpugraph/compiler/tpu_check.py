@@ -159,7 +159,8 @@ def check(
         LoadError: the graph cannot be read.
         UsageError: options that cannot be used.
     """
-    options, started = given(options, fields), time.perf_counter()
+    options = given(options, fields)
+    started = time.perf_counter()
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     loaded = time.perf_counter()
     refusal = _convert(graph, options, history)

@@ -71,18 +71,18 @@ class Pass:
         return {"name": cls.name, "parameters": cls.parameters(), **about}
 
 
-CHOICES = {
+_CHOICES = {
     "varying_updates": ("mean", "replica0", "error"),
     "batch_norm": ("global", "per_core"),
     "random": ("per_core", "plain"),
     "step_order": ORDERS,
 }
-"""What the parameters of passes may be that are words, by name."""
+"""The values that a parameter of passes can have, by the parameter's name."""
 
 
 def check_choices(given: object, **more: tuple[str, ...]) -> None:
-    """Raise a UsageError where a pass or options have another word for a parameter than one of its choices."""
-    for name, choices in {**CHOICES, **more}.items():
+    """Raise a UsageError where a parameter of a pass, or an option, has none of its choices; ``more``: those of further options."""
+    for name, choices in {**_CHOICES, **more}.items():
         value = getattr(given, name, choices[0])
         if value not in choices:
             raise UsageError(f"'{value}' is no {name}", fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")
