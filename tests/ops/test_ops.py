@@ -348,6 +348,11 @@ def test_an_op_has_one_record() -> None:
         op("MatMul", family="matrix")
 
 
+def test_a_role_that_no_record_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="no op has the role swich"):
+        ops.with_role("merge", "swich")
+
+
 def test_every_record_is_of_an_op_that_tensorflow_knows() -> None:
     assert [name for name in records() if ops.op_def(name) is None] == []
     forms = {form for r in records().values() for form in (r.resource_op, r.dense_op, r.stateless_op) if form}

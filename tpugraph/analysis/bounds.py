@@ -119,7 +119,7 @@ def _rows_of_cross(tensor: Tensor) -> Answer:
 
 
 def _rows_of_signature(tensor: Tensor) -> Answer:
-    """The most rows of the operands whose first factor is the output's, as in a matrix product."""
+    """The largest number of rows of the operands that share the output's first factor, as in a matrix product."""
     signature = signatures.of(tensor.node)
     made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
     if signature is None or not made or made[0] == signatures.WHOLE:

@@ -13,8 +13,8 @@ Factors = tuple[str, ...] | None
 """The factor of each dimension, ``*`` for one that the op takes whole; None for a tensor outside of the signature."""
 
 WHOLE = "*"
-MOST_DIMENSIONS = 8
-"""The assumed rank of a tensor whose rank TensorFlow did not infer."""
+ASSUMED_RANK = 8
+"""The assumed rank of a tensor whose rank TensorFlow does not infer, such as a sparse one."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _numbered(record: Op, call: Call, outputs: int, reduces: str | None) -> Sign
     if any(rank is None for text, rank in pairs if text != "-"):
         if len(pairs) > 1 and record.role != "add_n":
             return None
-        pairs = [(text, MOST_DIMENSIONS) for text, _ in pairs]  # all have the same rank
+        pairs = [(text, ASSUMED_RANK) for text, _ in pairs]  # all have the same rank
     spreads = [(rank or 0) - len(text.removeprefix("...")) for text, rank in pairs]
     lead = max((spread for spread, (text, _) in zip(spreads, pairs, strict=True) if text.startswith("...")), default=0)
     inputs = [_factors(text, spread, lead) for spread, (text, _) in zip(spreads, pairs, strict=True)]

@@ -122,7 +122,7 @@ def most_iterations(condition: Node) -> float:
 
 
 def comparisons(condition: Node, through: Container[str]) -> list[Node]:
-    """The comparisons that the condition of a loop combines by some op types."""
+    """The comparisons that the condition of a loop combines by ops of the types ``through``."""
     parts = reached((condition.inputs[0].node,), lambda n: [t.node for t in n.inputs] if n.op in through else ())
     return [node for node in parts if node.op in ops.ORDERINGS]
 

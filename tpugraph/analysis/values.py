@@ -11,6 +11,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.dataflow import Answer, Rule, ask
+from tpugraph.analysis.signatures import ASSUMED_RANK
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import readers, source_of
 
@@ -231,10 +232,6 @@ def vector(tensor: Tensor) -> Answer:
     return None if value is None else [None if np.isnan(element) else int(element) for element in value.flat]
 
 
-_MOST_DIMENSIONS = 8
-"""The assumed largest rank of a sparse tensor, which a graph does not record."""
-
-
 def _completed_shape(tensor: Tensor) -> Answer:
     """The shape of a reshaped sparse tensor, with -1 replaced."""
     wanted = (yield vector, tensor.node.inputs[2]) if tensor.port == 1 else None
@@ -254,7 +251,7 @@ def _deserialized_shape(tensor: Tensor) -> Answer:
     if tensor.port != 2 or take.op not in ops.GET_NEXT:
         return None
     rows = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
-    return [rows.pop() if len(rows) == 1 else None, *[None] * (_MOST_DIMENSIONS - 1)]
+    return [rows.pop() if len(rows) == 1 else None, *[None] * (ASSUMED_RANK - 1)]
 
 
 def _parsed_shape(tensor: Tensor) -> Answer:

@@ -11,8 +11,8 @@ operands, then ``->``, then the outputs, separated by commas. Each is a string w
 - A letter is a *factor*. The operands that carry the letter can be sliced along it: the op then makes the same slice of
   each output that carries the letter. An output without the letter is the sum over the slices (or what ``reduce_op``
   says). So ``ik, kj -> ij`` is a matrix product: independent along ``i`` and ``j``, a sum over ``k``.
-- ``*`` is a dimension that the op takes whole. A capital letter is one too, of one size wherever it stands: a softmax,
-  ``...C -> ...C``, has as many outputs as operands and needs them all.
+- ``*`` is a dimension that the op takes whole. So is a capital letter, which has one size wherever it appears: a softmax,
+  ``...C -> ...C``, has as many results as inputs along ``C`` and needs them all.
 - ``...`` stands for any number of leading dimensions, which broadcast against each other from the right: an operand whose
   size is 1 there is not sliced. Each of them is a factor; an output without ``...`` is the sum over all of them.
 - ``-`` is an operand or output of which the signature says nothing: axes, shapes, handles, scalars, statistics.
@@ -21,11 +21,11 @@ operands, then ``->``, then the outputs, separated by commas. Each is a string w
 Words stand for signatures of any rank. ``elementwise``: all operands broadcast together, the output likewise. The
 other words (:data:`WORDS`) are read with the values of operands that name dimensions, and with static shapes:
 ``reduce`` (operand 1 names the dimensions of operand 0 that are reduced as ``reduce_op`` says), ``permute`` (operand
-1 is the order of the dimensions), ``insert`` (operand 1 says where a new one stands), ``drop`` (those of size 1
-vanish), ``along`` and ``concat`` (the operand ``axis`` names dimensions that are taken whole, and stay), ``like`` (a
-dimension that is as long behind the op as in front of it is left alone), ``sliced`` (so of those that a strided slice
-takes whole). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the careful
-answer: everything is needed whole. A letter has one size. Where the shapes of a node contradict that, the letter
+1 is the order of the dimensions), ``insert`` (operand 1 is the index of a new one), ``drop`` (removes ``squeeze_dims``,
+or all of size 1), ``along`` and ``concat`` (the operand ``axis`` names dimensions that are taken whole, and kept),
+``like`` (a dimension of equal size in operand and output is unaffected), ``sliced`` (a dimension that a strided slice
+takes whole is unaffected). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the
+conservative answer: everything is needed whole. A letter has one size. Where the shapes of a node contradict that, the letter
 counts as ``*`` (the input channels of a grouped convolution, for example; or operands with no elements).
 
 **Linearity** (``linear``) says when an op may run before a sum over cores instead of after it. ``all``: linear in all

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.signatures import MOST_DIMENSIONS, WHOLE, Factors, Signature
+from tpugraph.analysis.signatures import ASSUMED_RANK, WHOLE, Factors, Signature
 from tpugraph.analysis.values import integers, known_vector
 from tpugraph.ir import Node, Tensor
 
@@ -46,7 +46,7 @@ OperandsAndOutputs = tuple[list[Factors], list[Factors]]
 
 def _own_factors(tensor: Tensor) -> list[str]:
     """A factor of its own for each dimension."""
-    return [f"d{axis}" for axis in range(MOST_DIMENSIONS if tensor.shape is None else len(tensor.shape))]
+    return [f"d{axis}" for axis in range(ASSUMED_RANK if tensor.shape is None else len(tensor.shape))]
 
 
 def _data_operand(node: Node) -> int:

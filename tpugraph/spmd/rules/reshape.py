@@ -147,8 +147,7 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _concatenated(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], first: Shard) -> Verdict:
     wants: dict[int, Placement] = {}
     long = None
-    for i in data:  # the size of a batch is that of the first operand that is sharded along the dimension
-        own = inputs[i]
+    for i, own in enumerate(inputs):  # the size of a batch is that of the first operand sharded along the dimension
         if isinstance(own, Shard) and own.axis == first.axis:
             long = long or block(own, size_of(node.inputs[i], first.axis))
     outer = 0
@@ -207,8 +206,8 @@ def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             and size_of(source, 0) != 1
         ):
             return p.replicate_operands(node, inputs, "repeats as many rows as all cores have")
-        wants: dict[int, Placement] = {} if isinstance(inputs[0], Replicate | Entries) else {0: REPLICATE}
-        return Verdict([VALUES], wants, why="repeated for each ragged row")
+        wanted = inputs[0] if isinstance(inputs[0], Entries) else REPLICATE
+        return Verdict([VALUES], {0: wanted}, why="repeated for each ragged row")
     return by_signature(p, node, inputs)
 
 

@@ -12,14 +12,14 @@ from tpugraph.spmd.rules.reshape import block
 from tpugraph.spmd.rules.signature import by_signature, size_of
 
 
-def _same_shards(inputs: list[Placement], data: int) -> bool:
+def _others_replicated(inputs: list[Placement], data: int) -> bool:
     return all(isinstance(s, Replicate) for i, s in enumerate(inputs) if i != data)
 
 
 @rule("Slice")
 def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows = inputs[0]
-    if not _same_shards(inputs, 0):
+    if not _others_replicated(inputs, 0):
         return p.replicate_operands(node, inputs, "slices at places of its own")
     if isinstance(rows, Entries):
         begin, size = integers(node.inputs[1]), integers(node.inputs[2])
@@ -38,7 +38,7 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("StridedSlice")
 def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, source, out = inputs[0], node.inputs[0], node.out()
-    if not _same_shards(inputs, 0):
+    if not _others_replicated(inputs, 0):
         return p.replicate_operands(node, inputs, "slices at places of its own")
     if isinstance(rows, Entries):
         return _of_entries(p, node, inputs, rows)
@@ -94,7 +94,7 @@ def _whole_front(node: Node, place: int | None) -> bool:
 @rule("StridedSliceGrad")
 def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, out = inputs[4], node.out()
-    if isinstance(rows, Shard) and out.shape is not None and _same_shards(inputs, 4):
+    if isinstance(rows, Shard) and out.shape is not None and _others_replicated(inputs, 4):
         for axis, target, place in factors.sliced_places(node, len(out.shape)) or ():
             if target == rows.axis and axis is not None and place is not None:
                 before = _start(node, place, size_of(out, axis))
