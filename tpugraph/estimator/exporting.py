@@ -140,14 +140,12 @@ def build_raw_supervised_input_receiver_fn(
     Raises:
         ArgumentError: a feature and a label have the same name (a ``ValueError``).
     """
-    keys = [set(_named(part, name)) for part, name in ((features, "input"), (labels, "label"))]
-    if shared := keys[0] & keys[1]:
+    if shared := _named(features).keys() & _named(labels, "label").keys():
         raise ArgumentError(f"features and labels are both called {sorted(shared)}", fix="rename one of them")
 
     def receive() -> SupervisedInputReceiver:
-        ours, theirs = (_placeholders(part, name, default_batch_size)
-                        for part, name in ((features, "input"), (labels, "label")))  # fmt: skip
-        return SupervisedInputReceiver(ours, theirs, {**_named(ours), **_named(theirs, "label")})
+        x, y = _placeholders(features, "input", default_batch_size), _placeholders(labels, "label", default_batch_size)
+        return SupervisedInputReceiver(x, y, {**_named(x), **_named(y, "label")})
 
     return receive
 
@@ -164,10 +162,8 @@ def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
         raise ArgumentTypeError(str(error)) from error
     except ValueError as error:
         raise ArgumentError(str(error), fix=f"name it '{DEFAULT}'") from error
-    fed = {"": receiver.receiver_tensors}
-    fed.update(
-        {f"{other}:": tensors for other, tensors in getattr(receiver, "receiver_tensors_alternatives", {}).items()}
-    )
+    others = getattr(receiver, "receiver_tensors_alternatives", {})
+    fed = {"": receiver.receiver_tensors, **{f"{other}:": tensors for other, tensors in others.items()}}
     found = {}
     for start, (name, output) in itertools.product(fed, outputs.items()):
         try:

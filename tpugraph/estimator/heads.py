@@ -245,16 +245,13 @@ class BinaryClassHead(_ClassesHead):
     def metrics(self, labels: Any, predictions: dict[str, Any], weights: Any) -> dict[str, Any]:
         m, ids, logistic = tf1.metrics, predictions["class_ids"], predictions["logistic"]
         mean = m.mean(labels, weights=weights)
-        answers = {
-            f"/positive_threshold_{limit:g}": tf.cast(logistic > limit, tf.float32) for limit in self._thresholds
-        }
+        answers = {"": ids}
+        for limit in self._thresholds:
+            answers[f"/positive_threshold_{limit:g}"] = tf.cast(logistic > limit, tf.float32)
         named = {"accuracy": m.accuracy, "precision": m.precision, "recall": m.recall}
+        found = {f"{name}{at}": of(labels, a, weights) for at, a in answers.items() for name, of in named.items()}
         return {
-            **{
-                f"{name}{at}": of(labels, a, weights)
-                for at, a in {"": ids, **answers}.items()
-                for name, of in named.items()
-            },
+            **found,
             "prediction/mean": m.mean(logistic, weights=weights),
             "label/mean": mean,
             "accuracy_baseline": (tf.maximum(mean[0], 1 - mean[0]), mean[1]),

@@ -119,11 +119,8 @@ class PlainRequests(Requests):
                 return known
             made = tf1.get_default_graph().get_operations()
             fed = any(op.type in ops.PLACEHOLDERS for op in made)
-            sizes = {
-                str(tf.get_static_value(op.inputs[ops.BATCHING[op.type].size]))
-                for op in made
-                if op.type in ops.BATCHING
-            }
+            sizes_read = [op.inputs[ops.BATCHING[op.type].size] for op in made if op.type in ops.BATCHING]
+            sizes = {str(tf.get_static_value(size)) for size in sizes_read}
             if fed and len(sizes) == 1 and sizes != {"None"}:
                 return int(sizes.pop())
             tensors = [t for t in tf.nest.flatten(first) if isinstance(t, tf.Tensor)]

@@ -159,9 +159,8 @@ class TrainingModel:
     def close(self) -> None:
         if self.session is not None:
             self.session.close()
-        if "host" in vars(self):
-            self.host.close()
-            del self.host
+        if (host := vars(self).pop("host", None)) is not None:
+            host.close()
         self.session = None
 
 
