@@ -6,13 +6,12 @@ devices of all. Each provides the batches of its own cores, and all get the outp
 
 from __future__ import annotations
 
-import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,12 @@ Array = np.ndarray[Any, Any]
 Placed = list[Any]  # for each infeed argument a jax.Array over the cores
 _PIECE = 1 << 26  # bytes
 _CORE = "core"  # the axis of the devices without a layout
-_OF_A_CORE = ("infeed", "outfeed", "shard")  # the kinds of values of which each core has its own
+_PER_CORE = ("infeed", "outfeed", "shard")  # the kinds of values that differ between cores
 
 
 class Devices:
-    """A module compiled for devices, and its variables on them: one core's program on each, or with a ``layout`` one program that XLA
-    divides among all.
+    """A module compiled for devices, and its variables on them. Each device runs the program of a core; with a ``layout``, XLA
+    partitions the program of one core over all devices.
 
     Attributes:
         seconds: the compile time.
@@ -43,49 +42,42 @@ class Devices:
         kind: the devices' own name for their kind.
         specs: the sharding of each argument and result.
         notes: sentences for the report.
-        cost: with a layout, memory and collectives of the step on a device.
     """
 
     notes: Sequence[str] = ()
 
     def __init__(self, module: Module, layout: Layout | None = None, *, platform: str = "cpu") -> None:
         self.module = module
-        self.layout = None if layout is None else layout.shrunk(module)
-        self.specs: Mapping[Value, Spec]
-        if layout is None or self.layout is None:
-            values = (*module.arguments, *module.results)
-            self.specs = {value: ((_CORE,),) if value.kind in _OF_A_CORE else () for value in values}
-            axes: Mapping[str, int] = {_CORE: module.num_replicas}
-        else:
-            self.specs = self.layout.specs(module)
-            axes = self.layout.mesh.axes
-            used, given = self.layout.mesh.size, layout.mesh.size
-            if used < given:
-                self.notes = [f"{used} of {given} devices train: more do not divide the batch"]
         self._jax = jax_client.load("jax", "pjrt")
         client = jax_client.load("jaxlib.xla_client", "pjrt")
-        self._devices = self._find(client, platform, math.prod(axes.values()))
+        self.layout: Layout | None = None
+        self.specs: Mapping[Value, Spec]
+        if layout is None:
+            values = (*module.arguments, *module.results)
+            self.specs = {value: ((_CORE,),) if value.kind in _PER_CORE else () for value in values}
+            axes: Mapping[str, int] = {_CORE: module.num_replicas}
+            self._devices = self._find(client, platform, module.num_replicas)
+            code, options = jax_client.parse(module.code), jax_client.options(module.num_replicas, self._devices)
+        else:
+            self.layout = layout.shrunk(module)
+            self.specs, axes = self.layout.specs(module), self.layout.mesh.axes
+            self._devices = self._find(client, platform, self.layout.mesh.size)
+            code = mesh.annotated(module, self.layout, self.specs)
+            options = mesh.options(self.layout, self._devices)
+            if len(self._devices) < layout.mesh.size:
+                self.notes = [f"{len(self._devices)} of {layout.mesh.size} devices train: more do not divide the batch"]
         self._mesh = self._jax.sharding.Mesh(np.array(self._devices).reshape([*axes.values()]), tuple(axes))
         here = self._devices[0].client.process_index()
         driven = [number for number, device in enumerate(self._devices) if device.process_index == here]
-        self.first, self.own = 0 in driven, [0] if layout else driven
-        self._cores = 1 if layout else len(self._devices)
+        self.first = 0 in driven
+        self.own = driven if layout is None else [0]
         self.kind = str(self._devices[0].device_kind)
         shared = next((value for value in module.arguments if value.kind == "shard"), None)
         if shared is not None and self.processes > 1:
             raise RunError(f"the cores share the rows of '{shared.name}', and no process has all of them to write a checkpoint",
                            fix="convert without --shard_tables, or train in one process")  # fmt: skip
         self._variables: dict[str, Any] = {}
-        if self.layout:
-            code = mesh.annotated(module, self.layout, self.specs)
-            options = mesh.options(self.layout, self._devices)
-        else:
-            code = jax_client.parse(module.code)
-            options = jax_client.options(module.num_replicas, self._devices)
         self._compile(client, code, options, platform)
-        if self.layout:
-            text, sharded = self._run.hlo_modules()[0].to_string(), mesh.sharded_shapes(module, self.specs)
-            self.cost = Cost.of(self._run, text, sharded)
 
     def _compile(self, client: Any, code: Any, options: Any, platform: str) -> None:
         specs = [self.specs[value] for value in (*self.module.arguments, *self.module.results)]
@@ -115,9 +107,15 @@ class Devices:
             raise RunError(f"the step is for {count} devices, and there {there}", fix=fix)
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
 
+    @cached_property
+    def cost(self) -> Cost:
+        """Memory and collectives of the step on a device."""
+        sharded = mesh.sharded_shapes(self.module, self.specs)
+        return Cost.of(self._run, self._run.hlo_modules()[0].to_string(), sharded)
+
     def about(self) -> dict[str, Any]:
-        """What a report says of a layout: ``sharded`` has the mesh axes of each dimension of the sharded variables, and ``gathered``
-        those of the variables that XLA gathers whole.
+        """The layout for the report, by variable: ``sharded`` has the mesh axes of each dimension, ``gathered`` the bytes that each
+        device gathers of it in a step.
         """
         if self.layout is None:
             return {}
@@ -179,7 +177,7 @@ class Devices:
             made = {value: join(self._shape(value), self._sharding(value), list(arrays))
                     for value, arrays in zip(self.module.results, found, strict=True)}  # fmt: skip
         self._variables |= {value.name: array for value, array in made.items() if value.kind in HELD}
-        sent = [self._whole(array).reshape(self._cores, *value.shape) for value, array in made.items()
+        sent = [self._whole(array).reshape(self.module.num_replicas, *value.shape) for value, array in made.items()
                 if value.kind == "outfeed"]  # fmt: skip
         outputs = {value.name: self._whole(array) for value, array in made.items() if value.kind == "output"}
         return [list(of_core) for of_core in zip(*sent, strict=True)], outputs
@@ -231,7 +229,7 @@ class Devices:
             return self._jax.make_array_from_callback(self._shape(value), self._sharding(value), shard)
 
     def _shape(self, value: Value) -> tuple[int, ...]:
-        return (self._cores * value.shape[0], *value.shape[1:]) if value.kind in _OF_A_CORE else value.shape
+        return (self.module.num_replicas * value.shape[0], *value.shape[1:]) if value.kind in _PER_CORE else value.shape
 
     def _sharding(self, value: Value) -> Any:
         spec = self._jax.sharding.PartitionSpec(*(axes or None for axes in self.specs[value]))
@@ -242,7 +240,7 @@ class Devices:
 
 
 def _at(own: Mapping[int, Array], rows: int, index: Sequence[slice]) -> Array:
-    """What lies at an index of the parts of all cores, each of so many rows."""
+    """A slice of the cores' values concatenated along dimension 0, each of so many rows; it lies within the value of one core."""
     return own[(index[0].start or 0) // rows][:, *index[1:]]
 
 
