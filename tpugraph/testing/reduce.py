@@ -225,13 +225,13 @@ def _without_script() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
+@without_garbage_collection()
 def _answer(writer: Connection, model: str, question: Question) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    with without_garbage_collection():
-        writer.send(look(model, question))
+    writer.send(look(model, question))
     os._exit(0)  # skips Python's shutdown, where threads of TensorFlow may hang
 
 

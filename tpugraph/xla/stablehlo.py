@@ -25,13 +25,9 @@ from tpugraph.xla.module import Module, Value
 from tpugraph.xla.stateless_random import own_streams
 
 
+@without_garbage_collection()
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
     """Lower the cluster of a TPU graph that has its entry points, which is used up, for calls of at most so many steps."""
-    with without_garbage_collection():
-        return _lower(graph, iterations)
-
-
-def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
     _refuse_side_effects(graph)
