@@ -12,7 +12,7 @@ _MOST = 10
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    graph = programs.need_plain_graph(flags.model)
+    graph = programs.unconverted(flags.model)
     layout = programs.layout_of(flags, None if "engines" in flags.given else flags["platform"])
     engines = flags["engines"] if layout is None or "engines" in flags.given else ["plain", "xla"]
     found = compare(graph, programs.options(flags), engines=engines, tensors=flags["tensors"],

@@ -57,10 +57,10 @@ def mode_of(flags: Parsed) -> str:
 
 
 def in_folder(flags: Parsed) -> Parsed:
-    """The command line where MODEL is a folder that has graph and variables apart; others are as they were given.
+    """The command line with the graph and the ``--checkpoint`` found in MODEL, where that is a folder; unchanged for others.
 
-    For an evaluation in an Estimator's ``model_dir`` the graph is that of its evaluations, which Estimator writes into event
-    files below it alone. A SavedModel predicts with its own variables. They are the ``--checkpoint``, unless one is given.
+    An evaluation in an Estimator's ``model_dir`` takes the evaluation graph, which Estimator writes only into event files below
+    it, and the folder's checkpoint. A SavedModel predicts with its own variables. A ``--checkpoint`` that was given stays.
     """
     folder = chosen = checkpoint = Path(flags.model)
     variables = folder / "variables" / "variables"
@@ -110,13 +110,15 @@ def plain_of(model: str) -> Loaded | None:
     return kept and replace(kept, options=loaded.options)
 
 
-def need_plain(model: str) -> Loaded:
+def kept_plain(model: str) -> Loaded:
+    """As :func:`plain_of`; refuses a converted graph that keeps none."""
     if plain := plain_of(model):
         return plain
     raise UsageError(f"'{model}' is converted and keeps no plain graph", fix="give the plain graph that it was made of")
 
 
-def need_plain_graph(model: str) -> Graph:
+def unconverted(model: str) -> Graph:
+    """The graph in MODEL; refuses one that is converted, even where it keeps the plain graph."""
     graph = graphdef.load(model)
     if is_tpu_graph(graph):
         raise UsageError(
@@ -135,7 +137,7 @@ def graph_of(flags: Parsed) -> Graph:
 
 def convert_plain(flags: Parsed, plain: Loaded | None = None, /, **more: Any) -> Program:
     """Convert the plain graph of MODEL, by the flags that were given, else by the options of the conversion that kept it."""
-    plain = plain or need_plain(flags.model)
+    plain = plain or kept_plain(flags.model)
     return convert(graphdef.from_loaded(plain, source=flags.model), _asked(flags, plain, **more))
 
 

@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.programs import need_plain
+from tpugraph.cli.programs import kept_plain
 from tpugraph.compiler import ConvertOptions, find_roles
 from tpugraph.compiler.conversion import another_batch
 from tpugraph.ir import graphdef
@@ -20,7 +20,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if not rows:
         raise UsageError("rebatch needs the rows of the batch", fix=f"tpugraph rebatch {model} --global_batch=256")
     output = check_writable(Path(flags["output"] or f"{model.stem}_{rows}.pb"), "--output")
-    loaded = need_plain(flags.model)
+    loaded = kept_plain(flags.model)
     graph = graphdef.from_loaded(loaded, source=str(model))
     graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))
     found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])

@@ -34,11 +34,11 @@ def run(flags: Parsed, console: Console) -> Outcome:
     joins = flags["distributed"] == "auto" or flags["coordinator"] is not None
     engine = flags["engine"] if "engine" in flags.given else None
     platform = flags["platform"] or ("cpu" if joins and engine is None else None)
-    seen = platform or (accelerator() if engine == "auto" else None)
+    mesh_platform = platform or (accelerator() if engine == "auto" else None)
     _check(flags, joins=joins)
     if flags["fit"]:
         flags = fitting.chosen(flags, console)
-    layout = programs.layout_of(flags, seen if engine in (None, "auto") else None)
+    layout = programs.layout_of(flags, mesh_platform if engine in (None, "auto") else None)
     losses, timeline = LossFile(flags["losses"]), OFF if flags["trace"] is None else Timeline()
     made: list[Program] = []
     with contextlib.ExitStack() as open_:

@@ -19,10 +19,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
     model, steps = flags.model, flags["steps"]
     grid = None if flags["grid"] is None else check_page(flags["grid"], "--grid")
     names = rebinds(flags["rebind"])
-    programs.need_plain_graph(model)
+    graph = programs.unconverted(model)
     options = programs.options(flags)
     layout = programs.layout_of(flags, None if "engine" in flags.given else flags["platform"])
-    found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
+    found = interruptible(lambda: verify(graph, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
                                          tolerance=flags["tolerance"], progress=console.progress, layout=layout,
                                          platform=flags["platform"] or "cpu"))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")

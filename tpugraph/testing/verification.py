@@ -102,10 +102,9 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts and lists (JSON), the variable that differs most first."""
         most = {name: max(cell for cell in row if cell is not None) for name, row in self.variables.items()}
-        rows = {
-            name: list(map(_plain, self.variables[name])) for name in sorted(most, key=lambda name: (-most[name], name))
-        }
-        worst = next(iter(rows), "")
+        order = sorted(most, key=lambda name: (-most[name], name))
+        rows = {name: list(map(_plain, self.variables[name])) for name in order}
+        worst = next(iter(order), "")
         return {"what": self.what, "steps": self.steps, "loss": _plain(max(self.losses, default=0.0)), "variable": worst,
                 "difference": _plain(most.get(worst, 0.0)), "losses": list(map(_plain, self.losses)),
                 "variables": rows}  # fmt: skip
@@ -265,7 +264,7 @@ class Verification:
 
 
 def verify(
-    model: str,
+    model: str | os.PathLike[str] | Graph,
     steps: int,
     options: ConvertOptions,
     *,
@@ -346,6 +345,5 @@ def _compared(
 def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
     """A note that names the values whose difference rounding explains."""
     names = dict.fromkeys(name or "the loss" for found in comparisons for _, name, _ in found.rounded_away(tolerance))
-    return (
-        [f"rounding alone makes as much of {first_few(list(names), 3)}, from weights a rounding apart"] if names else []
-    )
+    few = first_few(list(names), 3)
+    return [f"rounding alone makes as much of {few}, from weights a rounding apart"] if names else []
