@@ -51,7 +51,7 @@ def test_every_generation_is_asked_and_a_refusal_is_an_answer(
     refused, fits = found["targets"][0], found["targets"][2]
     assert refused["error"].startswith("the step does not fit on a core of v3:2x2: it needs 30.96 GiB")
     assert refused["error"].endswith("(dense/MatMul)")
-    assert refused["fix"].startswith("--fit looks for a mesh that it fits on; or a smaller batch")
+    assert refused["fix"].startswith("--fit searches a mesh on which the step fits; or a smaller batch")
     assert fits["error"] is None
     assert fits["compiled"]["bound_by"] == "compute"
     assert fits["compiled"]["step_seconds"] == pytest.approx(2e9 / 197e12)

@@ -13,7 +13,9 @@ import numpy as np
 
 from tpugraph.support.errors import RunError
 
-SMALLER = "--fit looks for a mesh that it fits on; or a smaller batch, or fewer steps per call: --iterations_per_loop"
+SMALLER = (
+    "--fit searches a mesh on which the step fits; or a smaller batch, or fewer steps per call: --iterations_per_loop"
+)
 
 
 def load(name: str, extra: str) -> Any:
