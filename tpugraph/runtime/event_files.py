@@ -74,7 +74,7 @@ class Events:
 
 
 def rates(steps: int, seconds: float, rows: int | None) -> dict[str, float]:
-    """The curves of a training's pace, as Estimator names them; of examples where the rows of a batch are known."""
+    """Steps and, where the rows of a batch are known, examples per second, under the names that Estimator gives them."""
     rate = steps / max(seconds, 1e-9)
     return {"global_step/sec": rate} | ({} if rows is None else {"examples/sec": rate * rows})
 

@@ -98,9 +98,8 @@ class Variables:
             if name not in self._setters:
                 self._setters[name] = self._setter_of(name)
         chosen = {name: self._setters[name] for name in values}
-        if (
-            chosen
-        ):  # in one run: an op that is added between two runs, or a new fetch, costs a walk over the whole graph
+        # in one run: an op that is added between two runs, or a new fetch, costs a walk over the whole graph
+        if chosen:
             feed = {given: values[name] for name, (given, _) in chosen.items()}
             self._run([writes for _, writes in chosen.values()], feed)
 

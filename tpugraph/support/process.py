@@ -43,14 +43,14 @@ def ended(work: Future[Any], seconds: float = math.inf) -> bool:
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], None], numbers: Sequence[int]) -> Iterator[None]:
-    """Send signals to a handler for the time of a block, where the caller is the main thread."""
+    """Install a handler of signals for the time of a block; does nothing outside of the main thread, where Python refuses it."""
     in_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handler) for number in numbers if in_main}
     try:
         yield
     finally:
-        for number, replaced in before.items():
-            signal.signal(number, replaced)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager

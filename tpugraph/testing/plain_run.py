@@ -103,9 +103,9 @@ class PlainRun:
     def steps(
         self, start: Mapping[str, Any], tensors: Sequence[str] = (), variables: Sequence[str] = ()
     ) -> Iterator[tuple[float, Values]]:
-        """Train from given values of some variables until the data end, a step for each that is asked for.
+        """Train from given values of some variables until the data end, one step per item.
 
-        Of each step come its loss and by name some tensors, and some variables as they are after it.
+        Yields the loss of a step, and by name the values of ``tensors`` in the step and of ``variables`` after it.
         """
         self.open(start)
         fetched = [self._tensor(name) for name in (str(self._loss), *tensors)]

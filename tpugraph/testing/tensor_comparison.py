@@ -378,7 +378,9 @@ class _Comparing:
                     self._ended(step, ended)
                     break
                 for engine, other in zip(others, taken[1:], strict=True):
-                    if step == 1 or not self._drawn_on(engine):  # later steps are made of what such a step wrote
+                    if step == 1 or not self._drawn_on(
+                        engine
+                    ):  # other random numbers change the variables of all later steps
                         compared[engine] |= self._look(step, engine, taken[0] or [], other or [])
                 if self.found.differences:
                     self._leave_out_rounding(step)
@@ -452,7 +454,7 @@ class _Comparing:
         return [n for n in every if n not in self.variables], [n for n in every if n in self.variables]
 
     def _depend_on(self, names: Iterable[str]) -> set[str]:
-        """The compared tensors that are made of what nodes of the plain graph make, and the variables that it is written to."""
+        """The compared tensors that depend on nodes of the plain graph, and the variables that such tensors are written to."""
         graph = self.both.plain.graph
         made = graph.descendants([graph[name] for name in names if name in graph])
         writes = {variable for node in made for tensor in node.inputs if (variable := variable_of(tensor)) is not None}

@@ -182,11 +182,11 @@ class Layout:
     Attributes:
         mesh: the mesh.
         rules: of variables; the last one that matches holds.
-        shard_optimizer: the axis along which the optimizer's variables are sharded; "" where they lie as their variable.
+        shard_optimizer: the axis along which the optimizer's variables are sharded; "" to shard each as its variable.
         inputs: of inputs, by the shape of an example, the axes of the batch's dimensions; rows along ``data`` for others.
         partitioner: one of ``PARTITIONERS``.
         tf32: whether GPUs round the operands of float32 products and convolutions to TensorFloat-32, which is faster.
-        shrinks: whether fewer devices along ``data`` are taken where the mesh, whose size nobody named, does not divide the batch.
+        shrinks: whether a mesh of no given size uses fewer devices along ``data`` where all of them would not divide the batch.
     """
 
     mesh: Mesh

@@ -380,7 +380,7 @@ def stop_at_end_of_data(graph: Graph, condition: Node) -> None:
     gate = make.node("Switch", [more, more], name="gate", shapes=[(), ()])
     go = make.identity(gate.out(1), name="go").node
     optionals = [_as_optional(graph, take, go, takes) for take in takes]
-    if mode_of(graph) != "train":  # beside training empty batches follow the data
+    if mode_of(graph) != "train":  # here empty batches follow the data
         present = [_has_rows(make, takes[0], optionals[0])]
     else:
         present = [make.add("OptionalHasValue", [o.out()], (), name="has_value") for o in optionals]

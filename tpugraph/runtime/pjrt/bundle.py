@@ -8,7 +8,7 @@ for name, spec in step.inputs.items():
 losses = step.train(batches)
 step.save("step.tpugraph")
 
-The file is one of ``numpy.savez``: ``manifest`` has the step's inputs and outputs as JSON, ``module`` is the StableHLO module as
+``numpy.savez`` writes the file: ``manifest`` has the step's inputs and outputs as JSON, ``module`` is the StableHLO module as
 MLIR bytecode, and the others are the values of the variables in their order (bfloat16, which NumPy's files lack, as its bits).
 Each has a CRC-32, which tells a damaged file.
 """
