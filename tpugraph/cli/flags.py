@@ -125,7 +125,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
         if value != value:
             raise _bad_value(command, flags, f"--{name}=nan: is no number")
     given = frozenset(flag.name for flag in flags if flag.present)
-    if values.get("topologies"):  # asks nothing of a MODEL
+    if values.get("topologies"):  # needs no MODEL
         return Parsed(values, given)
     words = {flag.name: " ".join(map(shlex.quote, flag.serialize().splitlines())) for flag in flags if flag.present}
     return Parsed(values, given, words, *_models(command, rest))
